@@ -1,15 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { shareGptLimits } from '../../sim/cluster/sharegpt-lengths.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import { converse } from './conversations.ts';
 import { RunTimes } from './run-times.ts';
-import {
-  fillWorkload,
-  shareGptLimits,
-  type WorkloadShape,
-  withShortAnswers,
-  workloadShape,
-  workloadTotals,
-} from './workload.ts';
+import { fillWorkload, type WorkloadShape, withShortAnswers, workloadShape, workloadTotals } from './workload.ts';
 
 const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
 

@@ -1,3 +1,4 @@
+import { drawShareGptTurn } from '../../sim/cluster/sharegpt-lengths.ts';
 import { Prng } from '../../src/base/prng.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 
@@ -99,34 +100,7 @@ export function workloadTotals({ prefixLength, conversations }: WorkloadShape): 
   return { promptTokens, generatedTokens, keptTokens, longest };
 }
 
-/**
- * Lengths like those of ShareGPT in vLLM's `bench serve --dataset-name sharegpt`. For 1000 requests from
- * ShareGPT_V3_unfiltered_cleaned_split.json its reports count 217393 prompt tokens and, with Llama 3's tokenizer, about
- * 202000 generated tokens. It leaves out prompts above 1024 tokens, prompts above 2048 tokens with their answers, and
- * lengths below 4. The means here are those. The lognormal distribution and its deviation are our choice, because this
- * package does not contain the data set.
- */
-export const shareGptLimits = { promptMean: 217, generateMean: 202, min: 4, promptMax: 1024, totalMax: 2048 } as const;
-/** Mean and deviation of the lengths' logarithms, chosen so that the lengths inside the limits have the means above. */
-const logPrompt = { mean: 5.04, deviation: 1.4 };
-const logGenerate = { mean: 4.85, deviation: 1 };
-
 function shareGptLengths(count: number): readonly TurnShape[][] {
   const random = new Prng(217_202);
-  const draw = ({ mean, deviation }: typeof logPrompt): number =>
-    Math.round(Math.exp(mean + deviation * normal(random)));
-  const found: TurnShape[][] = [];
-  while (found.length < count) {
-    const [promptLength, generateLength] = [draw(logPrompt), draw(logGenerate)];
-    if (Math.min(promptLength, generateLength) < shareGptLimits.min || promptLength > shareGptLimits.promptMax)
-      continue;
-    if (promptLength + generateLength <= shareGptLimits.totalMax) found.push([{ promptLength, generateLength }]);
-  }
-  return found;
-}
-
-/** Box and Muller's method. */
-function normal(random: Prng): number {
-  const radius = Math.sqrt(-2 * Math.log(1 - random.unit()));
-  return radius * Math.cos(2 * Math.PI * random.unit());
+  return Array.from({ length: count }, () => [drawShareGptTurn(random)]);
 }

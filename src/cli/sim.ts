@@ -1,4 +1,5 @@
 import { Command, InvalidArgumentError } from 'commander';
+import { clusterFaultNames } from '../../sim/cluster/cluster-faults.ts';
 import { faultNames } from '../../sim/faults.ts';
 import { chaosTurns, type SimulationReport, worlds } from '../../sim/run.ts';
 import { type Scenario, scenarios, worldFaultNames } from '../../sim/world.ts';
@@ -6,8 +7,9 @@ import { integerFrom, oneOf } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { Interruption } from './interrupt.ts';
 import type { CommandFactory } from './run-cli.ts';
+import { addClusterFlags, type ClusterFlags, clusterFlagIn, runClusters, unreadClusterFlag } from './sim-cluster.ts';
 
-interface SimFlags {
+interface SimFlags extends ClusterFlags {
   readonly seed: number;
   readonly steps: number;
   readonly scenario: Scenario;
@@ -22,8 +24,8 @@ const sliceMs = 100;
 const progressEveryMs = { person: 500, file: 30_000 };
 
 /** `kvasir sim`: tests the real scheduler and KV cache in random worlds. */
-export const simCommand: CommandFactory = (context, exit) =>
-  new Command('sim')
+export const simCommand: CommandFactory = (context, exit) => {
+  const command = new Command('sim')
     .summary('test the scheduler and the KV cache with random faults')
     .description(
       'Run the real scheduler and KV cache with a model of hashes in random worlds: stores fail, corrupt, delay and ' +
@@ -35,7 +37,12 @@ export const simCommand: CommandFactory = (context, exit) =>
     .option('--steps <n>', 'engine steps to simulate, over all worlds', integerFrom(1), 100_000)
     .addOption(oneOf('--scenario <name>', 'kind of worlds', [...scenarios], 'mixed'))
     .option('--turns <n>', 'turns of chaos in each world, before the calm phase', integerFrom(1), chaosTurns)
-    .option('--off <faults>', `faults to turn off: ${[...faultNames, ...worldFaultNames].join(', ')}`, faultsFrom, [])
+    .option(
+      '--off <faults>',
+      `faults to turn off: ${[...faultNames, ...worldFaultNames].join(', ')}; in clusters ${clusterFaultNames.join(', ')}`,
+      faultsFrom,
+      [],
+    )
     .option('--without <ids>', 'requests to leave out (r1,r7); for a reduced failure', listFrom, [])
     .option('--json', 'print one JSON line on standard output', false)
     .addHelpText(
@@ -43,9 +50,26 @@ export const simCommand: CommandFactory = (context, exit) =>
       '\nExamples:\n' +
         '  kvasir sim --steps 1000000                      a million steps from seed 1\n' +
         '  kvasir sim --seed 4711 --scenario crash         worlds in which workers die\n' +
-        '  kvasir sim --scenario storm --off aborts,twice  without two of the faults\n',
-    )
-    .action(async (flags: SimFlags) => exit(await runSim(context, flags)));
+        '  kvasir sim --scenario storm --off aborts,twice  without two of the faults\n' +
+        '  kvasir sim --cluster --replicas 8               when does a shared tier pay?\n' +
+        '  kvasir sim --cluster --worlds 100               random clusters with faults\n',
+    );
+  return addClusterFlags(command).action(async (flags: SimFlags) => {
+    const wrong = wrongFlag(command, flags);
+    if (wrong !== undefined) command.error(`error: ${wrong}`);
+    exit(flags.cluster === true ? await runClusters(context, flags) : await runSim(context, flags));
+  });
+};
+
+/** Flags of one kind of simulation that the other kind does not read. */
+function wrongFlag(command: Command, flags: SimFlags): string | undefined {
+  const alone = clusterFlagIn(flags);
+  if (flags.cluster !== true) return alone === undefined ? undefined : `${alone} needs --cluster`;
+  const unread = unreadClusterFlag(flags);
+  if (unread !== undefined) return unread;
+  const other = ['steps', 'scenario', 'turns', 'without'].find((name) => command.getOptionValueSource(name) === 'cli');
+  return other === undefined ? undefined : `--${other} has no effect with --cluster`;
+}
 
 async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
   const { seed, steps, scenario, turns } = flags;
@@ -126,7 +150,7 @@ function listFrom(text: string): string[] {
 }
 
 function faultsFrom(text: string): string[] {
-  const known: readonly string[] = [...faultNames, ...worldFaultNames];
+  const known: readonly string[] = [...faultNames, ...worldFaultNames, ...clusterFaultNames];
   const names = listFrom(text);
   const unknown = names.find((name) => !known.includes(name));
   if (unknown !== undefined) throw new InvalidArgumentError(`There is no fault "${unknown}".`);

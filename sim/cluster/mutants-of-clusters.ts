@@ -1,0 +1,89 @@
+import type { Change } from '../compiled-copies.ts';
+
+/** A planted bug in a part of a cluster. */
+export interface ClusterMutant extends Change {
+  readonly bug: string;
+  /** The failure begins with one of these. */
+  readonly breaks: readonly string[];
+}
+
+export const clusterMutants: readonly ClusterMutant[] = [
+  {
+    bug: 'a replica loads what the tier has under the key, and does not verify it',
+    breaks: ['I2', 'I10'],
+    file: 'sim/cluster/shared-tier.ts',
+    find: 'return codec.decode(key, whole, stored.length, into);',
+    replace: 'into.set(whole.subarray(headerBytes));\n  return undefined;',
+  },
+  {
+    bug: 'a failed load counts as loaded',
+    breaks: ['I2', 'I10'],
+    file: 'src/connector/tier/tier-worker.ts',
+    find: 'this.#loadFailures.push(',
+    replace: 'void (',
+  },
+  {
+    bug: 'the requests of a replica that died are not sent to another one',
+    breaks: ['I8'],
+    file: 'sim/cluster/router.ts',
+    find: 'view.isReady = false;\n    this.#retryAll(view);',
+    replace: 'view.isReady = false;\n    for (const attempt of [...view.attempts]) this.#forget(attempt);',
+  },
+  {
+    bug: 'a request that a replica refuses is lost',
+    breaks: ['I8'],
+    file: 'sim/cluster/router.ts',
+    find: 'attempt.view.isReady = false;\n    this.#retry(attempt);',
+    replace: 'attempt.view.isReady = false;\n    this.#giveUp(attempt);',
+  },
+  {
+    bug: 'a request that found no replica is lost',
+    breaks: ['I8'],
+    file: 'sim/cluster/router.ts',
+    find: 'for (const routed of waiting) this.#dispatch(routed);',
+    replace: '',
+  },
+  {
+    bug: 'the client of a repeated request gets its first tokens twice',
+    breaks: ['I2'],
+    file: 'sim/cluster/router.ts',
+    find: 'if (++attempt.received <= routed.delivered) continue;',
+    replace: 'attempt.received++;',
+  },
+  {
+    bug: 'replies of a replica that was given up are still delivered',
+    breaks: ['I2'],
+    file: 'sim/cluster/router.ts',
+    find: 'const { replica } = attempt.view;\n    this.#forget(attempt);',
+    replace:
+      'const { replica } = attempt.view;\n    attempt.view.attempts.delete(attempt);\n    attempt.routed.attempt = undefined;',
+  },
+  {
+    bug: 'a replica that starts again has the prefix cache of its last life, and other memory',
+    breaks: ['I2', 'I10'],
+    file: 'sim/cluster/engine-process.ts',
+    find: 'this.#scheduler = new Scheduler(',
+    replace: 'const life = garbage % 1000;\n    this.#scheduler = (time.kept ??= [])[life] ??= new Scheduler(',
+  },
+  {
+    bug: 'a replica that drains ends before its requests',
+    breaks: ['I8'],
+    file: 'sim/cluster/replica.ts',
+    find: 'this.#engine!.close();',
+    replace: 'this.#engine!.kill();\n    this.#time.after(this.#options.startMs, () => this.#becomeReady());',
+  },
+  {
+    bug: 'messages of a connection overtake each other',
+    breaks: ['I2'],
+    file: 'sim/cluster/link.ts',
+    find: 'this.#lastMs = Math.max(sentMs + this.#delayMs * (1 + this.#prng.unit()), this.#lastMs);\n    this.#onTheWay.push(deliver);\n    this.#time.after(this.#lastMs - nowMs, () => this.#onTheWay.shift()!());',
+    replace: 'this.#time.after(sentMs - nowMs + this.#delayMs * (1 + this.#prng.unit()), deliver);',
+  },
+  {
+    bug: 'keys in the tier do not depend on the tokens before the block',
+    breaks: ['I2', 'I10'],
+    file: 'src/kv/block-hash.ts',
+    find: 'this.#append(digest);\n      this.#setParent(digest);',
+    replace: 'this.#append(digest);',
+  },
+];

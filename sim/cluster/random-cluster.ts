@@ -1,0 +1,55 @@
+import { Prng } from '../../src/base/prng.ts';
+import type { ClusterOptions } from './cluster.ts';
+import { randomClusterFaults, withoutClusterFaults } from './cluster-faults.ts';
+import { longestText } from './conversations.ts';
+import { measuredCosts } from './costs.ts';
+
+export interface SceneParts {
+  /** Faults that are off. */
+  readonly off: ReadonlySet<string>;
+  /** Only the first conversations; undefined: all. */
+  readonly conversations: number | undefined;
+}
+
+/** A small cluster with short texts, small pools and every kind of fault. */
+export function randomCluster(seed: number, { off, conversations }: SceneParts): ClusterOptions {
+  const prng = new Prng(seed + 2 ** 40);
+  const workload = {
+    conversations: prng.between(4, 24),
+    turnsMax: prng.between(1, 5),
+    systemPrompts: prng.between(1, 3),
+    systemPromptTokens: prng.pick([0, 20, 64]),
+    thinkMs: prng.pick([100, 2000]),
+    rampMs: prng.pick([0, 5000]),
+    repeatedShare: prng.pick([0, 0.5]),
+    shorter: prng.pick([8, 16, 32]),
+  };
+  const blockSize = prng.pick([4, 8, 16]);
+  const poolTokens = longestText(workload) * prng.pick([1, 1, 2, 8]) + blockSize;
+  const tier = {
+    gigabitsPerSecond: prng.pick([0.1, 1, 10]),
+    latencyMs: prng.pick([0.1, 1, 20]),
+    tokensMax: prng.pick([500, 5000, 100_000]),
+  };
+  const options: ClusterOptions = {
+    replicas: prng.between(1, 5),
+    blockSize,
+    poolTokens,
+    maxNumBatchedTokens: prng.pick([16, 64, 512]),
+    maxNumSeqs: prng.pick([2, 8, 32]),
+    costs: measuredCosts,
+    tier: prng.chance(0.9) ? tier : undefined,
+    loadPolicy: prng.pick(['always', 'auto'] as const),
+    routing: prng.pick(['prefix', 'load'] as const),
+    replicaGigabitsPerSecond: 10,
+    networkDelayMs: prng.pick([0.1, 1, 50]),
+    startMs: prng.pick([200, 3000]),
+    workload,
+    faults: withoutClusterFaults(randomClusterFaults(prng, prng.pick([1, 4])), off),
+    faultMsMax: prng.pick([300, 3000, 15_000]),
+    calmAfterMs: 60_000,
+    checkEvery: 1,
+  };
+  if (conversations === undefined || conversations >= workload.conversations) return options;
+  return { ...options, workload: { ...workload, conversations } };
+}
