@@ -72,3 +72,15 @@ test('a request need not wait for an answer if another request fills the block',
   const checker = checkerWithUnanswered();
   planned(checker, sequence('b', [1, 2], 4, 8), sequence('a', [1, 2], 4, 8));
 });
+
+test('a request may compute the first tokens of an invalid state for another group, and must ask before the last', () => {
+  const spec = {
+    ...onePoolSpec(20, blockSize),
+    groups: [{ kind: 'state', blockSize: tokenCount(blockSize), layers: [0] }],
+  } as const;
+  const checker = new HitChecker(spec, 100, true, () => 1);
+  planned(checker, sequence('a', [1, 2], 0, 8));
+  checker.blocksInvalidated([1 as BlockId]);
+  planned(checker, sequence('a', [3, 2], 0, 3));
+  expect(() => planned(checker, sequence('a', [3, 2], 3, 4))).toThrow('I3: a computes block 0/0');
+});

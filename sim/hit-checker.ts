@@ -95,9 +95,18 @@ export class HitChecker {
   #computes({ spans, tokens, writeTables }: ScheduledStep['sequences'][number], { group, index }: BlockPlace): boolean {
     // The request has found the block in the prefix cache since, and computes these tokens for another group.
     if (writeTables?.[group]?.ids[index] === NULL_BLOCK) return false;
-    const first = index * this.#spec.groups[group]!.blockSize;
+    const token = this.#tokenOf({ group, index });
     // The last token is computed in any case, for its logits.
-    return first !== tokens.length - 1 && isScheduled(spans, first);
+    return token !== tokens.length - 1 && isScheduled(spans, token);
+  }
+
+  /**
+   * The token with which the block is computed: its first. In a state group its last, after which the checkpoint is: tokens before it
+   * may be computed for other groups, with a running state in a block of its own.
+   */
+  #tokenOf({ group, index }: BlockPlace): number {
+    const { kind, blockSize } = this.#spec.groups[group]!;
+    return index * blockSize + (kind === 'state' ? blockSize - 1 : 0);
   }
 
   /** These blocks are invalid, for every request that has one of them. */
@@ -172,8 +181,7 @@ export class HitChecker {
       if (other === requestId) continue;
       for (const [name, place] of invalid) {
         const hasAsked = this.#invalid.get(requestId)?.has(name) !== true;
-        const first = place.index * this.#spec.groups[place.group]!.blockSize;
-        if (hasAsked && this.#blockAt(requestId, place) === place.block && isScheduled(spans, first))
+        if (hasAsked && this.#blockAt(requestId, place) === place.block && isScheduled(spans, this.#tokenOf(place)))
           invalid.delete(name);
       }
     }
