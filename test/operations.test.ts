@@ -59,3 +59,23 @@ describe('the sizes', () => {
     }
   });
 });
+
+describe('the guide', () => {
+  it('names metrics that exist', () => {
+    const metrics = readFileSync('docs/metrics.md', 'utf8');
+    const names = [...guide.matchAll(/\b(?:(?:vllm|kvasir):[a-z_]+|(?:http|process)_[a-z_]+)/g)].map(([name]) => name);
+    expect(names.length).toBeGreaterThan(10);
+    expect(names.filter((name) => !metrics.includes(`| \`${name}\` |`))).toEqual([]);
+  });
+
+  it('names flags that exist', async () => {
+    const help = (await Promise.all(['serve', 'size', 'tiers'].map((name) => runHere([name, '--help'])))).map(
+      ({ stdout }) => stdout,
+    );
+    // Before, there are flags of other programs.
+    const flags = [...guide.split('\n## Sizing\n')[1]!.matchAll(/--[a-z][a-z-]+[a-z]/g)].map(([flag]) => flag);
+    expect(flags.length).toBeGreaterThan(20);
+    const others = ['--previous'];
+    expect(flags.filter((flag) => !others.includes(flag) && !help.some((text) => text.includes(flag)))).toEqual([]);
+  });
+});

@@ -103,7 +103,7 @@ it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
 });
 
 it('has types for every entry point', () => {
-  expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual(['.', './server', './ai-sdk']);
+  expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual(['.', './server', './tracing', './ai-sdk']);
   for (const name of ['@types/node', '@ai-sdk/provider', 'undici-types']) link(name);
   const options = {
     compilerOptions: {
