@@ -6,6 +6,7 @@ import type { EngineFlags } from './args.ts';
 export interface BannerFlags extends EngineFlags {
   readonly host: string;
   readonly apiKey?: readonly string[];
+  readonly apiKeyLimits?: object;
   readonly sslCertfile?: string;
 }
 
@@ -30,7 +31,7 @@ function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
 export function banner(engine: AsyncEngine, flags: BannerFlags, port: number, version: string): string {
   const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
   const address = addressOf(flags, port);
-  const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
+  const key = flags.apiKey === undefined && flags.apiKeyLimits === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
   const [path, body] = hasChatTemplate
     ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
     : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];

@@ -13,6 +13,7 @@ import { type BannerFlags, banner, servedFields } from './banner.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
+import { type KeyLimitFlags, keyLimitsFlag, keyLimitsOf } from './key-limits-flag.ts';
 import { LoadWatch } from './load-watch.ts';
 import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
@@ -24,6 +25,7 @@ import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './t
 interface ServeFlags extends BannerFlags, TlsFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
+  readonly apiKeyLimits?: KeyLimitFlags;
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly maxBodySize: number;
@@ -56,6 +58,11 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       new Option('--api-key <key>', 'key that clients must send; may be repeated, and each key is allowed')
         .env('KVASIR_API_KEY')
         .argParser(keyFlag),
+    )
+    .option(
+      '--api-key-limits <json>',
+      'keys with limits of running and waiting requests, like {"team-a":{"key":"...","max_running":4,"max_waiting":16}}; "*": of each --api-key',
+      keyLimitsFlag,
     )
     .option(
       '--allowed-origins <origins>',
@@ -189,6 +196,7 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
     logLevel: flags.logLevel,
     enableFaultInjection: flags.enableFaultInjection === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+    ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
     ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
     ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
     ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),

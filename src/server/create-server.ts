@@ -4,6 +4,7 @@ import { packageVersion } from '../base/package-files.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
 import { answerNotFound, configureHttp, createHttp } from './http.ts';
+import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
 import { takeParsedBody } from './parsed-body.ts';
 import type { LogLevel, ServerOptions } from './server-options.ts';
@@ -39,7 +40,9 @@ export interface MountedServer {
  */
 export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
   const { prefix = '', ...others } = options;
-  const full = { ...withDefaults({ ...others, version: packageVersion() }), hasPage: false, isAccepting: () => true };
+  const defaults = withDefaults({ ...others, version: packageVersion() });
+  const httpMetrics = createHttpMetrics(defaults.keyQueues);
+  const full = { ...defaults, httpMetrics, hasPage: false, isAccepting: () => true };
   let handler: MountedServer['handler'] | undefined;
   return {
     plugin: async (app) => {

@@ -8,6 +8,7 @@ import { keyCheck } from './api-keys.ts';
 import type { Connections } from './connections.ts';
 import { allowOrigin } from './cors.ts';
 import { checkJsonLimits } from './json-limits.ts';
+import type { KeyQueues } from './key-queues.ts';
 import { RequestLog } from './request-log.ts';
 import {
   bodyNotJson,
@@ -25,6 +26,8 @@ import type { LogLevel } from './server-options.ts';
 export interface HttpOptions {
   /** One of them is required on every route that is not public; if absent, no route requires a key. */
   readonly apiKey?: string | readonly string[];
+  /** The keys that have limits; they are allowed too. */
+  readonly keyQueues?: KeyQueues;
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly bodyMaxBytes: number;
@@ -44,6 +47,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** The route requires no API key. */
     isPublic?: boolean;
+    /** The route's requests count for the limits of their API key. */
+    isGeneration?: boolean;
   }
 }
 
@@ -80,14 +85,19 @@ export function createHttp(options: HttpOptions): FastifyInstance {
 
 /** The part of `createHttp` that concerns one context of an application, and no other context of it. */
 export function configureHttp(app: FastifyInstance, options: HttpOptions): void {
-  const { apiKey } = options;
-  const isAllowed = apiKey === undefined ? undefined : keyCheck(typeof apiKey === 'string' ? [apiKey] : apiKey);
+  const { apiKey, keyQueues } = options;
+  const keys = [...(typeof apiKey === 'string' ? [apiKey] : (apiKey ?? [])), ...(keyQueues?.keys ?? [])];
+  const isAllowed = apiKey === undefined && keyQueues === undefined ? undefined : keyCheck(keys);
   app.decorateRequest('requestLog');
   app.addHook('onRequest', (request, reply, done) => {
     begin(request, reply, options);
     if (options.allowedOrigins !== undefined && allowOrigin(request, reply, options.allowedOrigins)) return;
     done(isAllowed === undefined ? undefined : refusal(request, isAllowed));
   });
+  if (keyQueues !== undefined)
+    app.addHook('preHandler', async (request, reply) => {
+      if (request.routeOptions.config.isGeneration === true) await keyQueues.admit(sentKey(request), reply.raw);
+    });
   app.removeAllContentTypeParsers();
   const { bodyMaxBytes: bodyLimit } = options;
   app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (_, body, done) => {
@@ -181,11 +191,11 @@ function routeNotFoundOf(request: FastifyRequest): Error {
 
 function refusal(request: FastifyRequest, isAllowed: (key: string) => boolean): Error | undefined {
   if (request.routeOptions.config.isPublic === true) return undefined;
-  const header = request.headers.authorization;
-  if (header === undefined) return unauthorized({ problem: 'No API key was sent.' });
-  const sent = /^Bearer +(.*)$/i.exec(header)?.[1] ?? '';
-  return isAllowed(sent) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
+  if (request.headers.authorization === undefined) return unauthorized({ problem: 'No API key was sent.' });
+  return isAllowed(sentKey(request)) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
 }
+
+const sentKey = ({ headers }: FastifyRequest): string => /^Bearer +(.*)$/i.exec(headers.authorization ?? '')?.[1] ?? '';
 
 /** A client's id is used if it is short and plain, so that the logs of client and server can be compared. */
 function clientRequestId(request: IncomingMessage): string | undefined {

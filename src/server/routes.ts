@@ -80,7 +80,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   });
   const generations = new GenerationRoute(engine, options);
 
-  app.post('/v1/completions', (request, reply) =>
+  app.post('/v1/completions', { config: { isGeneration: true } }, (request, reply) =>
     generations.answer(request, reply, async (signal) => {
       const parsed = parseCompletion(request.body, limits);
       checkModel(engine, parsed.model);
@@ -96,7 +96,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
   );
-  app.post('/v1/chat/completions', (request, reply) =>
+  app.post('/v1/chat/completions', { config: { isGeneration: true } }, (request, reply) =>
     generations.answer(request, reply, async (signal) => {
       const asked = parseChat(request.body, limits);
       checkModel(engine, asked.model);
@@ -105,7 +105,9 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   );
   registerResponseRoutes(app, engine, limits, options);
   const { isAccepting } = options;
-  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { limits, isAccepting }));
+  app.post('/v1/embeddings', { config: { isGeneration: true } }, (request, reply) =>
+    answerEmbeddings(engine, request, reply, { limits, isAccepting }),
+  );
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
     checkModel(engine, request.params.model);

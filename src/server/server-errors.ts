@@ -72,6 +72,12 @@ export const tooManyChoices = defineError(
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
   400,
 );
+export const keyLimitReached = defineError(
+  'KVASIR_KEY_LIMIT_REACHED',
+  'The API key `{name}` has {maxRunning} running and {maxWaiting} waiting requests, which is its limit. Send the request again when others have ended.',
+  429,
+  { retryable: true },
+);
 export const tlsUnusable = defineError(
   'KVASIR_TLS_UNUSABLE',
   'TLS cannot use {files}: {reason}. Give a certificate with --ssl-certfile and its key, without a password, with --ssl-keyfile.',

@@ -1,13 +1,15 @@
 import type { Clock } from '../base/clock.ts';
 import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
+import type { KeyLimit, KeyQueues } from './key-queues.ts';
 import type { TlsIdentity } from './tls.ts';
-
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
 export interface ServerOptions {
   readonly version: string;
   /** Clients must send it, or one of them. */
   readonly apiKey?: string | readonly string[];
+  /** Keys with limits, besides those of `apiKey`. */
+  readonly apiKeyLimits?: readonly KeyLimit[];
   /** Origins of web pages whose scripts may call the API, such as `https://example.com`; `*`: all. Default: none. */
   readonly allowedOrigins?: readonly string[];
   /** A path before every endpoint, which a proxy may remove or not. */
@@ -46,4 +48,7 @@ export const serverDefaults = {
 
 /** The options with all defaults. */
 export type FullServerOptions = ServerOptions &
-  Required<Pick<ServerOptions, keyof typeof serverDefaults | 'logDestination' | 'clock'>>;
+  Required<Pick<ServerOptions, keyof typeof serverDefaults | 'logDestination' | 'clock'>> & {
+    /** Of `apiKeyLimits`. */
+    readonly keyQueues?: KeyQueues;
+  };

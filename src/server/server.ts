@@ -6,7 +6,7 @@ import { Connections } from './connections.ts';
 import { answerBrokenRequest, createHttp } from './http.ts';
 import { Listener } from './listener.ts';
 import { type LoadStatus, registerLoadingRoutes } from './loading-routes.ts';
-import { createHttpMetrics } from './metrics/http-metrics.ts';
+import { createHttpMetrics, type HttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
 import type { ServerOptions } from './server-options.ts';
 import type { TlsIdentity } from './tls.ts';
@@ -28,7 +28,7 @@ const abortAnswerMs = 250;
 export class Server {
   readonly #options: ReturnType<typeof withDefaults>;
   readonly #connections = new Connections();
-  readonly #httpMetrics = createHttpMetrics();
+  readonly #httpMetrics: HttpMetrics;
   readonly #listener: Listener;
   /** Answers the requests: without an engine, that of `registerLoadingRoutes`. */
   #app: FastifyInstance;
@@ -38,6 +38,7 @@ export class Server {
   /** @param source the engine, or what the server says about the load until there is one */
   constructor(source: AsyncEngine | { loadStatus(): LoadStatus }, options: ServerOptions) {
     this.#options = withDefaults(options);
+    this.#httpMetrics = createHttpMetrics(this.#options.keyQueues);
     const handlers = {
       onRequest: (request: IncomingMessage, response: ServerResponse) => this.#app.routing(request, response),
       onBrokenRequest: answerBrokenRequest,

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
+import type { KeyCounts, KeyQueues } from '../key-queues.ts';
 import { addCounter, addGauge } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
@@ -15,7 +16,7 @@ export interface HttpMetrics {
 }
 
 /** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
-export function createHttpMetrics(): HttpMetrics {
+export function createHttpMetrics(keyQueues?: KeyQueues): HttpMetrics {
   const registry = new Registry();
   const requests = new Counter({
     name: 'http_requests_total',
@@ -31,6 +32,7 @@ export function createHttpMetrics(): HttpMetrics {
     registers: [registry],
   });
   addProcessMetrics(registry);
+  if (keyQueues !== undefined) addKeyMetrics(registry, keyQueues);
   return {
     watch(app) {
       app.addHook('onRequest', (request, reply, done) => {
@@ -48,6 +50,38 @@ export function createHttpMetrics(): HttpMetrics {
     },
     text: () => registry.metrics(),
   };
+}
+
+function addKeyMetrics(registry: Registry, queues: KeyQueues): void {
+  const samples = (count: (key: KeyCounts) => number) => () =>
+    queues.counts().map((key) => ({ labels: { key: key.name }, value: count(key) }));
+  addGauge(
+    registry,
+    {
+      name: 'kvasir:key_requests_running',
+      help: 'Running requests of an API key with limits.',
+      read: samples(({ running }) => running),
+    },
+    ['key'],
+  );
+  addGauge(
+    registry,
+    {
+      name: 'kvasir:key_requests_waiting',
+      help: 'Requests of an API key that wait for its limit.',
+      read: samples(({ waiting }) => waiting),
+    },
+    ['key'],
+  );
+  addCounter(
+    registry,
+    {
+      name: 'kvasir:key_requests_refused_total',
+      help: 'Requests of an API key that got status 429 because of its limits.',
+      read: samples(({ refused }) => refused),
+    },
+    ['key'],
+  );
 }
 
 function addProcessMetrics(registry: Registry): void {

@@ -28,7 +28,7 @@ export function registerResponseRoutes(
   const responses = new Responses(engine, options.responseStoreMaxBytes);
   const route = new ResponseRoute(engine, responses, limits, options);
   type WithId = { Params: { id: string }; Querystring: { stream?: string } };
-  app.post('/v1/responses', (request, reply) => route.create(request, reply));
+  app.post('/v1/responses', { config: { isGeneration: true } }, (request, reply) => route.create(request, reply));
   app.get<WithId>('/v1/responses/:id', ({ params, query }, reply) => {
     if (query.stream === 'true') {
       throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
