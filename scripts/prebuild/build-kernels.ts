@@ -39,43 +39,77 @@ export async function buildKernels(
   const jobs = possible.flatMap((kernel) =>
     kernel.levels.filter((level) => cpuLevels[level].arch === target.arch).map((level): Job => ({ kernel, level })),
   );
+  const partsFolder = mkdtempSync(join(tmpdir(), 'kvasir-prebuild-'));
+  const dllParts = target.extension === 'dll' ? await makeDllParts(target, partsFolder, options) : [];
   const libraries: Record<string, Partial<Record<CpuLevelName, PrebuiltFile>>> = {};
   let count = 0;
   let bytes = 0;
   await inParallel(jobs, async ({ kernel, level }) => {
     const digest = await sourceDigestOf(kernel.source);
     const file = `${basename(kernel.source.file, '.c')}-${digest.slice(0, 16)}-${level}.${target.extension}`;
-    const library = await buildLibrary(target, { kernel, level }, options);
+    const library = await buildLibrary(target, { kernel, level }, { ...options, dllParts });
     if (library === undefined) return;
     writeFileSync(join(folder, file), library);
     libraries[digest] = { ...libraries[digest], [level]: { file, sha256: sha256(library) } };
     count++;
     bytes += library.length;
-  });
+  }).finally(() => rmSync(partsFolder, { recursive: true, force: true }));
   const manifest: PrebuiltManifest = { compiler: `zig ${zigVersion}`, libraries: sorted(libraries) };
   writeFileSync(join(folder, 'manifest.json'), `${JSON.stringify(manifest, undefined, 1)}\n`);
   return { libraries: count, bytes };
 }
 
+/**
+ * The linker's own arguments, if the library needs no C library: Zig's `cc` would compile one for the target first. Undefined: `cc`
+ * links.
+ */
+function linkerArgumentsOf(
+  { extension }: Target,
+  { needsLibc }: ShippedKernel,
+  files: { readonly object: string; readonly output: string; readonly dllParts: readonly string[] },
+): string[] | undefined {
+  const { object, output, dllParts } = files;
+  if (extension === 'so' && needsLibc !== true)
+    return ['ld.lld', '-shared', '--strip-all', '--gc-sections', '-o', output, object];
+  if (extension === 'dll') return ['lld-link', '-lldmingw', '-dll', ...dllFlags, `-out:${output}`, object, ...dllParts];
+  return undefined;
+}
+
+/** Without a time stamp, so that equal builds give equal files. */
+const dllFlags = ['-entry:DllMainCRTStartup', '-debug:none', '-opt:ref', '-timestamp:0'];
+/** Windows's own C library has them (`ucrtbase.dll`, Windows 10 and newer). */
+const windowsFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen'];
+
+/** What each DLL is linked with: its start, and the names of functions of Windows. */
+async function makeDllParts(target: Target, folder: string, { zig, cacheFolder }: BuildOptions): Promise<string[]> {
+  const [object, definitions, library] = ['entry.o', 'windows.def', 'windows.lib'].map((name) => join(folder, name));
+  const flags = ['-target', target.zigTarget, '-mcpu=x86_64', '-O2', '-std=gnu11', '-c', dllEntry, '-o', object!];
+  await runZig(zig, ['cc', ...flags], cacheFolder);
+  writeFileSync(definitions!, ['LIBRARY ucrtbase.dll', 'EXPORTS', ...windowsFunctions, ''].join('\n'));
+  await runZig(zig, ['dlltool', '-m', 'i386:x86-64', '-d', definitions!, '-l', library!], cacheFolder);
+  return [object!, library!];
+}
+
+const dllEntry = join('scripts', 'prebuild', 'dll-entry.c');
+
 /** Undefined if the source has no form for the level (`#error "this CPU lacks ..."`). */
 async function buildLibrary(
   target: Target,
   { kernel, level }: Job,
-  options: BuildOptions,
+  { zig, cacheFolder, dllParts }: BuildOptions & { readonly dllParts: readonly string[] },
 ): Promise<Buffer | undefined> {
-  const { zig, cacheFolder } = options;
   const work = mkdtempSync(join(tmpdir(), 'kvasir-prebuild-'));
   try {
     const output = join(work, `kernel.${target.extension}`);
     const zigTarget = (kernel.needsLibc === true ? target.glibcTarget : undefined) ?? target.zigTarget;
     const forTarget = ['-target', zigTarget, `-mcpu=${target.zigCpu ?? cpuLevels[level].zigCpu}`];
     const all = compilerArgumentsOf(kernel.source);
-    const link = all.indexOf('-shared');
-    const compile = [...all.slice(0, link), ...all.slice(link + 1)];
-    if (target.extension === 'so' && kernel.needsLibc !== true) {
-      const object = join(work, 'kernel.o');
+    const compile = all.filter((argument) => argument !== '-shared');
+    const object = join(work, 'kernel.o');
+    const link = linkerArgumentsOf(target, kernel, { object, output, dllParts });
+    if (link !== undefined) {
       await runZig(zig, ['cc', ...forTarget, ...compile, '-c', '-o', object], cacheFolder);
-      await runZig(zig, ['ld.lld', '-shared', '--strip-all', '--gc-sections', '-o', output, object], cacheFolder);
+      await runZig(zig, link, cacheFolder);
     } else {
       await runZig(zig, ['cc', ...forTarget, ...compile, '-shared', '-s', '-o', output], cacheFolder);
     }

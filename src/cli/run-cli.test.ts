@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, expect, it, vi } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
+import { keyFileInvalid } from '../connector/errors.ts';
 import type { EngineOptions } from '../engine/options.ts';
 import type { CliContext } from './context.ts';
 import { generateCommand } from './generate.ts';
@@ -171,6 +172,16 @@ describe('--kv-transfer-config', () => {
     expect(await run('generate', '--prompt', 'abc', ...flags)).toBe(2);
     expect(seen.stderr).toMatch(message);
     expect(seen.options).toEqual([]);
+  });
+
+  it('gets the key file of --kv-transfer-key-file, which needs a connector', async () => {
+    const { options } = await optionsOf('--kv-tier', 'host:1GiB', '--kv-transfer-key-file', '/run/keys');
+    expect(options?.kvTransferConfig).toMatchObject({ kvTransferKeyFile: '/run/keys' });
+    const given = await optionsOf('--kv-transfer-config', json, '--kv-transfer-key-file', '/run/keys');
+    expect(given.options?.kvTransferConfig).toMatchObject({ kvRole: 'kv_both', kvTransferKeyFile: '/run/keys' });
+    expect(await optionsOf('--kv-transfer-key-file', '/run/keys')).toEqual({ code: 2, options: undefined });
+    const wrong = cli({}, { createEngine: () => Promise.reject(keyFileInvalid({ path: 'x', reason: 'y' })) });
+    expect(await wrong.run('generate', '--prompt', 'abc', '--kv-tier', 'host:1GiB')).toBe(2);
   });
 
   it('is an unknown option for a command without an engine', async () => {
