@@ -206,6 +206,21 @@ it('events of host memory and of a disk have their medium, and say what is there
     .toBe(true);
 });
 
+it('a subscriber forgets the blocks of a server that was restarted', async () => {
+  const server = await serve();
+  const subscriber = subscribe(server);
+  await generate(server.engine, 1);
+  await expectAgreement(subscriber, server);
+  await server.close();
+  const addresses = [server.endpoint, server.replay].map((address) => address.replace('127.0.0.1', '*'));
+  const again = await serve({ endpoint: addresses[0], replay_endpoint: addresses[1] });
+  // The new server has more batches than the subscriber had of the old one, so no number is missing.
+  while (again.engine.cache!.kvEvents!.counters().batches <= subscriber.next) await generate(again.engine, 2);
+  await subscriber.catchUp();
+  await expectAgreement(subscriber, again);
+  expect(subscriber.restarts).toBe(1);
+});
+
 it('models with several KV groups have the group in their events', async () => {
   const server = await serve({}, { model: 'models/kvasir-hybrid.gguf', kvCacheMemory: 2 << 20 });
   const subscriber = subscribe(server);
@@ -219,7 +234,7 @@ it('models with several KV groups have the group in their events', async () => {
 itNeeds(
   subscriberPython !== undefined,
   noSubscriberPython,
-  'a subscriber in Python agrees with the server, also after it was stopped, disconnected, and after a restart of the server',
+  'a subscriber in Python agrees with the server, also after it was disconnected and after it was stopped',
   async () => {
     const path = folder();
     const server = await serve({ buffer_steps: 100_000 }, offloading(path, 600_000));
@@ -241,12 +256,6 @@ itNeeds(
     await generate(server.engine, 102, 8);
     python.process.kill('SIGCONT');
     expect(await python.check()).toMatchObject({ agrees: true, restarts: 0 });
-
-    await server.close();
-    const again = await serve({ endpoint: server.endpoint.replace('127.0.0.1', '*'), replay_endpoint: server.replay });
-    await generate(again.engine, 103);
-    const second = await startPython(again);
-    expect(await second.check()).toMatchObject({ agrees: true });
   },
 );
 

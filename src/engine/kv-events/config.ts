@@ -105,7 +105,13 @@ export function parseKvEventsConfig(text: string): KvEventsConfig {
 const addressText = 'an address of ZeroMQ, like "tcp://*:5557"';
 const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean';
 const isText = (value: unknown): value is string => typeof value === 'string';
-const isAddress = (value: unknown): value is string => isText(value) && /^(tcp|ipc|inproc):\/\/./.test(value);
+/** ZeroMQ itself takes the port 99999 for another one. */
+function isAddress(value: unknown): value is string {
+  if (!isText(value)) return false;
+  const port = /^tcp:\/\/.+:(\*|\d+)$/.exec(value)?.[1];
+  return port === undefined ? /^(ipc|inproc):\/\/./.test(value) : port === '*' || Number(port) <= 65_535;
+}
+
 const isIntegerFrom =
   (min: number) =>
   (value: unknown): value is number =>

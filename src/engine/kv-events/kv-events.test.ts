@@ -36,6 +36,8 @@ it.each([
   ['[]', /it is not a JSON object/],
   ['{"endpiont":"tcp://*:1"}', /no key `endpiont`. Did you mean `?endpoint/],
   ['{"endpoint":"http://*:1"}', /`endpoint` must be an address of ZeroMQ/],
+  ['{"endpoint":"tcp://*"}', /`endpoint` must be an address of ZeroMQ/],
+  ['{"replay_endpoint":"tcp://*:99999"}', /`replay_endpoint` must be an address of ZeroMQ/],
   ['{"buffer_steps":-1}', /`buffer_steps` must be a whole number of at least 0, got -1/],
   ['{"max_queue_size":0}', /`max_queue_size` must be a whole number of at least 1, got 0/],
   ['{"enable_kv_cache_events":"yes"}', /must be true or false/],
