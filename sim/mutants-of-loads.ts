@@ -56,4 +56,13 @@ export const loadMutants: readonly Mutant[] = [
     find: '  request.needsPlan = true;\n  const places',
     replace: '  const places',
   },
+  {
+    bug: 'loaded blocks are not in the recorded changes of the prefix cache',
+    breaks: ['events give'],
+    seed: 4,
+    scenario: 'tiers',
+    file: 'src/kv/loading.ts',
+    find: '  parts.events?.stored(block, owner, group, index);\n',
+    replace: '',
+  },
 ];
