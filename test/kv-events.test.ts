@@ -129,7 +129,7 @@ function folder(): string {
   return path;
 }
 
-const rounds = inLongForm(40, 4);
+const rounds = inLongForm(16, 4);
 
 it('a subscriber has the blocks of the pool after evictions, lost blocks, resets and a lost connection', async () => {
   const server = await serve();
