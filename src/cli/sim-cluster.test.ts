@@ -1,5 +1,8 @@
 import { EventEmitter } from 'node:events';
-import { expect, test, vi } from 'vitest';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import type { CliContext } from './context.ts';
 import { runCli } from './run-cli.ts';
 import { simCommand } from './sim.ts';
@@ -14,14 +17,18 @@ async function cluster(flags: readonly string[], signals = new EventEmitter()) {
 
 const table = ['--cluster', '--replicas', '2', '--tier-gbits', '0,10', '--conversations', '2'];
 
-test('the table has a row for each number of replicas and each bandwidth', async () => {
-  const { code, out } = await cluster([...table, '--decode-ms', '2', '--json']);
+test('the table has a row for each number of replicas and each bandwidth, and a plot', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'kvasir-plot-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const plot = join(folder, 'plot.svg');
+  const { code, out } = await cluster([...table, '--decode-ms', '2', '--json', '--plot', plot]);
   expect(code).toBe(0);
   const { rows, settings } = JSON.parse(out) as { rows: object[]; settings: object };
   expect(rows).toMatchObject([
     { replicas: 2, tierGigabits: 0, tierHits: 0 },
     { replicas: 2, tierGigabits: 10 },
   ]);
+  expect(readFileSync(plot, 'utf8').match(/<polyline/g)).toHaveLength(1);
   expect(settings).toMatchObject({ conversationsPerReplica: 2, costs: { decodeMs: 2, prefillTokensPerSecond: 857 } });
 });
 

@@ -1,8 +1,10 @@
+import { writeFileSync } from 'node:fs';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type ClusterRow, clusterRow } from '../../sim/cluster/cluster-table.ts';
 import { routings } from '../../sim/cluster/router.ts';
 import { type ClustersReport, randomClusters } from '../../sim/cluster/run-clusters.ts';
 import { leastPoolTokens, type TableSettings, tableDefaults } from '../../sim/cluster/table-options.ts';
+import { tablePlot } from '../../sim/cluster/table-plot.ts';
 import { formatTable } from '../base/table.ts';
 import type { KvLoadPolicy } from '../connector/connector.ts';
 import { bytesFlag, integerFrom, numberFlag } from './args.ts';
@@ -26,6 +28,7 @@ export interface ClusterFlags {
   readonly prefillTokensPerSecond?: number;
   readonly decodeMs?: number;
   readonly kvBytesPerToken?: number;
+  readonly plot?: string;
 }
 
 const replicasDefault = [1, 4, 16];
@@ -47,6 +50,7 @@ const clusterFlagNames = {
   prefillTokensPerSecond: '--prefill-tokens-per-second',
   decodeMs: '--decode-ms',
   kvBytesPerToken: '--kv-bytes-per-token',
+  plot: '--plot',
 } as const satisfies Partial<Record<keyof ClusterFlags, string>>;
 
 export function addClusterFlags(command: Command): Command {
@@ -100,7 +104,8 @@ export function addClusterFlags(command: Command): Command {
       positive,
     )
     .option('--decode-ms <ms>', `of one request (default: ${costs.decodeMs})`, positive)
-    .option('--kv-bytes-per-token <bytes>', `(default: ${costs.kvBytesPerToken})`, bytesFlag);
+    .option('--kv-bytes-per-token <bytes>', `(default: ${costs.kvBytesPerToken})`, bytesFlag)
+    .option('--plot <file>', 'also write the p99 of the time to the first token as SVG');
 }
 
 /** The first flag that has no effect without `--cluster`. */
@@ -139,6 +144,8 @@ export async function runClusters(context: CliContext, flags: ClusterRun): Promi
 
 async function showTable({ stdout, stderr }: CliContext, flags: ClusterRun, signal: AbortSignal): Promise<void> {
   const settings = settingsOf(flags);
+  // A file that cannot be written is an error before the simulation, not after it.
+  if (flags.plot !== undefined) writeFileSync(flags.plot, '');
   const rows: ClusterRow[] = [];
   for (const replicas of flags.replicas ?? replicasDefault)
     for (const tierGigabits of flags.tierGbits ?? gigabitsDefault) {
@@ -150,6 +157,7 @@ async function showTable({ stdout, stderr }: CliContext, flags: ClusterRun, sign
         throw new Error(`${String(error)}\nrerun: ${rerunLine(flags, replicas, tierGigabits)}`, { cause: error });
       }
     }
+  if (flags.plot !== undefined) writeFileSync(flags.plot, tablePlot(rows));
   if (flags.json) stdout.write(`${JSON.stringify({ seed: flags.seed, settings, rows })}\n`);
   else stdout.write(`all texts equal the reference, no request was lost\n\n${tableOf(rows)}`);
 }
@@ -219,7 +227,9 @@ function settingsOf(flags: ClusterFlags): TableSettings {
 function rerunLine(flags: ClusterRun, replicas: number, gigabits: number): string {
   const given = Object.entries(clusterFlagNames).flatMap(([name, flag]) => {
     const value = Object.hasOwn(flags, name) ? flags[name as keyof ClusterFlags] : undefined;
-    return value === undefined || name === 'replicas' || name === 'tierGbits' ? [] : [`${flag} ${String(value)}`];
+    return value === undefined || name === 'replicas' || name === 'tierGbits' || name === 'plot'
+      ? []
+      : [`${flag} ${String(value)}`];
   });
   const row = `--seed ${flags.seed} --replicas ${replicas} --tier-gbits ${gigabits}`;
   return ['npx kvasir sim --cluster', row, ...given].join(' ');
