@@ -8,6 +8,7 @@ import { offloadingCommand } from './offloading/command.ts';
 import { poolsCommand } from './pools/command.ts';
 import { recoveryCommand } from './recovery/command.ts';
 import { schedulerCommand } from './scheduler/command.ts';
+import { soakCommand } from './soak/command.ts';
 import { speculationCommand } from './speculation/command.ts';
 import type { OpenMeasuredEngine } from './subject/engine-subject.ts';
 import { throughputCommand } from './throughput/command.ts';
@@ -35,5 +36,6 @@ export const benchCommand =
     bench.addCommand(schedulerCommand(context, exit));
     bench.addCommand(poolsCommand(context, exit));
     bench.addCommand(recoveryCommand(context, exit));
+    bench.addCommand(soakCommand(context, exit));
     return bench;
   };

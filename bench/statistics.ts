@@ -31,5 +31,22 @@ export function medianInterval(values: readonly number[]): MedianInterval {
   return { median: median(values), low: low ?? Number.NaN, high: high ?? Number.NaN };
 }
 
+export interface LinearFit {
+  readonly slope: number;
+  /** The standard error of the slope. NaN with fewer than three points. */
+  readonly error: number;
+}
+
+/** The line with the least squares through these points. */
+export function linearFit(points: readonly (readonly [x: number, y: number])[]): LinearFit {
+  const count = points.length;
+  const meanX = points.reduce((sum, [x]) => sum + x, 0) / count;
+  const meanY = points.reduce((sum, [, y]) => sum + y, 0) / count;
+  const spread = points.reduce((sum, [x]) => sum + (x - meanX) ** 2, 0);
+  const slope = points.reduce((sum, [x, y]) => sum + (x - meanX) * (y - meanY), 0) / spread;
+  const rest = points.reduce((sum, [x, y]) => sum + (y - meanY - slope * (x - meanX)) ** 2, 0);
+  return { slope, error: count < 3 ? Number.NaN : Math.sqrt(rest / (count - 2) / spread) };
+}
+
 /** Rounds to four digits; no bench is more exact. */
 export const rounded = (value: number): number => Number(value.toPrecision(4));

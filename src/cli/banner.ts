@@ -1,3 +1,4 @@
+import { takeFaults } from '../connector/fault/faulty-connector.ts';
 import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
 import { describeTier } from '../connector/offloading/tier-spec.ts';
 import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
@@ -63,7 +64,7 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: BannerFlags)
     const place = typeof path === 'string' ? `, in ${path}` : '';
     lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
     if (kvConnector === 'OffloadingConnector') {
-      const { host, secondaries } = readOffloadingSettings(transfer);
+      const { host, secondaries } = readOffloadingSettings(takeFaults(transfer).config);
       for (const spec of [host, ...secondaries.map((named) => named.spec)])
         lines.push(`KV tier   ${describeTier(spec)}`);
     }

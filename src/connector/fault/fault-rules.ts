@@ -112,10 +112,13 @@ export class FaultDice {
   readonly #used: number[];
   readonly #asked = new Map<string, number>();
   readonly #requests: RequestId[] = [];
+  /** Whether a rule names requests by their number. Otherwise they are not counted: a server has any number of them. */
+  readonly #countsRequests: boolean;
 
   constructor(plan: FaultPlan) {
     this.#plan = plan;
     this.#used = plan.rules.map(() => 0);
+    this.#countsRequests = plan.rules.some(({ requests = [] }) => requests.some((named) => typeof named === 'number'));
   }
 
   /** How often each rule was used. */
@@ -130,7 +133,8 @@ export class FaultDice {
     context: TierContext | undefined,
   ): { readonly rule: FaultRule; readonly chance: number } | undefined {
     const requestId = context?.requestId;
-    if (requestId !== undefined && !this.#requests.includes(requestId)) this.#requests.push(requestId);
+    if (this.#countsRequests && requestId !== undefined && !this.#requests.includes(requestId))
+      this.#requests.push(requestId);
     const name = `${on}/${key}`;
     const count = this.#asked.get(name) ?? 0;
     this.#asked.set(name, count + 1);

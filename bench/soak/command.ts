@@ -1,0 +1,92 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { availableParallelism, loadavg, tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { Command } from 'commander';
+import { demoModelPath } from '../../src/base/package-files.ts';
+import { integerFrom, numberFlag } from '../../src/cli/args.ts';
+import type { CliContext, ExitCode } from '../../src/cli/context.ts';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { describeMachine } from '../standard-set/machine.ts';
+import { runSoak, type SoakReport } from './soak-run.ts';
+
+interface SoakFlags {
+  readonly model?: string;
+  readonly minutes: number;
+  readonly ranks: number;
+  readonly clients: number;
+  readonly threads: number;
+  readonly seed: number;
+  readonly out?: string;
+}
+
+/** `kvasir bench soak`: a server under random requests, aborts, faults and kills for a long time. */
+export function soakCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  return new Command('soak')
+    .summary('a server under random requests and faults for a long time')
+    .description(
+      'Start a server with two ranks and tiers, send random requests, close connections, let calls of the tiers fail,\n' +
+        'lose blocks and kill worker processes. The exit code is 1 if a text differs from that of a server without tiers,\n' +
+        'if a request is lost, or if memory or open files grow. Ctrl-C ends the run with the report so far.',
+    )
+    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option('--minutes <n>', 'time with requests', numberFlag, 30)
+    .option('--ranks <n>', 'worker processes', integerFrom(1, 16), 2)
+    .option('--clients <n>', 'requests at one time', integerFrom(1, 256), 6)
+    .option('--threads <n>', 'threads that compute', integerFrom(1), Math.max(1, availableParallelism() >> 1))
+    .option('--seed <n>', 'seed of requests and faults', integerFrom(0), 1)
+    .option('--out <file>', 'file of the result (default: bench/results/<date>-soak.json)')
+    .action(async (flags: SoakFlags) => exit(await soak(context, flags)));
+}
+
+async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
+  const stop = new AbortController();
+  // Later signals are ignored: the report takes seconds.
+  const onSignal = (): void => stop.abort();
+  context.signals.on('SIGINT', onSignal);
+  context.signals.on('SIGTERM', onSignal);
+  const folder = await mkdtemp(join(tmpdir(), 'kvasir-soak-'));
+  try {
+    const model = flags.model ?? demoModelPath();
+    const { vocabSize } = readModelConfig(await readGguf(model));
+    const { minutes, ranks, clients, seed } = flags;
+    const loadBefore = loadavg()[0];
+    const serverArgs = ['--threads', String(flags.threads), '--kv-cache-memory', '6MiB', '--max-model-len', '1024'];
+    const onProgress = (line: string): void => void context.stderr.write(`${line}\n`);
+    const report = await runSoak(
+      { model, vocabSize, minutes, ranks, clients, seed, folder, serverArgs, onProgress },
+      stop.signal,
+    );
+    const settings = { minutes, ranks, clients, seed, threads: flags.threads };
+    const about = { date: new Date().toISOString(), machine: describeMachine(), node: process.version, loadBefore };
+    const path = flags.out ?? join('bench', 'results', `${about.date.slice(0, 10)}-soak.json`);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${JSON.stringify({ bench: 'soak', ...about, settings, ...report }, null, 2)}\n`);
+    context.stdout.write(`${summaryOf(report)}wrote ${path}\n`);
+    return report.problems.length > 0 ? 1 : report.isInterrupted ? 130 : 0;
+  } catch (error) {
+    // Before the server under test has served, there is nothing to report.
+    if (stop.signal.aborted) return 130;
+    throw error;
+  } finally {
+    context.signals.off('SIGINT', onSignal);
+    context.signals.off('SIGTERM', onSignal);
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function summaryOf(report: SoakReport): string {
+  const { seconds, requests, equal, wrong, lost, aborted, kills, lostBlocks, growth, problems } = report;
+  const lines = [
+    `${seconds} s: ${requests} requests, ${equal} equal, ${wrong} wrong, ${lost} lost, ${aborted} aborted; ${kills} worker processes killed, ${lostBlocks} blocks lost`,
+  ];
+  for (const [name, measured] of Object.entries(growth))
+    for (const { measure, first, last, perHour, error, isLeak } of measured) {
+      const unit = measure === 'files' ? 1 : 1 << 20;
+      const [from, to, slope, plusMinus] = [first, last, perHour, error].map((value) => (value / unit).toFixed(2));
+      const what = `${name} ${measure}${measure === 'files' ? '' : ' (MiB)'}`;
+      lines.push(`${what.padEnd(22)} ${from} -> ${to}, ${slope} ± ${plusMinus} per hour${isLeak ? '  LEAK' : ''}`);
+    }
+  return `${[...lines, ...problems.map((problem) => `problem: ${problem}`)].join('\n')}\n`;
+}
