@@ -22,6 +22,7 @@ const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []
 
 // Host memory and a disk below it: engines that use one store after the other share the disk.
 connectorSuite('OffloadingConnector', {
+  keepsLoadedBlocks: true,
   newStorage: () => join(root, `${serial++}`),
   create: (storage, settings) =>
     make(
