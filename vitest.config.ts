@@ -26,7 +26,16 @@ const inProcess = [
   ...['api-fields', 'documents', 'errors-guide', 'kv-transfer-guide', 'tier-faults', 'vllm-tests'],
   ...['containment', 'lost-blocks', 'prompts-together', 'recovery-cases', 'recurrent-states', 'shipped-connectors'],
   ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'resumed-stream', 'split-model', 'swapped-blocks'],
-  ...['vllm-hybrid-model', 'vllm-hybrid-states'],
+  ...['vllm-hybrid-model', 'vllm-hybrid-states', 'engine-executors', 'full-disk-tier', 'kubernetes', 'operations'],
+].map((name) => `test/${name}.test.ts`);
+/** Tests that change the process with `computeHere`, all in the same way. */
+const computingHere = [
+  'embeddings',
+  'long-context',
+  'prefix-hits',
+  'prompt-results',
+  'sliding-window',
+  'speculation',
 ].map((name) => `test/${name}.test.ts`);
 /** With KVASIR_SEED, tests with random input are the same in each run. */
 const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];
@@ -57,10 +66,11 @@ export default defineConfig({
         test: {
           name: 'alone',
           include: [...filesOf('test', 'sim'), ...native, startedThreads],
-          exclude: [...support, ...inProcess, modules],
+          exclude: [...support, ...inProcess, ...computingHere, modules],
         },
       },
       { extends: true, test: { name: 'in-process', include: inProcess, isolate: false } },
+      { extends: true, test: { name: 'computing-here', include: computingHere, isolate: false } },
       // A process for each file costs as much CPU time as most of these files. They must not change the state of the process.
       {
         extends: true,

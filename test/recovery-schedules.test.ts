@@ -35,9 +35,10 @@ afterAll(() => folder.remove());
 
 /** `RECOVERY_SEED=12345 npx vitest run test/recovery-schedules.test.ts` repeats one schedule on each model. */
 const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(process.env.RECOVERY_SEED);
-const schedulesPerWorkload = 10;
 /** Workloads of each model. `.ci/run` runs 3. More schedules: `RECOVERY_WORKLOADS=50`. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
+const isShort = !isLongForm && workloads === 1 && onlySeed === undefined;
+const schedulesPerWorkload = isShort ? 6 : 10;
 /** A file to which each model's counts are appended, one JSON object in a line, for `bench/results`. */
 const resultsFile = process.env.RECOVERY_RESULTS;
 /** The schedules of workload 12 have the seeds 12000 to 12009. */
@@ -149,7 +150,7 @@ describe.each(subjects)('$name', ({ name, model, ranks }) => {
     }
     for (const [what, count] of Object.entries({ ...seen, blocks: Math.min(...blocks) }))
       total[what as keyof typeof total] += count;
-    // Schedules without effects would show nothing. Ten schedules may lack an effect on one model.
+    // Schedules without effects would show nothing. The schedules of one workload may lack an effect on one model.
     if (onlySeed !== undefined || workloads === 1) return;
     // With several groups, preemptions are rare: a request needs few blocks for its next tokens.
     const { preempted, ...others } = seen;
@@ -160,7 +161,7 @@ describe.each(subjects)('$name', ({ name, model, ranks }) => {
   });
 });
 
-// One schedule, or the ten of a model, may lack some of them.
+// One schedule may lack some of them.
 const hasAll = onlySeed === undefined ? ['have'] : [];
 it.each(hasAll)('the schedules of all models together %s each effect', () => {
   // Whether a request is preempted depends on the time of loads too.

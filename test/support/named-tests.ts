@@ -37,8 +37,15 @@ function readReferences(cell: string, folder: string): TestReference[] {
   return references;
 }
 
-/** The full titles of all tests in these files, as `suite > test`. */
-export async function titlesOf(files: readonly string[]): Promise<Map<string, string[]>> {
+/** By file, the full titles of its tests, as `suite > test`. */
+export type Titles = ReadonlyMap<string, readonly string[]>;
+
+/**
+ * The titles in all files that the rows name. Vitest lists them, so text in comments and strings does not count. Its start costs more than a
+ * second of CPU time.
+ */
+export async function titlesOfRows(rows: readonly TableRow[]): Promise<Titles> {
+  const files = [...new Set(rows.flatMap(({ references }) => references.map(({ file }) => file)))];
   const vitest = join('node_modules', 'vitest', 'vitest.mjs');
   const { stdout } = await promisify(execFile)(process.execPath, [
     vitest,
@@ -59,9 +66,6 @@ export async function titlesOf(files: readonly string[]): Promise<Map<string, st
 export const isNamed = (titles: readonly string[] | undefined, title: string): boolean =>
   titles?.some((full) => full.startsWith(title) && !/^\w/.test(full.slice(title.length))) ?? false;
 
-/** The references to tests that do not exist. Vitest lists the titles, so text in comments and strings does not count. */
-export async function missingTests(rows: readonly TableRow[]): Promise<TestReference[]> {
-  const references = rows.flatMap((row) => row.references);
-  const titles = await titlesOf([...new Set(references.map(({ file }) => file))]);
-  return references.filter(({ file, title }) => !isNamed(titles.get(file), title));
-}
+/** The references to tests that do not exist. */
+export const missingTests = (rows: readonly TableRow[], titles: Titles): TestReference[] =>
+  rows.flatMap(({ references }) => references).filter(({ file, title }) => !isNamed(titles.get(file), title));
