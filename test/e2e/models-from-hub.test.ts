@@ -95,3 +95,20 @@ describe('other commands', () => {
     expect(await stop()).not.toContain('error');
   });
 });
+
+it('a server answers /health while it downloads its model, and ends at SIGTERM', async () => {
+  hub.contentFaults.push({ kind: 'silence', afterBytes: 1_000_000 });
+  const child = start(['serve', '--port', '0', name, ...smallPool]);
+  const exited = once(child, 'exit');
+  let log = '';
+  child.stderr.on('data', (piece) => (log += piece));
+  const patience = { timeout: 120_000, interval: 20 };
+  await expect.poll(() => log, patience).toMatch(/listening on http/);
+  const [, origin] = /listening on (http:\S+)/.exec(log)!;
+  const health = async () => JSON.parse(await (await fetch(`${origin}/health`)).text());
+  await expect
+    .poll(health, patience)
+    .toMatchObject({ status: 'loading', phase: 'downloading', totalBytes: demo.length });
+  child.kill('SIGTERM');
+  expect(await exited).toEqual([143, null]);
+});
