@@ -40,14 +40,14 @@ export async function buildKernels(
     kernel.levels.filter((level) => cpuLevels[level].arch === target.arch).map((level): Job => ({ kernel, level })),
   );
   const partsFolder = mkdtempSync(join(tmpdir(), 'kvasir-prebuild-'));
-  const dllParts = target.extension === 'dll' ? await makeDllParts(target, partsFolder, options) : [];
+  const parts = await makeParts(target, partsFolder, options);
   const libraries: Record<string, Partial<Record<CpuLevelName, PrebuiltFile>>> = {};
   let count = 0;
   let bytes = 0;
   await inParallel(jobs, async ({ kernel, level }) => {
     const digest = await sourceDigestOf(kernel.source);
     const file = `${basename(kernel.source.file, '.c')}-${digest.slice(0, 16)}-${level}.${target.extension}`;
-    const library = await buildLibrary(target, { kernel, level }, { ...options, dllParts });
+    const library = await buildLibrary(target, { kernel, level }, { ...options, parts });
     if (library === undefined) return;
     writeFileSync(join(folder, file), library);
     libraries[digest] = { ...libraries[digest], [level]: { file, sha256: sha256(library) } };
@@ -66,12 +66,12 @@ export async function buildKernels(
 function linkerArgumentsOf(
   { extension }: Target,
   { needsLibc }: ShippedKernel,
-  files: { readonly object: string; readonly output: string; readonly dllParts: readonly string[] },
+  files: { readonly object: string; readonly output: string; readonly parts: readonly string[] },
 ): string[] | undefined {
-  const { object, output, dllParts } = files;
+  const { object, output, parts } = files;
   if (extension === 'so' && needsLibc !== true)
-    return ['ld.lld', '-shared', '--strip-all', '--gc-sections', '-o', output, object];
-  if (extension === 'dll') return ['lld-link', '-lldmingw', '-dll', ...dllFlags, `-out:${output}`, object, ...dllParts];
+    return ['ld.lld', '-shared', '--strip-all', '--gc-sections', '-o', output, object, ...parts];
+  if (extension === 'dll') return ['lld-link', '-lldmingw', '-dll', ...dllFlags, `-out:${output}`, object, ...parts];
   return undefined;
 }
 
@@ -80,23 +80,27 @@ const dllFlags = ['-entry:DllMainCRTStartup', '-debug:none', '-opt:ref', '-times
 /** Windows's own C library has them (`ucrtbase.dll`, Windows 10 and newer). */
 const windowsFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen'];
 
-/** What each DLL is linked with: its start, and the names of functions of Windows. */
-async function makeDllParts(target: Target, folder: string, { zig, cacheFolder }: BuildOptions): Promise<string[]> {
-  const [object, definitions, library] = ['entry.o', 'windows.def', 'windows.lib'].map((name) => join(folder, name));
-  const flags = ['-target', target.zigTarget, '-mcpu=x86_64', '-O2', '-std=gnu11', '-c', dllEntry, '-o', object!];
-  await runZig(zig, ['cc', ...flags], cacheFolder);
-  writeFileSync(definitions!, ['LIBRARY ucrtbase.dll', 'EXPORTS', ...windowsFunctions, ''].join('\n'));
-  await runZig(zig, ['dlltool', '-m', 'i386:x86-64', '-d', definitions!, '-l', library!], cacheFolder);
-  return [object!, library!];
+/** What each library is linked with, in place of a compiler's library: object files, and the names of functions of Windows. */
+async function makeParts(target: Target, folder: string, { zig, cacheFolder }: BuildOptions): Promise<string[]> {
+  const compile = async (source: string, cpu: string): Promise<string> => {
+    const object = join(folder, `${source}.o`);
+    const flags = ['-target', target.zigTarget, `-mcpu=${cpu}`, '-O2', '-std=gnu11', '-fPIC'];
+    await runZig(zig, ['cc', ...flags, '-c', join('scripts', 'prebuild', source), '-o', object], cacheFolder);
+    return object;
+  };
+  if (target.name === 'linux-arm64') return [await compile('arm-atomics.c', 'generic')];
+  if (target.extension !== 'dll') return [];
+  const [definitions, library] = [join(folder, 'windows.def'), join(folder, 'windows.lib')];
+  writeFileSync(definitions, ['LIBRARY ucrtbase.dll', 'EXPORTS', ...windowsFunctions, ''].join('\n'));
+  await runZig(zig, ['dlltool', '-m', 'i386:x86-64', '-d', definitions, '-l', library], cacheFolder);
+  return [await compile('dll-entry.c', 'x86_64'), library];
 }
-
-const dllEntry = join('scripts', 'prebuild', 'dll-entry.c');
 
 /** Undefined if the source has no form for the level (`#error "this CPU lacks ..."`). */
 async function buildLibrary(
   target: Target,
   { kernel, level }: Job,
-  { zig, cacheFolder, dllParts }: BuildOptions & { readonly dllParts: readonly string[] },
+  { zig, cacheFolder, parts }: BuildOptions & { readonly parts: readonly string[] },
 ): Promise<Buffer | undefined> {
   const work = mkdtempSync(join(tmpdir(), 'kvasir-prebuild-'));
   try {
@@ -106,7 +110,7 @@ async function buildLibrary(
     const all = compilerArgumentsOf(kernel.source);
     const compile = all.filter((argument) => argument !== '-shared');
     const object = join(work, 'kernel.o');
-    const link = linkerArgumentsOf(target, kernel, { object, output, dllParts });
+    const link = linkerArgumentsOf(target, kernel, { object, output, parts });
     if (link !== undefined) {
       await runZig(zig, ['cc', ...forTarget, ...compile, '-c', '-o', object], cacheFolder);
       await runZig(zig, link, cacheFolder);
