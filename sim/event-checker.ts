@@ -6,13 +6,21 @@ import type { Scheduler } from '../src/scheduler/scheduler.ts';
 
 /** The recorded changes of the prefix cache rebuild its content. */
 export class EventChecker {
-  readonly #scheduler: Pick<Scheduler, 'inspector'>;
+  readonly #scheduler: Pick<Scheduler, 'inspector' | 'resetPrefixCache'>;
   readonly #log: CacheEventLog;
   readonly #keys = new Set<string>();
 
-  constructor(scheduler: Pick<Scheduler, 'inspector' | 'recordCacheEvents'>) {
+  constructor(scheduler: Pick<Scheduler, 'inspector' | 'resetPrefixCache' | 'recordCacheEvents'>) {
     this.#scheduler = scheduler;
     this.#log = scheduler.recordCacheEvents();
+  }
+
+  /** At the end of a world: no request has blocks, so none stays. */
+  checkReset(): void {
+    this.check();
+    const left = this.#scheduler.resetPrefixCache();
+    assert(left === 0, `${left} blocks stay cached after a reset, but nothing uses them`);
+    this.check();
   }
 
   check(): void {

@@ -236,6 +236,7 @@ export class World {
       const { blocks, transfers } = this.#scheduler.stats();
       assert(transfers.open === 0, `I5: ${transfers.open} transfers are open at the end`);
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} blocks are still referenced at the end`);
+      this.#events?.checkReset();
     } catch (error) {
       const details = [String(error), JSON.stringify(this.#options), JSON.stringify(this.#spec)].join('\n');
       throw new Error(`seed ${this.seed}, turn ${this.#turns}: ${details}`, { cause: error });
