@@ -81,6 +81,9 @@ describe('OffloadingScheduler', () => {
       { kind: 'stored', keys: [suiteKey(0)], place: 'host' },
       { kind: 'removed', keys: [suiteKey(0)], place: 'host' },
     ]);
+    expect(scheduler.listed()).toEqual([{ place: 'host', keys: new Set() }]);
+    expect(scheduler.placeKind('host')).toEqual({ medium: 'CPU', locality: 'LOCAL' });
+    expect(scheduler.placeKind('nowhere')).toBeUndefined();
   });
 
   it('a block that was loaded from a tier below is in host memory afterwards', () => {
