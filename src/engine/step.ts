@@ -32,7 +32,7 @@ export interface StepParts {
 export async function step(parts: StepParts): Promise<boolean> {
   const { scheduler, executor, outbox, nowMs } = parts;
   // Only with `--speculative-config`: a draft model guesses the next tokens. The step verifies those that are worth their time.
-  await guessNext(parts);
+  if (parts.draftModel !== undefined) await guessNext(parts, parts.draftModel);
 
   // The plan says which tokens of which requests are computed, and in which blocks. Running requests come first, then
   // waiting requests are admitted. If no block is free, the request admitted last is preempted and computed again later.
@@ -62,10 +62,10 @@ async function turnBeside(computing: Promise<unknown>): Promise<void> {
 }
 
 /** The other model's step comes first, because both need the same cores. */
-async function guessNext({ scheduler, draftModel, nowMs }: StepParts): Promise<void> {
-  const order = draftModel && scheduler.orderGuesses();
+async function guessNext({ scheduler, nowMs }: StepParts, draftModel: Pick<DraftModel, 'guess'>): Promise<void> {
+  const order = scheduler.orderGuesses();
   if (order === undefined) return;
   const startedMs = nowMs();
-  const guesses = await draftModel!.guess(order);
+  const guesses = await draftModel.guess(order);
   scheduler.takeGuesses(guesses, nowMs() - startedMs);
 }

@@ -464,7 +464,8 @@ describe('kvasir generate and kvasir serve', () => {
     ]) {
       const { code, stdout, stderr } = await runHere([...command, ...args()]);
       expect(stderr).toMatch(message);
-      expect(stderr).toMatch(/^error: .*\n$/);
+      // `serve` listens first.
+      expect(stderr).toMatch(/^(?:\S+ info {2}listening on .*\n)?error: .*\n$/);
       expect(stdout).toBe('');
       expect(code).toBe(expectedCode);
     }

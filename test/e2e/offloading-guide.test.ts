@@ -1,4 +1,5 @@
 /** The commands of docs/offloading.md work, and its tables have exactly the settings that exist. */
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +13,10 @@ import { hasS3Server, S3Server, s3Credentials } from '../support/s3-server.ts';
 
 const guide = readFileSync('docs/offloading.md', 'utf8');
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-guide-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const keyFolder = mkdtempSync(join(tmpdir(), 'kvasir-guide-key-'));
+afterAll(() => {
+  for (const path of [folder, keyFolder]) rmSync(path, { recursive: true });
+});
 
 const sectionOf = (heading: string): string => {
   const from = guide.indexOf(`\n${heading}\n`);
@@ -83,12 +87,15 @@ describe('the guide lists', () => {
 /** The words of a command of the guide, without quotes. */
 const wordsOf = (command: string): string[] =>
   [...command.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, single, double, plain]) => single ?? double ?? plain!);
-const commands = [...guide.matchAll(/^```sh\n([\s\S]*?)^```/gm)].flatMap(([, block]) => block!.trim().split('\n'));
+const allCommands = [...guide.matchAll(/^```sh\n([\s\S]*?)^```/gm)].flatMap(([, block]) => block!.trim().split('\n'));
+const makesKeyFile = 'openssl rand -hex 32 > kv.key && chmod 600 kv.key';
+const commands = allCommands.filter((command) => command !== makesKeyFile);
 
 describe('the commands of the guide', () => {
   let endpoint = 'http://127.0.0.1:1';
   beforeAll(async () => {
     await buildCommand();
+    execFileSync('sh', ['-c', makesKeyFile], { cwd: keyFolder });
     if (!hasS3Server) return;
     const server = await S3Server.start('kv-blocks');
     endpoint = server.endpoint;
@@ -100,6 +107,7 @@ describe('the commands of the guide', () => {
   const onThisMachine = (word: string): string =>
     word
       .replace('/var/cache/kvasir', folder)
+      .replace('kv.key', join(keyFolder, 'kv.key'))
       .replace('http://s3.example:9000', endpoint)
       .replace('redis.example:6379', '127.0.0.1:1')
       .replace('8GiB', '64MiB')
@@ -115,7 +123,8 @@ describe('the commands of the guide', () => {
   };
 
   it('are all run here', () => {
-    expect(serving).toHaveLength(6);
+    expect(serving).toHaveLength(7);
+    expect(commands).toHaveLength(allCommands.length - 1);
     expect(showing).toHaveLength(1);
     expect(serving.length + showing.length).toBe(commands.length);
   });
