@@ -381,6 +381,15 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'short prompts are admitted again after a preemption in the same plan',
+    breaks: ['I8'],
+    seed: 792360429,
+    scenario: 'tiers',
+    file: 'src/scheduler/scheduler.ts',
+    find: 'const mayAdmit = this.#preemptions === preemptionsAtStart;',
+    replace: 'const mayAdmit = this.#preemptions === preemptionsBefore;',
+  },
+  {
     bug: 'a request with invalid KV computes it before the connector has answered',
     breaks: ['I3'],
     seed: 1,

@@ -187,15 +187,19 @@ export class Scheduler implements SchedulerInterface {
     if (this.#loadCost !== undefined) continueRaces(this.#parts);
     const draft = this.#draft;
     draft.begin();
+    const preemptionsAtStart = this.#preemptions;
     let preemptionsBefore: number;
     let promoted: number;
     let long: RequestState | undefined;
+    let rounds = 0;
     do {
+      assert(rounds++ <= 2 * this.#requests.size, 'I8: a plan preempts and admits the same requests again and again');
       preemptionsBefore = this.#preemptions;
       this.#planDecodes(draft);
       draft.beginPrompts();
       long = promptInProgress(this.#parts);
-      const mayAdmit = this.#preemptions === preemptionsBefore;
+      // Else the next round would preempt the admitted request again.
+      const mayAdmit = this.#preemptions === preemptionsAtStart;
       if (long !== undefined && draft.tokensLeft > 0)
         planShortPrompts(this.#parts, draft, { long, shortFirst: this.#shortFirst, mayAdmit });
       this.#planPrompts(draft);
