@@ -139,6 +139,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     onProgress,
     onEvent: event,
     digest,
+    timers: systemTimers,
   };
 }
 

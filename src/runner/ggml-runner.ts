@@ -1,4 +1,5 @@
 import { assert, assertDefined } from '../base/assert.ts';
+import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
 import { blockCount, type TokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -21,6 +22,7 @@ import { type Batch, layOutBatch } from './batch.ts';
 import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
 import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
+import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
@@ -81,6 +83,8 @@ export interface GgmlRunnerOptions {
    */
   readonly digest?: Promise<ModelDigest> | undefined;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+  /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
+  readonly timers?: Timers | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
 }
@@ -126,6 +130,7 @@ export class GgmlRunner implements Runner {
   readonly #graph: GraphBuilder;
   readonly #parts: DecoderParts;
   readonly #usedGroups: readonly UsedGroup[];
+  readonly #memoryAhead: KvMemoryAhead | undefined;
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
   /** For requests that ask for logprobs of their prompts; made for the first of them. */
@@ -278,6 +283,8 @@ export class GgmlRunner implements Runner {
       blockCount: blockCount(poolBlocks),
       fingerprint,
     };
+    const { timers } = options;
+    this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
   }
 
   get blockMemory(): BlockMemory | undefined {
@@ -306,6 +313,7 @@ export class GgmlRunner implements Runner {
     if (this.#isClosed) return;
     this.#isClosed = true;
     await this.#running?.catch(() => undefined);
+    await this.#memoryAhead?.close();
     this.#graph.close();
     this.#headRows?.close();
     this.memory.close();
@@ -319,6 +327,7 @@ export class GgmlRunner implements Runner {
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#decoderFor(batch);
     decoder.writeInputs(hidden);
+    this.#memoryAhead?.used(batch.slots);
     const prepared = performance.now();
     await this.#graph.compute();
     const computed = performance.now();

@@ -1,8 +1,8 @@
 import { assertDefined } from '../base/assert.ts';
+import { preferHugePages } from '../base/huge-pages.ts';
 import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
-import { preferHugePages } from '../ggml/huge-pages.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
@@ -117,7 +117,7 @@ export class WeightStore {
   #preferHugePages(buffer: BufferPtr): void {
     const { native } = this.#device;
     const bytes = native.ggml_backend_buffer_get_size(buffer);
-    preferHugePages(native, native.ggml_backend_buffer_get_base(buffer), bytes);
+    preferHugePages(Number(native.ggml_backend_buffer_get_base(buffer)), bytes);
   }
 
   close(): void {

@@ -1,7 +1,10 @@
 import { availableParallelism } from 'node:os';
 import { AssertionError } from '../../base/assert.ts';
 import { formatBytes } from '../../base/bytes.ts';
+import { allocateInHugePages } from '../../base/huge-pages.ts';
+import { IdleCpus } from '../../base/idle-cpus.ts';
 import { mapMemory } from '../../base/map-memory.ts';
+import { MemoryAhead } from '../../base/memory-ahead.ts';
 import type {
   KvConnector,
   KvTransferConfig,
@@ -13,12 +16,10 @@ import type {
 import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { neverOpens } from '../tier/circuit-breaker.ts';
-import { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
-import { IdleCpus } from './idle-cpus.ts';
 import { leasedKeys } from './leased-keys.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
@@ -75,6 +76,7 @@ export class OffloadingConnector implements KvConnector {
       identity,
       maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
+      arenas: { allocate: allocateInHugePages },
       crc32,
     });
     const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + spareBuffers) * identity.blockBytes);

@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
+import { MemoryAhead } from '../../base/memory-ahead.ts';
 import type { KvIdentity } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { systemTimers } from '../system-timers.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
-import { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import {
   storedBlockBytes,
@@ -239,7 +239,7 @@ describe('TierStack', () => {
   it('maps memory of host memory ahead after it opens and after a store, and not after it is closed', async () => {
     const time = new ManualTime();
     const mapped: number[] = [];
-    const memoryAhead = new MemoryAhead({
+    const memoryAhead = new MemoryAhead<Uint8Array>({
       nextPiece: () => (mapped.length % 2 === 0 ? new Uint8Array(1) : undefined),
       map: (piece) => {
         mapped.push(piece.length);

@@ -1,10 +1,10 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
+import type { MemoryAhead } from '../../base/memory-ahead.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import { tierClosed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import type { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import { OpenCalls } from '../tier/open-calls.ts';
@@ -19,7 +19,7 @@ import type { WritePace } from './write-pace.ts';
 export interface TierStackOptions {
   readonly host: HostTier;
   /** Maps the memory of the host tier. The stack wakes it, also at once, and closes it. */
-  readonly memoryAhead?: MemoryAhead;
+  readonly memoryAhead?: MemoryAhead<Uint8Array>;
   /** In the order in which they are tried. */
   readonly secondaries: readonly SecondaryTier[];
   /** Of the secondaries' loads. */
@@ -193,7 +193,7 @@ export class TierStack implements TamperableTier {
   async close(): Promise<void> {
     const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
     const calls = this.#calls.close();
-    this.#options.memoryAhead?.close();
+    void this.#options.memoryAhead?.close();
     await this.#whileWriting(timeoutMs);
     this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));

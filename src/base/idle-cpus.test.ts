@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ManualTime } from '../../../test/support/manual-time.ts';
+import { ManualTime } from '../../test/support/manual-time.ts';
 import { IdleCpus, parseProcStat, readCpuTimes } from './idle-cpus.ts';
 
 function newCpus(count: number) {

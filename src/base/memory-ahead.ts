@@ -1,10 +1,10 @@
-import type { Timer, Timers } from '../../timers.ts';
+import type { Timer, Timers } from './timers.ts';
 
-export interface MemoryAheadOptions {
+export interface MemoryAheadOptions<Piece> {
   /** The next piece of memory that will be used and is not mapped; undefined: enough is mapped. Returns each piece once. */
-  readonly nextPiece: () => Uint8Array | undefined;
+  readonly nextPiece: () => Piece | undefined;
   /** Maps the piece on another thread and does not change its content. False: the system cannot do this. */
-  readonly map: (piece: Uint8Array) => Promise<boolean>;
+  readonly map: (piece: Piece) => Promise<boolean>;
   /** Whether the machine has other work. */
   readonly isBusy: () => boolean;
   readonly timers: Timers;
@@ -25,13 +25,14 @@ const pollsMax = 100;
  *                         |    busy          | busy
  *                         +-----+------------+
  */
-export class MemoryAhead {
-  readonly #options: MemoryAheadOptions;
+export class MemoryAhead<Piece> {
+  readonly #options: MemoryAheadOptions<Piece>;
   #state: 'resting' | 'waiting' | 'mapping' | 'ended' = 'resting';
   #busyPolls = 0;
   #timer: Timer | undefined;
+  #mapping: Promise<void> = Promise.resolve();
 
-  constructor(options: MemoryAheadOptions) {
+  constructor(options: MemoryAheadOptions<Piece>) {
     this.#options = options;
   }
 
@@ -42,10 +43,11 @@ export class MemoryAhead {
     this.#wait();
   }
 
-  /** Maps no further piece. */
-  close(): void {
+  /** Maps no further piece. Resolves when none is being mapped. */
+  close(): Promise<void> {
     this.#state = 'ended';
     this.#timer?.cancel();
+    return this.#mapping;
   }
 
   #wait(): void {
@@ -67,7 +69,7 @@ export class MemoryAhead {
       return;
     }
     this.#state = 'mapping';
-    void map(piece).then((isMapped) => {
+    this.#mapping = map(piece).then((isMapped) => {
       if (this.#state === 'ended') return;
       if (isMapped) this.#mapNext();
       else this.#state = 'ended';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ManualTime } from '../../../../test/support/manual-time.ts';
+import { ManualTime } from '../../test/support/manual-time.ts';
 import { MemoryAhead } from './memory-ahead.ts';
 
 /** Pieces of one byte; the value is the number of the piece. Each call of `map` waits until the test answers it. */
@@ -86,13 +86,28 @@ describe('MemoryAhead', () => {
     expect(begun).toEqual([0]);
   });
 
+  it('is closed when the last piece is mapped, so that its memory may be freed', async () => {
+    const { time, ahead, answer } = setup(3);
+    ahead.wake();
+    time.advance(100);
+    let isClosed = false;
+    const closed = ahead.close().then(() => {
+      isClosed = true;
+    });
+    await Promise.resolve();
+    expect(isClosed).toBe(false);
+    await answer();
+    await closed;
+  });
+
   it.each(['waits', 'maps a piece'])('closed while it %s, it maps no further piece', async (when) => {
     const { time, ahead, begun, answer } = setup(3);
     ahead.wake();
     if (when === 'maps a piece') time.advance(100);
     const before = begun.length;
-    ahead.close();
+    const closed = ahead.close();
     if (when === 'maps a piece') await answer();
+    await closed;
     ahead.wake();
     time.advance(1_000);
     expect(begun.length).toBe(before);

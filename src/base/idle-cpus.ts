@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import type { Clock } from '../../base/clock.ts';
+import type { Clock } from './clock.ts';
 
 /** Time of all CPUs together since the start of the machine, in any unit. */
 export interface CpuTimes {
