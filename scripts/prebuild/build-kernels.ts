@@ -106,7 +106,7 @@ async function buildLibrary(
   try {
     const output = join(work, `kernel.${target.extension}`);
     const zigTarget = (kernel.needsLibc === true ? target.glibcTarget : undefined) ?? target.zigTarget;
-    const forTarget = ['-target', zigTarget, `-mcpu=${target.zigCpu ?? cpuLevels[level].zigCpu}`];
+    const forTarget = ['-target', zigTarget, `-mcpu=${target.zigCpu?.[level] ?? cpuLevels[level].zigCpu}`];
     const all = compilerArgumentsOf(kernel.source);
     const compile = all.filter((argument) => argument !== '-shared');
     const object = join(work, 'kernel.o');

@@ -1,3 +1,5 @@
+import type { CpuLevelName } from '../../src/native/cpu-level.ts';
+
 /** The platforms for which kernels are built: Node's names, and what Zig calls them. */
 export interface Target {
   /** `process.platform` and `process.arch`, as `platformName` joins them. */
@@ -6,8 +8,8 @@ export interface Target {
   readonly zigTarget: string;
   /** For kernels that need the system's C library; only Linux has such kernels. */
   readonly glibcTarget?: string;
-  /** The CPU of all levels, for Zig. Absent: that of each level. */
-  readonly zigCpu?: string;
+  /** The CPUs for Zig. Absent: those of `cpuLevels`. */
+  readonly zigCpu?: Partial<Record<CpuLevelName, string>>;
   readonly extension: 'so' | 'dylib' | 'dll';
 }
 
@@ -35,7 +37,7 @@ export const targets: readonly Target[] = [
     arch: 'arm64',
     zigTarget: 'aarch64-macos.12.0',
     // The first of them. For a lesser CPU, clang refuses its own functions for vectors, which are those of the M1 there.
-    zigCpu: 'apple_m1',
+    zigCpu: { neon: 'apple_m1', 'neon-dotprod': 'apple_m1', 'neon-i8mm': 'apple_m1+i8mm' },
     extension: 'dylib',
   },
   { name: 'darwin-x64', arch: 'x64', zigTarget: 'x86_64-macos.12.0', extension: 'dylib' },

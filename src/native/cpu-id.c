@@ -1,6 +1,6 @@
 /*
- * The features of an x86 CPU that the system can use, with the names of Linux's /proc/cpuinfo. For systems that do not
- * list them. Built for any CPU of the architecture.
+ * The features of a CPU that the system can use, with the names of Linux's /proc/cpuinfo. For systems that do not list
+ * them. Built for any CPU of the architecture. All ARM CPUs of Apple's computers have dot products.
  */
 #include <string.h>
 #if defined(__x86_64__)
@@ -50,6 +50,15 @@ const char *kvasir_cpu_features(void) {
   }
   names[length] = 0;
   return names;
+}
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
+const char *kvasir_cpu_features(void) {
+  int has = 0;
+  size_t size = sizeof has;
+  const int failed = sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, NULL, 0);
+  return !failed && size == sizeof has && has == 1 ? "asimd asimddp i8mm" : "asimd asimddp";
 }
 #else
 const char *kvasir_cpu_features(void) { return ""; }

@@ -22,6 +22,7 @@ export type CpuLevelName =
   | 'avx512-vpclmulqdq'
   | 'neon'
   | 'neon-dotprod'
+  | 'neon-i8mm'
   | 'x86-64';
 
 const avx2 = ['avx2', 'fma', 'f16c', 'abm', 'bmi1', 'bmi2', 'movbe', 'pclmulqdq'];
@@ -59,10 +60,17 @@ export const cpuLevels: Readonly<Record<CpuLevelName, CpuLevel>> = {
   avx2: { arch: 'x64', features: avx2, without: ['avx_vnni', 'avx512f'], zigCpu: 'x86_64_v3+pclmul', below: [] },
   // No kernel is for it but the one that finds the level.
   'x86-64': { arch: 'x64', features: [], without: ['avx2', 'avx512f'], zigCpu: 'x86_64', below: [] },
+  'neon-i8mm': {
+    arch: 'arm64',
+    features: ['asimd', 'asimddp', 'i8mm'],
+    without: [],
+    zigCpu: 'generic+dotprod+i8mm',
+    below: ['neon-dotprod', 'neon'],
+  },
   'neon-dotprod': {
     arch: 'arm64',
     features: ['asimd', 'asimddp'],
-    without: [],
+    without: ['i8mm'],
     zigCpu: 'generic+dotprod',
     below: ['neon'],
   },

@@ -139,6 +139,7 @@ it('a CPU has the level of the form that a compiler on the machine would choose'
   expect(levelOf('avx2')).toBeUndefined();
   expect(cpuLevelOf('arm64', new Set(['asimd']))).toBe('neon');
   expect(cpuLevelOf('arm64', new Set(['asimd', 'asimddp']))).toBe('neon-dotprod');
+  expect(cpuLevelOf('arm64', new Set(['asimd', 'asimddp', 'i8mm']))).toBe('neon-i8mm');
   expect(cpuLevelOf('riscv64', new Set())).toBeUndefined();
 });
 

@@ -27,7 +27,7 @@ export interface PrebuiltFile {
   readonly sha256: string;
 }
 
-/** Tells the features of a CPU where the system does not list them. Its library is for any x86 CPU. */
+/** Tells the features of a CPU where the system does not list them. Its library is for any CPU of the architecture. */
 export const cpuIdSource: NativeSource = { file: 'native/cpu-id.c', headers: [], definitions: {} };
 
 export interface PrebuiltLibrary {
@@ -92,14 +92,14 @@ async function readLibrary(folder: string, { file, sha256 }: PrebuiltFile): Prom
 async function ownLevel(folder: string, manifest: PrebuiltManifest): Promise<CpuLevelName | undefined> {
   const listed = await listedFeatures();
   if (listed !== undefined) return cpuLevelOf(process.arch, listed);
+  const told = await featuresByLibrary(folder, manifest);
   // Macs: all ARM CPUs of Apple's computers have dot products.
-  if (process.arch !== 'x64') return cpuLevelOf(process.arch, new Set(['asimd', 'asimddp']));
-  return cpuLevelOf('x64', await featuresByLibrary(folder, manifest));
+  return cpuLevelOf(process.arch, process.arch === 'x64' ? told : new Set(['asimd', 'asimddp', ...told]));
 }
 
 /** None if the package's library cannot be loaded. */
 async function featuresByLibrary(folder: string, manifest: PrebuiltManifest): Promise<Set<string>> {
-  const file = manifest.libraries[await sourceDigestOf(cpuIdSource)]?.['x86-64'];
+  const file = manifest.libraries[await sourceDigestOf(cpuIdSource)]?.[process.arch === 'x64' ? 'x86-64' : 'neon'];
   if (file === undefined || (await readLibrary(folder, file)) === undefined) return new Set();
   try {
     const names = loadNative().functionIn(join(folder, file.file), 'kvasir_cpu_features', 'str')() as string;

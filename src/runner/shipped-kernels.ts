@@ -27,6 +27,8 @@ export interface ShippedKernel {
 const byWidth = ['avx512', 'avx2', 'neon'] as const;
 /** Forms of `dot.h`. */
 const byDot = ['avx512-vnni', 'avx-vnni', 'avx2', 'neon-dotprod'] as const;
+/** Forms of quantized weights: `row-pairs.h` too. */
+const byDotAndPairs = [...byDot, 'neon-i8mm'] as const;
 
 /** All kernels that are shipped for an architecture. */
 export const shippedKernels = (arch: string = process.arch): ShippedKernel[] =>
@@ -36,7 +38,11 @@ export const shippedKernels = (arch: string = process.arch): ShippedKernel[] =>
       source: attentionSource(shape, arch),
       levels: byWidth,
     })),
-    ...tileSources().map(([type, source]) => ({ name: `matmul ${type}`, source, levels: byDot })),
+    ...tileSources().map(([type, source]) => ({
+      name: `matmul ${type}`,
+      source,
+      levels: type === 'F16' ? byDot : byDotAndPairs,
+    })),
     { name: 'matmul Q4_K, single rows', source: rowMatmulSource, levels: ['avx2'] as const },
     { name: 'sums of experts', source: weightedSumSource, levels: byWidth },
     ...[3, 4].map((taps) => ({
@@ -50,5 +56,5 @@ export const shippedKernels = (arch: string = process.arch): ShippedKernel[] =>
     { name: 'sampling', source: logitsSource, levels: byWidth },
     { name: 'checksums', source: crc32Source, levels: ['avx512-vpclmulqdq', 'avx2'] as const },
     { name: 'barrier of compute threads', source: barrierSource, levels: ['avx2', 'neon'] as const, needsLibc: true },
-    { name: 'CPU features', source: cpuIdSource, levels: ['x86-64'] as const },
+    { name: 'CPU features', source: cpuIdSource, levels: ['x86-64', 'neon'] as const },
   ].map((kernel) => ({ ...kernel, levels: [...kernel.levels] }));

@@ -60,6 +60,7 @@ static void print_experts(const float *x) {
 }
 
 int main(void) {
+  printf("form %s\n", kvasir_form());
   for (size_t i = 0; i < sizeof weights; i++) ((uint8_t *)weights)[i] = (uint8_t)((random_float() + 1) * 127.9f);
   for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) set_test_scales(weights + i);
   kvasir_tile((uint8_t *)weights, (uint8_t *)scratch, INPUTS, 0, EXPERTS * OUTPUTS / TILE_OUTPUTS);

@@ -23,15 +23,17 @@ const run = promisify(execFile);
 const starts = (command: string): boolean => spawnSync(command, ['--version']).status === 0;
 
 /** The forms of kernels with fused multiply-adds. */
-export const formNames = ['AVX2', 'AVX-512', 'NEON'] as const;
+export const formNames = ['AVX2', 'AVX-512', 'NEON', 'NEON with i8mm'] as const;
+const featuresOfArm: Readonly<Record<string, string>> = { NEON: 'dotprod', 'NEON with i8mm': 'dotprod+i8mm' };
 
 /** The form, or the reason why this machine cannot compile or run it. */
 export function kernelForm(name: (typeof formNames)[number]): KernelForm | string {
-  if (name === 'NEON') {
+  const arm = featuresOfArm[name];
+  if (arm !== undefined) {
     const [compiler, emulator] = ['aarch64-linux-gnu-gcc', 'qemu-aarch64'];
     if (!starts(compiler)) return `no cross compiler for ARM (${compiler})`;
     if (!starts(emulator)) return `no emulator for ARM (${emulator})`;
-    return { name, compiler, cpuFlags: ['-static', '-march=armv8.2-a+dotprod'], runner: [emulator] };
+    return { name, compiler, cpuFlags: ['-static', `-march=armv8.2-a+${arm}`], runner: [emulator] };
   }
   const [feature, march] = name === 'AVX2' ? ['avx2', 'haswell'] : ['avx512vl', 'skylake-avx512'];
   const cpu = process.platform === 'linux' ? readFileSync('/proc/cpuinfo', 'utf8') : '';

@@ -6,7 +6,8 @@
  *   AVX2   The products are added to two sums of 16 bits: vpmaddubsw, vpaddw. The sum of two products must fit into 16
  *          bits, so weights are below 64. Sums may wrap in between, and fit at the end.
  *
- *   NEON   `sdot` is like VNNI with vectors of four lanes, and its weights are signed (dot-neon.h).
+ *   NEON   `sdot` is like VNNI with vectors of four lanes, and its weights are signed (dot-neon.h). `smmla` multiplies two
+ *          rows at once (row-pairs.h).
  *
  * On x86, weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make
  * weights unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so all forms get

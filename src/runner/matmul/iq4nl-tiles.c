@@ -20,8 +20,9 @@ INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
 
 INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) { load_entries(weights_of, nibbles, w); }
 
+INLINE ivec dot_start(const struct quantized *y) { return signed_start(y->correction); }
 INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
-  ivec products = signed_start(y->correction);
+  ivec products = dot_start(y);
   UNROLL for (int g = 0; g < 2 * GROUPS; g++) {
     products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
   }

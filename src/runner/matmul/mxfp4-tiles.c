@@ -31,8 +31,9 @@ INLINE int value_of(int nibble) { return values[nibble]; }
 
 INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) { load_entries(values_added, nibbles, w); }
 
+INLINE ivec dot_start(const struct quantized *y) { return small_start(y->correction); }
 INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
-  ivec products = small_start(y->correction);
+  ivec products = dot_start(y);
   UNROLL for (int g = 0; g < 2 * GROUPS; g++) products = add_products(products, w[g], splat_four(y->values + 4 * g));
   return integers(products);
 }

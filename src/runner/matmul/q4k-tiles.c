@@ -61,8 +61,54 @@ INLINE vec add_block(const struct floats_and_minima *f, const struct quantized *
   return fma_(floats(minimum), -(f->dmin * scale), sum);
 }
 
+#if defined(ROW_PAIRS)
+/* The bits of `tile_matmul`, for an even number of rows. */
+INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x, int64_t blocks, float *out,
+                                 int64_t out_stride, int rows) {
+  vec sum[ROWS_AT_ONCE];
+  UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
+  for (int64_t b = 0; b < blocks; b++) {
+    const struct tile *t = (const struct tile *)tiles + b;
+    struct unpacked u;
+    unpack(t->scales, &u);
+    struct pair part[ROWS_AT_ONCE / 2];
+    UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
+    for (int chunk = 0; chunk < 4; chunk++) {
+      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4);
+      UNROLL for (int upper = 0; upper < 2; upper++) {
+        ivec w[8];
+        struct pair pairs[4];
+        UNROLL for (int g = 0; g < 8; g++) {
+          const ivec two = load_ints(t->nibbles[chunk][g]);
+          w[g] = upper ? upper_nibbles(two) : lower_nibbles(two);
+        }
+        pair_weights(w, 8, pairs);
+        const ivec scale = widen_unsigned(u.scales[2 * chunk + upper]);
+        UNROLL for (int p = 0; p < rows / 2; p++) {
+          const struct quantized *y = x + 2 * p * row_blocks(blocks) + b, *z = y + row_blocks(blocks);
+          const int at = chunk * 64 + upper * 32;
+          part[p] = add_scaled_pair(part[p], pair_products(pairs, 8, y->values + at, z->values + at), scale);
+        }
+      }
+    }
+    const struct floats_and_minima f = floats_and_minima(t, &u);
+    UNROLL for (int r = 0; r < rows; r++) {
+      const ivec products = r % 2 == 0 ? first_row(part[r / 2]) : second_row(part[r / 2]);
+      sum[r] = add_block(&f, x + r * row_blocks(blocks) + b, floats(products), sum[r]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
+}
+#endif
+
 INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
+#if defined(ROW_PAIRS)
+  if (rows > 1) {
+    tile_matmul_of_pairs(tiles, x, blocks, out, out_stride, rows);
+    return;
+  }
+#endif
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {

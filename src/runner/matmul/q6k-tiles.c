@@ -39,8 +39,51 @@ INLINE ivec six_bits(const uint8_t bytes[3][4][TILE_OUTPUTS][4], int s, int g) {
   return select_bits(splat_byte(15), select_bits(splat_byte(3), a, b), c) & six;
 }
 
+#if defined(ROW_PAIRS)
+/* The bits of `tile_matmul`, for an even number of rows. Weights become signed here, so sums need no correction. */
+INLINE void tile_matmul_of_pairs(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out,
+                                 int64_t out_stride, int rows) {
+  const struct tile t = parts_of(tile, blocks);
+  vec sum[ROWS_AT_ONCE];
+  UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
+  for (int64_t b = 0; b < blocks; b++) {
+    struct pair part[ROWS_AT_ONCE / 2];
+    UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
+    for (int chunk = 0; chunk < 4; chunk++) {
+      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
+      UNROLL for (int s = 0; s < 4; s++) {
+        ivec w[4];
+        struct pair pairs[2];
+        UNROLL for (int g = 0; g < 4; g++) {
+          w[g] = (ivec)vsubq_s8((int8x16_t)six_bits(t.weights[b][chunk], s, g), vdupq_n_s8(32));
+        }
+        pair_weights(w, 4, pairs);
+        const ivec scale = widen_signed(t.scales[b][chunk * 4 + s]);
+        UNROLL for (int p = 0; p < rows / 2; p++) {
+          const struct quantized *y = x + 2 * p * row_blocks(blocks) + b, *z = y + row_blocks(blocks);
+          const int at = chunk * 64 + s * 16;
+          part[p] = add_scaled_pair(part[p], pair_products(pairs, 4, y->values + at, z->values + at), scale);
+        }
+      }
+    }
+    const vec d = load_f16(t.d[b]);
+    UNROLL for (int r = 0; r < rows; r++) {
+      const ivec products = r % 2 == 0 ? first_row(part[r / 2]) : second_row(part[r / 2]);
+      sum[r] = fma_(floats(products), d * splat(x[r * row_blocks(blocks) + b].scale), sum[r]);
+    }
+  }
+  UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
+}
+#endif
+
 INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
+#if defined(ROW_PAIRS)
+  if (rows > 1) {
+    tile_matmul_of_pairs(tile, x, blocks, out, out_stride, rows);
+    return;
+  }
+#endif
   const struct tile t = parts_of(tile, blocks);
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);

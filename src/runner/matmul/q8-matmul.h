@@ -5,7 +5,7 @@
  *   weights [inputs / 32][...]            in the kernel's layout
  *
  * Before the include, a kernel defines: scale_bits, a stored scale; load_scales; WEIGHT_BYTES, of 32 inputs;
- * load_weights; dot, the dot products of a block as integers.
+ * load_weights; dot, the dot products of a block as integers; dot_start, with which these sums begin.
  */
 INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
@@ -20,6 +20,19 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     ivec w[8];
     load_weights(weights + b * WEIGHT_BYTES, w);
     const vec scale = load_scales(scales + b * TILE_OUTPUTS);
+#if defined(ROW_PAIRS)
+    if (rows > 1) {
+      struct pair pairs[4];
+      pair_weights(w, 8, pairs);
+      UNROLL for (int r = 0; r < rows; r += 2) {
+        const struct quantized *y = x + r * row_blocks(blocks) + b, *z = y + row_blocks(blocks);
+        const struct pair products = pair_products(pairs, 8, y->values, z->values);
+        sum[r] = fma_(floats(dot_start(y) + first_row(products)), scale * splat(y->scale), sum[r]);
+        sum[r + 1] = fma_(floats(dot_start(z) + second_row(products)), scale * splat(z->scale), sum[r + 1]);
+      }
+      continue;
+    }
+#endif
     UNROLL for (int r = 0; r < rows; r++) {
       const struct quantized *y = x + r * row_blocks(blocks) + b;
       sum[r] = fma_(floats(dot(w, y)), scale * splat(y->scale), sum[r]);

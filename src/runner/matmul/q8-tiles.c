@@ -23,8 +23,9 @@ INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) w[g] = load_ints(weights + g * TILE_OUTPUTS * 4);
 }
 
+INLINE ivec dot_start(const struct quantized *y) { return signed_start(y->correction); }
 INLINE ivec dot(const ivec w[GROUPS], const struct quantized *y) {
-  ivec products = signed_start(y->correction);
+  ivec products = dot_start(y);
   UNROLL for (int g = 0; g < GROUPS; g++) products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
   return products;
 }

@@ -23,6 +23,7 @@ interface Kind {
 const shared = [
   'dot.h',
   'dot-neon.h',
+  'row-pairs.h',
   'tiles.h',
   'tile-operations.h',
   'expert-operations.h',

@@ -23,6 +23,7 @@
 #include "vector.h"
 #include "tensor.h"
 #include "dot.h"
+#include "row-pairs.h"
 #include "amx.h"
 
 #ifndef TILE_OUTPUTS
