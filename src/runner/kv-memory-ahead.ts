@@ -8,7 +8,7 @@ import type { KvMemory } from './kv-memory.ts';
 
 /** As much as a model of 0.6B needs for 2,300 tokens in F16. */
 const aheadBytesDefault = 256 << 20;
-/** One huge page. */
+/** The system maps a piece in some milliseconds. */
 const pieceBytes = 2 << 20;
 
 /** What is known of a pool: its blocks lie one after the other. */

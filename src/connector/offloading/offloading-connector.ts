@@ -1,7 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { AssertionError } from '../../base/assert.ts';
 import { formatBytes } from '../../base/bytes.ts';
-import { allocateInHugePages } from '../../base/huge-pages.ts';
 import { IdleCpus } from '../../base/idle-cpus.ts';
 import { mapMemory } from '../../base/map-memory.ts';
 import { MemoryAhead } from '../../base/memory-ahead.ts';
@@ -26,7 +25,7 @@ import { type OffloadingSettings, readOffloadingSettings } from './offloading-se
 import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
-import { WritePace } from './write-pace.ts';
+import { longestHoldMs, WritePace } from './write-pace.ts';
 
 /** Loads that hang keep their buffers, so there are more buffers than loads. */
 const spareBuffers = 16;
@@ -69,14 +68,13 @@ export class OffloadingConnector implements KvConnector {
 
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
     const { identity, crc32, macKeys, clock, timers } = context;
-    const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
+    const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes, leaseMs } = this.#settings;
     const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
     checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
     const host = new HostTier({
       identity,
       maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
-      arenas: { allocate: allocateInHugePages },
       crc32,
     });
     const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + spareBuffers) * identity.blockBytes);
@@ -96,7 +94,7 @@ export class OffloadingConnector implements KvConnector {
             storesAtOnce: storesAtOnce(named.spec, identity),
             queuedMax,
             pace,
-            leaseMs: this.#settings.leaseMs,
+            leaseMs,
           }),
         );
       }
@@ -111,11 +109,13 @@ export class OffloadingConnector implements KvConnector {
       isBusy: () => pace.isLoading || cpus.isBusy,
       timers,
     });
-    const stack = new TierStack({ host, memoryAhead, secondaries, buffers, clock, timers, pace });
+    const stack = new TierStack({ host, memoryAhead, secondaries, buffers, clock, timers, pace, leaseMs });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
       saveTimeoutMs: storeTimeoutMs,
+      // Saves that wait must not time out.
+      ...(storeTimeoutMs < 2 * longestHoldMs ? {} : { saveGate: pace.copies }),
       onForward: (isComputing) => pace.computing(isComputing),
       onExtra: (extra) => stack.lease(leasedKeys(extra)),
       // Each tier of the stack has its own breakers: a tier that hangs must not stop loads from host memory.

@@ -28,6 +28,8 @@ export interface TierStackOptions {
   readonly timers: Timers;
   /** Of the writes to the secondaries. */
   readonly pace?: WritePace;
+  /** How long another server may wait for leased blocks. */
+  readonly leaseMs?: number;
   /** How long `close` waits for the next block to be written. */
   readonly closeTimeoutMs?: number;
 }
@@ -139,6 +141,8 @@ export class TierStack implements TamperableTier {
 
   /** Another server is about to load these blocks from a secondary tier. */
   lease(keys: readonly BlockKey[]): void {
+    const { pace, leaseMs } = this.#options;
+    if (keys.length > 0) pace?.lease(leaseMs ?? 0);
     for (const secondary of this.#secondaries) secondary.lease(keys, (key) => this.#host.holds(key));
   }
 

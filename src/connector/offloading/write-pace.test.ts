@@ -187,4 +187,59 @@ describe('WritePace', () => {
     expect([begun.length, waiting.length]).toEqual([1, 0]);
     expect(time.pending).toBe(0);
   });
+
+  describe('copies to host memory', () => {
+    /** The time from now on at which copies may be made. */
+    function opened(pace: WritePace, time: ManualTime): { ms?: number } {
+      const startedMs = time.nowMs();
+      const at: { ms?: number } = {};
+      const wait = (): void => {
+        if (pace.copies.isOpen) at.ms = time.nowMs() - startedMs;
+        else pace.copies.whenOpen(wait);
+      };
+      wait();
+      return at;
+    }
+
+    it('wait while the engine computes and no CPU is idle, until it stops', () => {
+      const { pace, time } = newPace();
+      pace.computing(true);
+      const at = opened(pace, time);
+      time.advance(1_000);
+      pace.computing(false);
+      expect(at.ms).toBeUndefined();
+      time.advance(200);
+      expect(at.ms).toBeGreaterThanOrEqual(1_050);
+      expect(time.pending).toBe(0);
+    });
+
+    it('wait for five seconds at most', () => {
+      const { pace, time } = newPace();
+      pace.computing(true);
+      const at = opened(pace, time);
+      time.advance(5_050);
+      expect(at.ms).toBeGreaterThanOrEqual(5_000);
+    });
+
+    it('do not wait if a CPU is idle, if the engine does not compute, or if writes have no limit', () => {
+      const idleCpu = newPace({ isBusy: false });
+      idleCpu.pace.computing(true);
+      const unlimited = newPace({ busyShare: 1 });
+      unlimited.pace.computing(true);
+      for (const { pace, time } of [idleCpu, unlimited, newPace()]) expect(opened(pace, time).ms).toBe(0);
+    });
+
+    it('do not wait while another server waits for blocks', () => {
+      const { pace, time } = newPace();
+      pace.computing(true);
+      const at = opened(pace, time);
+      time.advance(100);
+      pace.lease(1_000);
+      expect(at.ms).toBe(100);
+      time.advance(900);
+      expect(pace.copies.isOpen).toBe(true);
+      time.advance(200);
+      expect(pace.copies.isOpen).toBe(false);
+    });
+  });
 });

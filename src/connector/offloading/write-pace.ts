@@ -1,6 +1,7 @@
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Timer, Timers } from '../timers.ts';
+import type { TransferGate } from '../transfer/transfer-queue.ts';
 
 export interface WritePaceOptions {
   readonly clock: Clock;
@@ -27,6 +28,8 @@ const loadsAloneMs = 2_000;
  * are written at full speed in the gap after them.
  */
 const burstMs = 5_000;
+/** Copies to host memory wait no longer. */
+export const longestHoldMs = burstMs;
 
 /**
  * Decides when blocks may be written to the tiers below host memory. Writes need CPU time for system calls, copies and
@@ -36,7 +39,7 @@ const burstMs = 5_000;
  *     the engine is idle, or a CPU is idle:          writes start at once
  *     the machine is saturated, or blocks load:      one write of all tiers at a time, and a pause after each write
  *     blocks load, for the first two seconds:        no write starts
- *     saturated, for the first five seconds:         no write starts
+ *     saturated, for the first five seconds:         no write starts, and no copy to host memory (`copies`)
  *
  *         write        pause        write        pause           busyShare = write / (write + pause)
  *         |###|-----------------------|###|--------------------
@@ -47,6 +50,10 @@ export class WritePace {
   readonly #waiting = new Set<() => void>();
   /** Of the writes that have not ended. */
   readonly #startTimes = new Set<{ readonly ms: number }>();
+  /** What waits to copy blocks to host memory. */
+  #waitingCopies: (() => void)[] = [];
+  /** Until then another server may wait for blocks. */
+  #leasedUntilMs = Number.NEGATIVE_INFINITY;
   #isClosed: boolean = false;
   #isComputing: boolean = false;
   #computedAtMs = Number.NEGATIVE_INFINITY;
@@ -109,9 +116,30 @@ export class WritePace {
     };
   }
 
+  /**
+   * Copies from the pool to host memory. In a burst they would take the time of compute threads, and the pool still has the blocks. A
+   * step that overwrites a block copies it first, in any case.
+   */
+  readonly copies: TransferGate = ((pace: WritePace) => ({
+    get isOpen() {
+      return !pace.#areCopiesHeld;
+    },
+    whenOpen(callback: () => void) {
+      pace.#waitingCopies.push(callback);
+      pace.#startTimer();
+    },
+  }))(this);
+
+  /** Another server waits for blocks: for this time, copies are made at once. */
+  lease(forMs: number): void {
+    this.#leasedUntilMs = Math.max(this.#leasedUntilMs, this.#nowMs + forMs);
+    this.#callWaiting();
+  }
+
   /** Calls no tier any more. */
   close(): void {
     this.#isClosed = true;
+    this.#waitingCopies = [];
     this.#timer?.cancel();
     this.#timer = undefined;
     this.#waiting.clear();
@@ -125,6 +153,11 @@ export class WritePace {
     if (this.#isClosed) return false;
     if (!this.#isSaturated()) return true;
     return !this.#areLoadsAlone && !this.#isBurst && !this.#isWriting && this.#nowMs >= this.#nextAtMs;
+  }
+
+  get #areCopiesHeld(): boolean {
+    if (this.#isClosed || this.#nowMs < this.#leasedUntilMs) return false;
+    return this.#options.busyShare !== 1 && this.#isBurst && this.#options.isBusy();
   }
 
   get #areLoadsAlone(): boolean {
@@ -155,7 +188,7 @@ export class WritePace {
   #startTimer(): void {
     this.#timer?.cancel();
     this.#timer = undefined;
-    if (this.#waiting.size === 0) return;
+    if (this.#waiting.size === 0 && this.#waitingCopies.length === 0) return;
     // Not later than after a gap, because the engine may be idle by then.
     const isBlocked = this.#isWriting || this.#areLoadsAlone || this.#isBurst;
     const pauseMs = isBlocked ? forwardGapMs : Math.min(this.#nextAtMs - this.#nowMs, forwardGapMs);
@@ -167,6 +200,7 @@ export class WritePace {
 
   /** A tier that has more blocks to write than it may begin waits again, behind the others. */
   #callWaiting(): void {
+    if (!this.#areCopiesHeld) for (const copy of this.#waitingCopies.splice(0)) copy();
     for (const tryAgain of [...this.#waiting]) {
       if (!this.#mayBegin()) return;
       this.#waiting.delete(tryAgain);

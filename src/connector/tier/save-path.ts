@@ -4,13 +4,15 @@ import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
 import type { Timers } from '../timers.ts';
-import { TransferQueue } from '../transfer/transfer-queue.ts';
+import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 
 export interface SavePathOptions {
   readonly savesAtOnce: number;
   readonly timeoutMs: number;
   readonly clock: { nowMs(): number };
   readonly timers: Timers;
+  /** Saves wait while it is closed, unless they are flushed. */
+  readonly gate?: TransferGate | undefined;
   /** A save no longer reads its blocks, or is decided. */
   readonly onChange: () => void;
   /** The memory of a block in the pool. */
@@ -54,6 +56,6 @@ export const yieldToSteps = (): Promise<void> => nextTurn();
 
 /** The queue of a path: `run` saves one item. */
 export const saveQueue = <Item>(
-  { savesAtOnce: concurrency, clock, timers, onChange }: SavePathOptions,
+  { savesAtOnce: concurrency, clock, timers, gate, onChange }: SavePathOptions,
   run: (item: Item, signal: AbortSignal) => Promise<SaveFailureReason | undefined>,
-): TransferQueue<Item, SaveFailureReason> => new TransferQueue({ concurrency, clock, timers, run, onChange });
+): TransferQueue<Item, SaveFailureReason> => new TransferQueue({ concurrency, clock, timers, gate, run, onChange });

@@ -17,7 +17,7 @@ import type {
   WorkerConnectorContext,
 } from '../connector.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
-import { endOf, isGivenUpBy, TransferQueue } from '../transfer/transfer-queue.ts';
+import { endOf, isGivenUpBy, type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
 import { DirectSaves } from './direct-saves.ts';
@@ -37,6 +37,8 @@ export interface TierWorkerOptions {
   readonly saveBufferBytes?: number;
   readonly saveTimeoutMs: number;
   readonly breaker?: CircuitBreakerOptions;
+  /** Saves wait while it is closed, unless a step overwrites their blocks. */
+  readonly saveGate?: TransferGate;
   /** Called with true at each layer of a forward pass, before it computes, and with false when it has ended. */
   readonly onForward?: (isComputing: boolean) => void;
   /** Called with the message of the scheduler side, before the saves of its step begin. */
@@ -106,6 +108,7 @@ export class TierWorker implements WorkerConnector {
       timeoutMs: saveTimeoutMs,
       clock,
       timers,
+      gate: options.saveGate,
       onChange,
       bytesOf: (block: BlockId) => this.#pool().bytesOf(block),
       store: (key: BlockKey, bytes: Uint8Array, signal: AbortSignal) => this.#store(key, bytes, signal),

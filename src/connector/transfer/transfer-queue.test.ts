@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import type { TransferId } from '../connector.ts';
-import { endOf, TransferQueue } from './transfer-queue.ts';
+import { endOf, type TransferGate, TransferQueue } from './transfer-queue.ts';
 
 const id = (n: number) => n as TransferId;
 
 /** Items are names. Each ends when the test calls `end` or `fail`. */
-function make(options: { concurrency?: number } = {}) {
+function make(options: { concurrency?: number; gate?: TransferGate } = {}) {
   const time = new ManualTime();
   const ends = new Map<string, (reason?: string) => void>();
   const failing = new Map<string, () => void>();
@@ -16,6 +16,7 @@ function make(options: { concurrency?: number } = {}) {
     concurrency: options.concurrency ?? 2,
     clock: time,
     timers: time,
+    gate: options.gate,
     run: (item, signal) =>
       new Promise((resolve, reject) => {
         ends.set(item, (reason) => resolve(reason));
@@ -236,4 +237,57 @@ test('a closed queue gives all transfers up, and is drained when the running ite
   expect(isDrained).toBe(false);
   await end('a');
   await drained;
+});
+
+/** A gate that the test opens. */
+function closedGate() {
+  const waiting: (() => void)[] = [];
+  const gate = { isOpen: false, whenOpen: (callback: () => void) => void waiting.push(callback) };
+  const open = (): void => {
+    gate.isOpen = true;
+    for (const callback of waiting.splice(0)) callback();
+  };
+  return { gate, open, waiting };
+}
+
+test('while the gate is closed, only urgent items and flushed transfers start', async () => {
+  const { gate, open, waiting } = closedGate();
+  const { queue, ends, end } = make({ concurrency: 3, gate });
+  queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
+  queue.submit(id(2), ['f'], { timeoutMs: 100 });
+  expect([...ends.keys()]).toEqual([]);
+  queue.submit(id(3), ['u'], { timeoutMs: 100, urgent: true });
+  const flushed = queue.flush(id(2));
+  expect([...ends.keys()]).toEqual(['u', 'f']);
+  await end('f');
+  await flushed;
+  await end('u');
+  expect([...ends.keys()]).toEqual([]);
+  expect(waiting.length).toBe(1);
+  open();
+  expect([...ends.keys()]).toEqual(['a', 'b']);
+});
+
+test('items that wait for the gate end at their deadline, and do not start when it opens', async () => {
+  const { gate, open } = closedGate();
+  const { time, queue, ends, report } = make({ gate });
+  queue.submit(id(1), ['a'], { timeoutMs: 100 });
+  time.advance(100);
+  expect(report()).toEqual({ decided: [1], drained: [1], failed: ['a:timedOut'] });
+  open();
+  expect(ends.size).toBe(0);
+  queue.checkInvariants();
+});
+
+test('a gate that closes again stops items that have not started', async () => {
+  const { gate, open, waiting } = closedGate();
+  const { queue, ends, end } = make({ concurrency: 1, gate });
+  queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
+  open();
+  gate.isOpen = false;
+  await end('a');
+  expect([...ends.keys()]).toEqual([]);
+  expect(waiting.length).toBe(1);
+  open();
+  expect([...ends.keys()]).toEqual(['b']);
 });

@@ -8,11 +8,20 @@ import { StallWatch } from './stall-watch.ts';
 /** Why the queue ends an item before its run has ended. */
 export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'closed';
 
+/** Decides when waiting items may start. Urgent items and flushed transfers start in any case. */
+export interface TransferGate {
+  readonly isOpen: boolean;
+  /** Calls once, when it is open or may be. */
+  whenOpen(callback: () => void): void;
+}
+
 export interface TransferQueueOptions<Item, Reason extends string> {
   /** How many items run at once. Up to `stuckMax` stalled items (`StallWatch`) do not count. */
   readonly concurrency: number;
   readonly clock: Clock;
   readonly timers: Timers;
+  /** Default: always open. */
+  readonly gate?: TransferGate | undefined;
   /**
    * Moves the bytes of one item. Undefined = done. Settles only when no I/O touches the item's memory, also after an
    * abort. A rejection counts as `storeFailed`.
@@ -76,6 +85,7 @@ export class TransferQueue<Item, Reason extends string> {
   #stuck = 0;
   #late = 0;
   #isClosed: boolean = false;
+  #waitsForGate: boolean = false;
   #decided: TransferId[] = [];
   #drained: TransferId[] = [];
   #done: { transfer: TransferId; item: Item }[] = [];
@@ -217,11 +227,25 @@ export class TransferQueue<Item, Reason extends string> {
 
   #pump(): void {
     while (this.#occupied < this.#options.concurrency) {
-      const next = this.#urgent.shift() ?? this.#ordinary.shift();
+      const next = this.#urgent.shift() ?? this.#nextOrdinary();
       if (next === undefined) break;
       if (next.transfer.phases[next.index] === 'waiting') this.#start(next.transfer, next.index);
     }
     this.#stalls.watch(this.#queued > 0);
+  }
+
+  #nextOrdinary(): Waiting<Item> | undefined {
+    if (this.#ordinary.length === 0) return undefined;
+    const { gate } = this.#options;
+    if (gate === undefined || gate.isOpen) return this.#ordinary.shift();
+    if (!this.#waitsForGate) {
+      this.#waitsForGate = true;
+      gate.whenOpen(() => {
+        this.#waitsForGate = false;
+        this.#pump();
+      });
+    }
+    return undefined;
   }
 
   /** Running items that count against `concurrency`. */

@@ -4,8 +4,8 @@ import { assert } from '../../../base/assert.ts';
 const arenaBytesDefault = 256 << 20;
 /** How much memory is mapped before it is used: what a model of 0.6B stores for 2,300 tokens in F16. */
 const aheadBytesDefault = 256 << 20;
-/** One huge page: the system maps it in less than a millisecond, and without huge pages in ten. */
-const pieceBytesDefault = 2 << 20;
+/** The system maps a piece in about a millisecond. */
+const pieceBytesDefault = 1 << 20;
 
 export interface SlotArenasOptions {
   readonly slotBytes: number;
@@ -14,7 +14,7 @@ export interface SlotArenasOptions {
   readonly arenaBytes?: number;
   readonly aheadBytes?: number;
   readonly pieceBytes?: number;
-  /** Memory of this size with any content. Throws RangeError if there is none, as an ArrayBuffer does. Default: an ArrayBuffer. */
+  /** Memory of this size, for tests. Throws RangeError if there is none, as an ArrayBuffer does. */
   readonly allocate?: (bytes: number) => Uint8Array;
 }
 

@@ -20,7 +20,7 @@ export interface HostTierOptions {
   readonly evictionPolicy?: EvictionPolicyName;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
-  /** As in `SlotArenasOptions`. */
+  /** For tests: as in `SlotArenasOptions`. */
   readonly arenas?: Pick<SlotArenasOptions, 'arenaBytes' | 'allocate'>;
 }
 
