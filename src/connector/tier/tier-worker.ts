@@ -282,6 +282,8 @@ export class TierWorker implements WorkerConnector {
 
   async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
     this.#loads.close();
+    // Also if a step has failed. Saves that wait for its end begin.
+    this.#onForward(false);
     const isOver = await this.#drainedWithin(timeoutMs);
     this.#saves.close();
     // Calls that the abort ends need a few turns of the event loop.
