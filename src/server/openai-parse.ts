@@ -78,7 +78,7 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
   const promptLogprobs = readPromptLogprobs(reader);
   // Without output, only results of the prompt are left to ask for.
-  const maxTokens = reader.integer('max_tokens', { min: echo || promptLogprobs !== undefined ? 0 : 1 });
+  const maxTokens = readMaxTokens(reader, echo || promptLogprobs !== undefined ? 0 : 1);
   const echoedLogprobs = echo ? logprobs : undefined;
   const perEndpoint = { logprobs, promptLogprobs, echoedLogprobs, maxTokens };
   const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: true });
@@ -107,8 +107,7 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   if (top !== undefined && top > 0 && !wanted) {
     throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true', describeValue(top));
   }
-  const olderName = reader.integer('max_tokens', { min: 1 });
-  const maxTokens = reader.integer('max_completion_tokens', { min: 1 }) ?? olderName;
+  const maxTokens = readMaxTokens(reader, 1);
   const logprobs = wanted ? (top ?? 0) : undefined;
   const promptLogprobs = readPromptLogprobs(reader);
   const perEndpoint = { logprobs, promptLogprobs, maxTokens };
@@ -118,6 +117,12 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   reader.finish();
   checkChoices(1, generation.params, limits);
   return { ...generation, ...conversation, areParallel, ...(requiredTools === undefined ? {} : { requiredTools }) };
+}
+
+/** Completions have the newer name too: llm-d's routing sidecar sends both names to both endpoints. */
+function readMaxTokens(reader: FieldReader, min: number): number | undefined {
+  const olderName = reader.integer('max_tokens', { min });
+  return reader.integer('max_completion_tokens', { min }) ?? olderName;
 }
 
 function readConversation(
@@ -164,9 +169,15 @@ function readGeneration(
   streamOptions?.finish();
   const cacheSalt = reader.string('cache_salt');
   if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
+  const kvTransferParams = readKvTransferParams(reader);
   const params = readSamplingParams(
     reader,
-    { ...perEndpoint, promptLogprobs: largest(promptLogprobs, echoedLogprobs) },
+    {
+      ...perEndpoint,
+      promptLogprobs: largest(promptLogprobs, echoedLogprobs),
+      // Routers reduce `max_tokens` to 1 for the prefill, and some leave `min_tokens` as the client sent it.
+      ignoresMinTokens: kvTransferParams?.do_remote_decode === true,
+    },
     limits.vocabSize,
   );
   reader.ignore(harmlessFields);
@@ -179,7 +190,7 @@ function readGeneration(
       promptLogprobs,
       echoedLogprobs,
       priority: readPriority(reader),
-      kvTransferParams: readKvTransferParams(reader),
+      kvTransferParams,
       structure: readStructure(reader),
     }),
     params,

@@ -27,15 +27,21 @@ export interface PerEndpoint {
   readonly logprobs: number | undefined;
   readonly promptLogprobs?: number | undefined;
   readonly maxTokens: number | undefined;
+  readonly ignoresMinTokens?: boolean;
 }
 
 /**
  * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. Absent parameters stay absent,
  * because the engine sets the defaults that depend on the prompt.
  */
-export function readSamplingParams(reader: FieldReader, perEndpoint: PerEndpoint, vocabSize: number): SamplingOptions {
+export function readSamplingParams(
+  reader: FieldReader,
+  { ignoresMinTokens, ...perEndpoint }: PerEndpoint,
+  vocabSize: number,
+): SamplingOptions {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
   for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
+  if (ignoresMinTokens === true) raw.minTokens = undefined;
   raw.seed = wrapSeed(raw.seed);
   // OpenAI takes 0: only the most probable token.
   if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;

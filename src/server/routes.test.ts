@@ -243,6 +243,15 @@ describe('/v1/chat/completions', () => {
     const { json } = await serve();
     const body = { messages, max_tokens: 3, max_completion_tokens: 2 };
     expect((await json('/v1/chat/completions', body)).usage.completion_tokens).toBe(2);
+    const completion = { prompt: 'a', max_tokens: 3, max_completion_tokens: 2 };
+    expect((await json('/v1/completions', completion)).usage.completion_tokens).toBe(2);
+  });
+
+  it('ignores min_tokens if another server decodes: routers reduce max_tokens to 1', async () => {
+    const { json, engine } = await serve();
+    const kv_transfer_params = { do_remote_decode: true, do_remote_prefill: false };
+    await json('/v1/completions', { prompt: 'a', max_tokens: 1, min_tokens: 4, kv_transfer_params });
+    expect(engine.requests.at(-1)!.params?.minTokens).toBeUndefined();
   });
 
   it('joins text parts, and renders the role developer as system', async () => {
