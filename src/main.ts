@@ -28,6 +28,7 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
 
 const context: CliContext = {
   version: packageVersion(),
+  checkEngineOptions: async (options) => (await import('./compose-check.ts')).checkEngineOptions(options),
   createEngine: async (options) => (await import('./compose.ts')).createEngine(options),
   stdout: process.stdout,
   stderr: process.stderr,

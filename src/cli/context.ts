@@ -5,6 +5,11 @@ import type { EngineOptions } from '../engine/options.ts';
 /** The inputs and outputs of a command; `main.ts` and tests provide them. */
 export interface CliContext {
   readonly version: string;
+  /**
+   * Rejects with the error that `createEngine` would have with any model. Absent: nothing is checked before a server
+   * listens.
+   */
+  checkEngineOptions?(options: EngineOptions): Promise<void>;
   /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */
   createEngine(options: EngineOptions): Promise<AsyncEngine>;
   /** Only the command's result. */

@@ -16,6 +16,7 @@ import {
   redisUrlInvalid,
   s3ClientMissing,
   storageUnusable,
+  tierClassInvalid,
   tierSpecInvalid,
   tiersInvalid,
 } from '../connector/errors.ts';
@@ -90,6 +91,7 @@ const commandLineErrors = new Set(
     storageUnusable,
     bucketUnusable,
     s3ClientMissing,
+    tierClassInvalid,
     tierSpecInvalid,
     tiersInvalid,
     tooManyRanks,

@@ -2,6 +2,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import { demoModelPath } from '../base/package-files.ts';
 import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
+import type { EngineOptions } from '../engine/options.ts';
 import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
@@ -169,10 +170,14 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const [onBegin, onEnd] = [() => manager?.reloading(), () => manager?.reloaded()];
   using _renewal = tls && renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed, onBegin, onEnd });
   try {
+    const settings = await readSettings(flags);
+    const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings));
+    await orInterrupted(check ?? Promise.resolve(), signal);
+    if (signal.aborted) return interruption.exitCode;
     // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.
     const port = await listen(server, flags.host, flags.port);
     manager?.loading(watch.status().message);
-    engine = await orInterrupted(openEngine(model, flags, context, { watch, onEvent, signal }), signal);
+    engine = await orInterrupted(openEngine(model, flags, context, { settings, watch, onEvent, signal }), signal);
     if (engine === undefined) return interruption.exitCode;
     await traces?.follow(engine);
     await server.serve(engine);
@@ -204,7 +209,20 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
   };
 }
 
+type EngineSettings = Pick<EngineOptions, 'servedModelName' | 'seed' | 'chatTemplate'>;
+
+/** The settings of the engine that `engineOptionsOf` does not take from the flags. */
+async function readSettings({ chatTemplate: path, servedModelName, seed }: ServeFlags): Promise<EngineSettings> {
+  const chatTemplate = path === undefined ? undefined : await readTextFile('chat template', path);
+  return {
+    ...(servedModelName === undefined ? {} : { servedModelName }),
+    ...(seed === undefined ? {} : { seed }),
+    ...(chatTemplate === undefined ? {} : { chatTemplate }),
+  };
+}
+
 interface Loading {
+  readonly settings: EngineSettings;
   readonly watch: LoadWatch;
   readonly signal: AbortSignal;
   onEvent(event: EngineEvent): void;
@@ -215,20 +233,12 @@ async function openEngine(
   model: string,
   flags: ServeFlags,
   context: CliContext,
-  { watch, onEvent, signal }: Loading,
+  { settings, watch, onEvent, signal }: Loading,
 ): Promise<AsyncEngine> {
-  const template = flags.chatTemplate;
-  const chatTemplate = template === undefined ? undefined : await readTextFile('chat template', template);
   const { onDownloadProgress, onProgress, onDigestProgress } = watch;
   const path = await modelFile(model, { signal, onProgress: onDownloadProgress });
   return context.createEngine({
-    ...engineOptionsOf(path, flags, {
-      onProgress,
-      onDigestProgress,
-      ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
-      ...(flags.seed === undefined ? {} : { seed: flags.seed }),
-      ...(chatTemplate === undefined ? {} : { chatTemplate }),
-    }),
+    ...engineOptionsOf(path, flags, { onProgress, onDigestProgress, ...settings }),
     onEvent,
   });
 }

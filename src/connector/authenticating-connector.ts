@@ -24,6 +24,10 @@ export class AuthenticatingConnector implements KvConnector {
     this.#file = readKeyFile(keyFile);
   }
 
+  async checkSettings(): Promise<void> {
+    await this.#inner.checkSettings?.();
+  }
+
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     if (this.#file.warning !== undefined) context.event?.(this.#file.warning);
     return this.#inner.openScheduler(context);

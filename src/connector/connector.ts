@@ -439,6 +439,12 @@ export interface KvConnector {
    * block without a right one. Absent: `--kv-transfer-key-file` is an error.
    */
   readonly authenticatesBlocks?: boolean;
+  /**
+   * Checks what the settings name, before a server listens and before there is a model. At most one call; the sides are opened later, so
+   * nothing is kept open, and no block is read or written. Rejects with the error that opening a side would have with any model: a wrong password, a bucket
+   * that does not exist. A store that does not answer is no error. Absent: errors appear when the sides are opened.
+   */
+  checkSettings?(): Promise<void>;
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector>;
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector>;
 }

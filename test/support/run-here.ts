@@ -12,6 +12,7 @@ import { serveCommand } from '../../src/cli/serve.ts';
 import { sizeCommand } from '../../src/cli/size/command.ts';
 import { tiersCommand } from '../../src/cli/tiers.ts';
 import { createEngine } from '../../src/compose.ts';
+import { checkEngineOptions } from '../../src/compose-check.ts';
 
 /**
  * Runs a command line in this process, without signals: what `main.ts` does, less the start of a process, which costs more
@@ -28,6 +29,7 @@ export async function runHere(args: readonly string[], input = '') {
     args,
     {
       version: packageVersion(),
+      checkEngineOptions,
       createEngine,
       stdout: sink('stdout'),
       stderr: sink('stderr'),

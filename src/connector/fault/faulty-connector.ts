@@ -36,6 +36,10 @@ export class FaultyConnector implements KvConnector {
     this.#plan = plan;
   }
 
+  async checkSettings(): Promise<void> {
+    await this.#inner.checkSettings?.();
+  }
+
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     return this.#open(context, (wrapping) => this.#inner.openScheduler(wrapping));
   }

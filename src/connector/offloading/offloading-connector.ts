@@ -22,7 +22,7 @@ import { TierWorker } from '../tier/tier-worker.ts';
 import { leasedKeys } from './leased-keys.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
+import { checkTier, kindOf, openTier, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';
@@ -42,6 +42,10 @@ export class OffloadingConnector implements KvConnector {
 
   constructor(config: KvTransferConfig) {
     this.#settings = readOffloadingSettings(config);
+  }
+
+  async checkSettings(): Promise<void> {
+    await Promise.all(this.#settings.secondaries.map(checkTier));
   }
 
   async openScheduler(context: SchedulerConnectorContext & TierWrapping): Promise<SchedulerConnector> {

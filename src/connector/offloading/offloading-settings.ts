@@ -69,7 +69,7 @@ const wholeLoadMinMs = 2000;
 const unsupported: Readonly<Record<string, string>> = {
   spec_module_path: 'a connector of your own is named by kv_connector_module_path',
   cache_policy_module_path: 'the eviction policies are lru and arc',
-  self_describing_kv_events: 'there are no KV events yet',
+  self_describing_kv_events: 'KV events of tiers always have tokens and parents',
   canonical_layout: 'the layout of stored blocks is fixed',
   tier_poll_interval_s: 'tiers report by themselves and are not polled',
   backpressure: 'stores that would wait are dropped, and each tier has a circuit breaker',

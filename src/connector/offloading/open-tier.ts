@@ -1,11 +1,12 @@
 import type { Crc32, KvIdentity, MacKeys, PlaceKind } from '../connector.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { anyIdentity } from '../tier/identity.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
-import { openOwnTier } from './own-tier.ts';
+import { findTierClass, openOwnTier } from './own-tier.ts';
 import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
 
 const remoteStoresAtOnce = 8;
@@ -38,6 +39,15 @@ export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): P
     case 'own':
       return openOwnTier(spec, { ...options, name });
   }
+}
+
+/** Throws the error of `openTier` that no model can mend. Stores nothing. A class of the user's is found, and not called. */
+export async function checkTier({ name, spec }: NamedSpec): Promise<void> {
+  const options = { identity: anyIdentity, movesBlocks: false };
+  if (spec.kind === 'own') await findTierClass(spec);
+  else if (spec.kind === 'disk')
+    await DiskTier.check({ root: spec.path, identity: anyIdentity, maxBytes: spec.maxBytes, name });
+  else await (await openTier({ name, spec }, options)).close();
 }
 
 /** How many blocks are written to the tier at once. A bucket packs the blocks that come together into one object. */

@@ -35,9 +35,8 @@ export interface TierClass {
 
 const methods = ['has', 'load', 'store', 'delete', 'takeEvicted', 'counters', 'close'] as const;
 
-/** @throws KvasirError `tierClassInvalid` with the reason, or the KvasirError of the class. */
-export async function openOwnTier(spec: OwnSpec, context: OwnTierContext): Promise<Tier> {
-  const { modulePath: path, className: name, settings } = spec;
+/** @throws KvasirError `tierClassInvalid` with the reason. */
+export async function findTierClass({ modulePath: path, className: name }: OwnSpec): Promise<TierClass> {
   const invalid = (reason: string, cause?: unknown) => tierClassInvalid({ name, path, reason }, cause);
   let exported: Readonly<Record<string, unknown>>;
   try {
@@ -53,6 +52,14 @@ export async function openOwnTier(spec: OwnSpec, context: OwnTierContext): Promi
     );
   }
   if (!isTierClass(found)) throw invalid('it has no static method `open`');
+  return found;
+}
+
+/** @throws KvasirError `tierClassInvalid` with the reason, or the KvasirError of the class. */
+export async function openOwnTier(spec: OwnSpec, context: OwnTierContext): Promise<Tier> {
+  const { modulePath: path, className: name, settings } = spec;
+  const invalid = (reason: string, cause?: unknown) => tierClassInvalid({ name, path, reason }, cause);
+  const found = await findTierClass(spec);
   let tier: unknown;
   try {
     tier = await found.open(settings, context);

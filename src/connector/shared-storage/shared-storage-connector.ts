@@ -16,6 +16,7 @@ import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
 import { describeOthers } from '../tier/disk/other-folders.ts';
 import { DiskTier, type DiskTierOptions } from '../tier/disk/tier-disk.ts';
+import { anyIdentity } from '../tier/identity.ts';
 import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TierScheduler } from '../tier/tier-scheduler.ts';
@@ -87,6 +88,11 @@ export class SharedStorageConnector implements KvConnector {
     this.#remotePrefillTimeoutMs = remotePrefillTimeoutMs(extra);
     this.#faults = readFaultPlan(extra.object('fault_injection'));
     extra.finish();
+  }
+
+  async checkSettings(): Promise<void> {
+    const maxBytes = this.#maxBytes;
+    await DiskTier.check({ root: this.#root, identity: anyIdentity, maxBytes, name: 'shared-storage' });
   }
 
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {

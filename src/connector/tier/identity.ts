@@ -1,6 +1,20 @@
 import { createHash } from 'node:crypto';
 import type { KvIdentity } from '../connector.ts';
 
+/** Begins the name of each model's folder. */
+export const modelFolderPrefix = 'kv-';
+
+/** For a tier whose settings are checked before there is a model. It addresses no block. */
+export const anyIdentity: KvIdentity = {
+  fingerprint: 'settings',
+  modelName: '',
+  dtype: 'f16',
+  rank: 0,
+  worldSize: 1,
+  blockBytes: 1,
+  groups: [],
+};
+
 /** The digest of a fingerprint of any length: 32 bytes. */
 export const identityDigest = (text: string): Uint8Array => createHash('sha256').update(text).digest();
 
@@ -10,7 +24,7 @@ export const identityDigest = (text: string): Uint8Array => createHash('sha256')
  */
 export function modelFolder({ fingerprint, dtype, groups }: KvIdentity): string {
   const what = JSON.stringify([fingerprint, dtype, groups.map(({ blockSize }) => blockSize)]);
-  return `kv-${Buffer.from(identityDigest(what)).toString('hex').slice(0, 32)}`;
+  return `${modelFolderPrefix}${Buffer.from(identityDigest(what)).toString('hex').slice(0, 32)}`;
 }
 
 export const rankFolder = ({ rank, worldSize }: KvIdentity): string => `rank${rank}of${worldSize}`;

@@ -19,6 +19,7 @@ export interface DiskThreadSetup {
 
 /** One call is a whole operation on a block, so that each block takes one message. */
 export type DiskCall =
+  | { readonly kind: 'checkRoot' }
   | { readonly kind: 'prepare'; readonly nowMs: number; readonly isDirect: boolean }
   | { readonly kind: 'neighbours' }
   | { readonly kind: 'has'; readonly keys: readonly BlockKey[]; readonly answers: SharedArrayBuffer }
@@ -49,6 +50,7 @@ export type DiskCallOf<Kind extends DiskCall['kind']> = Extract<DiskCall, { read
 
 /** The answers by kind of call. */
 export interface DiskAnswers {
+  readonly checkRoot: undefined;
   /** `isDirect`: wanted and possible. `events`: for the operator. */
   readonly prepare: { readonly hasBlocks: boolean; readonly isDirect: boolean; readonly events: readonly string[] };
   /** Events for the operator. */

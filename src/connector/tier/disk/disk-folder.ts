@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import {
+  accessSync,
   closeSync,
   constants,
   fstatSync,
@@ -17,7 +18,14 @@ import { isJsonObject } from '../../../base/json.ts';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
-import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from '../identity.ts';
+import {
+  differences,
+  type IdentityRecord,
+  identityRecord,
+  modelFolder,
+  modelFolderPrefix,
+  rankFolder,
+} from '../identity.ts';
 import { whyNotDirect } from './direct-io.ts';
 import type { DiskAnswers } from './disk-calls.ts';
 import { isMissing, isTemporary, removeIfThere, temporaryNameFor } from './disk-file.ts';
@@ -153,6 +161,17 @@ export class DiskFolder {
     }
     return theirs === undefined ? undefined : `${path} described another model or layout: ${different.join('; ')}`;
   }
+}
+
+/**
+ * Throws the error of the file system if no model could use the directory: it cannot be created or read, or it cannot be written and has no
+ * model's folder, which could be read.
+ */
+export function checkRoot(root: string): void {
+  makeFoldersSync(root);
+  if (entriesOf(root).some(({ name }) => name.startsWith(modelFolderPrefix)))
+    accessSync(root, constants.R_OK | constants.X_OK);
+  else accessSync(root, constants.R_OK | constants.W_OK | constants.X_OK);
 }
 
 const quarantinedMax = 64;

@@ -19,7 +19,7 @@ import {
   SharedAnswers,
 } from './disk-calls.ts';
 import { codeOf, gaveUp, isMissing } from './disk-file.ts';
-import { DiskFolder } from './disk-folder.ts';
+import { checkRoot, DiskFolder } from './disk-folder.ts';
 import { serveIoCalls } from './io-threads.ts';
 import { boundOthers, countOthers } from './other-folders.ts';
 
@@ -48,6 +48,9 @@ class DiskThread {
   answer(call: DiskCall): DiskAnswer {
     const { root, identity } = this.#setup;
     switch (call.kind) {
+      case 'checkRoot':
+        checkRoot(root);
+        return undefined;
       case 'prepare':
         return this.#folder.prepare(identity, call);
       case 'neighbours':

@@ -130,6 +130,20 @@ export class DiskTier implements TamperableTier, HangableTier {
     }
   }
 
+  /** Throws `storageUnusable` if the directory cannot be used with any model, or does not answer. */
+  static async check(options: DiskTierOptions): Promise<void> {
+    const threads = newThreads(options);
+    try {
+      const timeoutMs = options.openTimeoutMs ?? openTimeoutMs;
+      await withTimeout(timeoutMs, (signal) => threads.ask({ kind: 'checkRoot' }, signal));
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      throw storageUnusable({ path: options.root, reason: messageOf(error) }, error);
+    } finally {
+      await threads.close();
+    }
+  }
+
   /** This rank's folder. */
   get path(): string {
     return this.#folder.path;
