@@ -15,6 +15,8 @@ import { Dealer, Subscriber } from 'zeromq';
 
 export interface CachedBlock {
   readonly medium: string;
+  /** Of the medium `STORAGE`: `LOCAL` or `REMOTE`. */
+  readonly locality?: string;
   readonly group: number;
   readonly hash: string;
   /** Undefined: the event had no tokens. */
@@ -131,11 +133,13 @@ export class KvEventSubscriber {
     if (event.type === 'AllBlocksCleared') this.blocks.clear();
     const medium = String(event.medium);
     const group = Number(event.group_idx ?? 0);
+    const locality = typeof event.locality === 'string' ? { locality: event.locality } : {};
     const hashes = (event.block_hashes ?? []) as unknown[];
     for (const [i, one] of hashes.entries()) {
       const hash = String(one);
       const key = `${medium}/${group}/${hash}`;
-      if (event.type === 'BlockStored') this.blocks.set(key, { medium, group, hash, ...contentAt(event, i) });
+      if (event.type === 'BlockStored')
+        this.blocks.set(key, { medium, ...locality, group, hash, ...contentAt(event, i) });
       if (event.type === 'BlockRemoved') this.blocks.delete(key);
     }
   }
