@@ -33,19 +33,29 @@ export function medianInterval(values: readonly number[]): MedianInterval {
 
 export interface LinearFit {
   readonly slope: number;
-  /** The standard error of the slope. NaN with fewer than three points. */
+  /** The standard error of the slope if the residuals are independent. NaN with fewer than three points. */
   readonly error: number;
+  /**
+   * The standard error if each residual depends on the one before it, as in a curve with steps: the points count as fewer points.
+   * (Bartlett's formula for residuals with the correlation r: (1 + r) / (1 - r) times the variance.)
+   */
+  readonly serialError: number;
 }
 
-/** The line with the least squares through these points. */
+/** The line with the least squares through these points, in their order. */
 export function linearFit(points: readonly (readonly [x: number, y: number])[]): LinearFit {
   const count = points.length;
   const meanX = points.reduce((sum, [x]) => sum + x, 0) / count;
   const meanY = points.reduce((sum, [, y]) => sum + y, 0) / count;
   const spread = points.reduce((sum, [x]) => sum + (x - meanX) ** 2, 0);
   const slope = points.reduce((sum, [x, y]) => sum + (x - meanX) * (y - meanY), 0) / spread;
-  const rest = points.reduce((sum, [x, y]) => sum + (y - meanY - slope * (x - meanX)) ** 2, 0);
-  return { slope, error: count < 3 ? Number.NaN : Math.sqrt(rest / (count - 2) / spread) };
+  const residuals = points.map(([x, y]) => y - meanY - slope * (x - meanX));
+  const squares = residuals.reduce((sum, residual) => sum + residual ** 2, 0);
+  const products = residuals.reduce((sum, residual, i) => sum + residual * (residuals[i - 1] ?? 0), 0);
+  const error = count < 3 ? Number.NaN : Math.sqrt(squares / (count - 2) / spread);
+  // Of few points, the correlation is estimated too low, by about 4 / count for the residuals of a line.
+  const correlation = squares === 0 ? 0 : Math.min(0.95, Math.max(0, products / squares + 4 / count));
+  return { slope, error, serialError: error * Math.sqrt((1 + correlation) / (1 - correlation)) };
 }
 
 /** Rounds to four digits; no bench is more exact. */

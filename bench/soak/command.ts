@@ -1,14 +1,16 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { Command } from 'commander';
 import { demoModelPath } from '../../src/base/package-files.ts';
 import { integerFrom, numberFlag } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
-import { describeMachine } from '../standard-set/machine.ts';
+import { currentCommit, emptyResults } from '../standard-set/empty-results.ts';
+import type { ResultsFile } from '../standard-set/results-file.ts';
+import { isBytes, startUpDefault } from './growth.ts';
 import { runSoak, type SoakReport } from './soak-run.ts';
 
 interface SoakFlags {
@@ -18,6 +20,9 @@ interface SoakFlags {
   readonly clients: number;
   readonly threads: number;
   readonly seed: number;
+  readonly startUp: number;
+  readonly samples: number;
+  readonly requests?: number;
   readonly out?: string;
 }
 
@@ -36,6 +41,9 @@ export function soakCommand(context: CliContext, exit: (code: ExitCode) => void)
     .option('--clients <n>', 'requests at one time', integerFrom(1, 256), 6)
     .option('--threads <n>', 'threads that compute', integerFrom(1), Math.max(1, availableParallelism() >> 1))
     .option('--seed <n>', 'seed of requests and faults', integerFrom(0), 1)
+    .option('--requests <n>', 'end the run earlier, after so many requests', integerFrom(1))
+    .option('--samples <n>', 'pauses in which memory and files are measured', integerFrom(20, 1000), 60)
+    .option('--start-up <n>', 'requests before memory and files are measured', integerFrom(0), startUpDefault)
     .option('--out <file>', 'file of the result (default: bench/results/<date>-soak.json)')
     .action(async (flags: SoakFlags) => exit(await soak(context, flags)));
 }
@@ -50,19 +58,22 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
   try {
     const model = flags.model ?? demoModelPath();
     const { vocabSize } = readModelConfig(await readGguf(model));
-    const { minutes, ranks, clients, seed } = flags;
-    const loadBefore = loadavg()[0];
+    const { minutes, requests, samples, ranks, clients, seed, startUp } = flags;
+    const loadBefore = loadAverage();
     const serverArgs = ['--threads', String(flags.threads), '--kv-cache-memory', '6MiB', '--max-model-len', '1024'];
     const onProgress = (line: string): void => void context.stderr.write(`${line}\n`);
     const report = await runSoak(
-      { model, vocabSize, minutes, ranks, clients, seed, folder, serverArgs, onProgress },
+      { model, vocabSize, minutes, requests, samples, ranks, clients, seed, startUp, folder, serverArgs, onProgress },
       stop.signal,
     );
-    const settings = { minutes, ranks, clients, seed, threads: flags.threads };
-    const about = { date: new Date().toISOString(), machine: describeMachine(), node: process.version, loadBefore };
-    const path = flags.out ?? join('bench', 'results', `${about.date.slice(0, 10)}-soak.json`);
+    const loadAfter = loadAverage();
+    const { date, ...about } = emptyResults(currentCommit(), basename(model));
+    const limit = requests === undefined ? '' : ` --requests ${requests}`;
+    const command = `kvasir bench soak --minutes ${minutes}${limit} --ranks ${ranks} --clients ${clients} --threads ${flags.threads} --seed ${seed}`;
+    const run = { command, loadBefore, seconds: report.seconds, rows: [{ loadAfter, ...report }] };
+    const path = flags.out ?? join('bench', 'results', `${date}-soak.json`);
     mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, `${JSON.stringify({ bench: 'soak', ...about, settings, ...report }, null, 2)}\n`);
+    writeFileSync(path, `${textOf({ date, ...about, runs: [run] })}\n`);
     context.stdout.write(`${summaryOf(report)}wrote ${path}\n`);
     return report.problems.length > 0 ? 1 : report.isInterrupted ? 130 : 0;
   } catch (error) {
@@ -76,17 +87,33 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
   }
 }
 
+/** Of the last minute. The clients and the server of a soak keep about four threads busy. */
+const loadAverage = (): number => Number(loadavg()[0]?.toFixed(2));
+
+/** JSON with a line for each sample. */
+const textOf = (results: ResultsFile): string =>
+  JSON.stringify(results, null, 2).replace(
+    /\{\s+("seconds"[^{}]*?)\s+\}/g,
+    (_, fields: string) => `{ ${fields.replace(/\s+/g, ' ')} }`,
+  );
+
 function summaryOf(report: SoakReport): string {
-  const { seconds, requests, equal, wrong, lost, aborted, kills, lostBlocks, growth, problems } = report;
+  const { seconds, requests, equal, wrong, lost, aborted, others, kills, lostBlocks, growth, problems } = report;
   const lines = [
-    `${seconds} s: ${requests} requests, ${equal} equal, ${wrong} wrong, ${lost} lost, ${aborted} aborted; ${kills} worker processes killed, ${lostBlocks} blocks lost`,
+    `${seconds} s: ${requests} requests, ${equal} equal, ${wrong} wrong, ${lost} lost, ${aborted} aborted, ${others} others; ${kills} worker processes killed, ${lostBlocks} blocks lost`,
   ];
+  if (growth.server?.length === 0)
+    lines.push('growth: not measured, because nearly all requests are start-up (--start-up)');
   for (const [name, measured] of Object.entries(growth))
-    for (const { measure, first, last, perHour, error, isLeak } of measured) {
-      const unit = measure === 'files' ? 1 : 1 << 20;
-      const [from, to, slope, plusMinus] = [first, last, perHour, error].map((value) => (value / unit).toFixed(2));
-      const what = `${name} ${measure}${measure === 'files' ? '' : ' (MiB)'}`;
-      lines.push(`${what.padEnd(22)} ${from} -> ${to}, ${slope} ± ${plusMinus} per hour${isLeak ? '  LEAK' : ''}`);
+    for (const { measure, first, last, perMillion, error, perHour, isLeak } of measured) {
+      const unit = isBytes(measure) ? 1 << 20 : 1;
+      const [from, to, slope, plusMinus, hourly] = [first, last, perMillion, error, perHour].map((value) =>
+        (value / unit).toFixed(2),
+      );
+      const what = `${name} ${measure}${isBytes(measure) ? ' (MiB)' : ''}`;
+      lines.push(
+        `${what.padEnd(22)} ${from} -> ${to}, ${slope} ± ${plusMinus} per million requests, ${hourly} per hour${isLeak ? '  LEAK' : ''}`,
+      );
     }
   return `${[...lines, ...problems.map((problem) => `problem: ${problem}`)].join('\n')}\n`;
 }

@@ -1,33 +1,34 @@
 import { describe, expect, it } from 'vitest';
 import { Prng } from '../../src/base/prng.ts';
 import { linearFit } from '../statistics.ts';
-import { growthOf, type Sample } from './growth.ts';
+import { growthOf, type Measure, type Sample } from './growth.ts';
 
 const MiB = 1 << 20;
 
-/** Samples of 30 minutes: noise, and a growth per hour. */
-function samplesOf(perHour: number, noise: number, minutes = 30): Sample[] {
-  const prng = new Prng(7);
-  const count = 400;
-  return Array.from({ length: count }, (_, i) => {
-    const hours = (minutes / 60) * (i / count);
-    return {
-      ms: hours * 3_600_000,
-      heap: 20 * MiB + perHour * hours + noise * (prng.unit() - 0.5),
-      files: 40 + (i % 3),
-    };
-  });
+/** 60 samples of 12,000 requests in 30 minutes. `heap` and `files` get the number of requests and the number of the sample. */
+function samplesOf(of: {
+  readonly heap?: (requests: number, at: number) => number;
+  readonly files?: (requests: number, at: number) => number;
+}): Sample[] {
+  return Array.from({ length: 60 }, (_, at) => ({
+    seconds: 30 * at,
+    requests: 200 * at,
+    heap: 20 * MiB + (of.heap?.(200 * at, at) ?? 0),
+    files: 40 + Math.floor(of.files?.(200 * at, at) ?? 0),
+  }));
 }
+
+const leaksOf = (samples: readonly Sample[]): Measure[] =>
+  growthOf(samples).flatMap(({ measure, isLeak }) => (isLeak ? [measure] : []));
 
 describe('a linear fit', () => {
   it('has the slope and its standard error', () => {
-    expect(
-      linearFit([
-        [0, 1],
-        [1, 3],
-        [2, 5],
-      ]),
-    ).toEqual({ slope: 2, error: 0 });
+    const fit = linearFit([
+      [0, 1],
+      [1, 3],
+      [2, 5],
+    ]);
+    expect(fit).toEqual({ slope: 2, error: 0, serialError: 0 });
     // By hand: residuals 1/6, -1/3, 1/6; their squares sum to 1/6.
     const { slope, error } = linearFit([
       [0, 0],
@@ -37,29 +38,60 @@ describe('a linear fit', () => {
     expect(slope).toBeCloseTo(0.5, 12);
     expect(error).toBeCloseTo(Math.sqrt(1 / 6 / 2), 12);
   });
+
+  it('has a larger standard error if neighbouring residuals are alike', () => {
+    const prng = new Prng(1);
+    const ratioOf = (value: (x: number) => number): number => {
+      const { error, serialError } = linearFit(Array.from({ length: 40 }, (_, x) => [x, value(x)]));
+      return serialError / error;
+    };
+    expect(ratioOf(() => prng.unit())).toBeLessThan(1.5);
+    expect(ratioOf((x) => (x < 20 ? 0 : 1))).toBeGreaterThan(3);
+  });
 });
 
 describe('the growth of a process', () => {
-  const heapOf = (samples: readonly Sample[]) => growthOf(samples).find(({ measure }) => measure === 'heap')!;
+  const prng = new Prng(7);
+  const noise = (size: number): number => size * (prng.unit() - 0.5);
 
   it('is no leak if it is within the noise', () => {
-    for (const { isLeak } of growthOf(samplesOf(0, 10 * MiB))) expect(isLeak).toBe(false);
+    expect(leaksOf(samplesOf({ heap: () => noise(2 * MiB), files: () => noise(4) }))).toEqual([]);
   });
 
-  it('is a leak if it is certain, also below the noise of single samples', () => {
-    const heap = heapOf(samplesOf(12 * MiB, 5 * MiB));
-    expect(heap.isLeak).toBe(true);
-    expect(Math.abs(heap.perHour - 12 * MiB)).toBeLessThan(4 * heap.error);
+  it('is a leak from some bytes per request on, also below the noise of single samples', () => {
+    expect(leaksOf(samplesOf({ heap: (requests) => 100 * requests + noise(MiB / 2) }))).toEqual(['heap']);
+    expect(leaksOf(samplesOf({ heap: (requests) => 1024 * requests + noise(4 * MiB) }))).toEqual(['heap']);
+    expect(leaksOf(samplesOf({ heap: (requests) => 10 * requests }))).toEqual([]);
   });
 
-  it('may be larger in a short run, which is all warm-up', () => {
-    const perHour = 600 * MiB;
-    expect(heapOf(samplesOf(perHour, 0, 0.5)).isLeak).toBe(false);
-    expect(heapOf(samplesOf(perHour, 0, 30)).isLeak).toBe(true);
+  it('is a leak from some files per thousand aborted requests on', () => {
+    // 15 of 100 requests are aborted.
+    expect(leaksOf(samplesOf({ files: (requests) => (0.15 * requests) / 100 }))).toEqual(['files']);
+    expect(leaksOf(samplesOf({ files: (requests) => (0.15 * requests) / 500 }))).toEqual(['files']);
+  });
+
+  it('is no leak if a single event explains it', () => {
+    // A thread that starts has eight files, and 20 MiB of memory.
+    for (const start of [31, 35, 45, 55, 58])
+      expect(leaksOf(samplesOf({ files: (_, at) => (at < start ? 0 : 8) })), `${start}`).toEqual([]);
+    expect(leaksOf(samplesOf({ heap: (_, at) => (at < 45 ? 0 : 20 * MiB) }))).toEqual([]);
+  });
+
+  it('excludes the start-up, in which caches fill', () => {
+    expect(leaksOf(samplesOf({ heap: (requests) => 1000 * Math.min(requests, 5000) }))).toEqual([]);
+    expect(leaksOf(samplesOf({ heap: (requests) => 10 * MiB * (1 - Math.exp(-requests / 1000)) }))).toEqual([]);
+  });
+
+  it('does not depend on the speed of the machine', () => {
+    const samples = samplesOf({ heap: (requests) => 100 * requests, files: (requests) => requests / 1000 });
+    const slow = samples.map((sample, at) => ({ ...sample, seconds: at < 40 ? sample.seconds : 10 * sample.seconds }));
+    expect(leaksOf(slow)).toEqual(['heap', 'files']);
+    expect(leaksOf(slow)).toEqual(leaksOf(samples));
   });
 
   it('has no measure that the system does not count, and needs some samples', () => {
-    expect(growthOf(samplesOf(0, 0)).map(({ measure }) => measure)).toEqual(['heap', 'files']);
-    expect(growthOf(samplesOf(0, 0).slice(0, 5))).toEqual([]);
+    const samples = samplesOf({});
+    expect(growthOf(samples).map(({ measure }) => measure)).toEqual(['heap', 'files']);
+    expect(growthOf(samples.slice(0, 10))).toEqual([]);
   });
 });

@@ -1,17 +1,20 @@
 /**
- * Loaded into the server and its worker processes by `NODE_OPTIONS=--import`: writes the memory and the open files of the process as
- * lines of JSON. Only the process itself can count its reachable objects and its native memory.
+ * Loaded into the server and its worker processes by `NODE_OPTIONS=--import`. At SIGUSR2 it writes the memory and the open files of the
+ * process as a line of JSON. Only the process itself can count its reachable objects and its native memory.
  */
-import { appendFileSync, openSync, readdirSync } from 'node:fs';
-import { ServerResponse } from 'node:http';
+import { appendFileSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { setFlagsFromString } from 'node:v8';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { getHeapCodeStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { isMainThread } from 'node:worker_threads';
+import { BroadcastChannel, isMainThread } from 'node:worker_threads';
 import koffi from 'koffi';
 import { configureKoffi } from '../../src/base/koffi-config.ts';
+import { type PlantedBug, plant } from './planted-bugs.ts';
 
-const { KVASIR_SOAK_PROBE: folder, KVASIR_SOAK_EVERY_MS: everyMs, KVASIR_SOAK_PLANT: plants = '' } = process.env;
+const { KVASIR_SOAK_PROBE: folder, KVASIR_SOAK_PLANT: planted } = process.env;
+
+const channelName = 'kvasir-soak';
 
 /** The bytes that `malloc` has given out, large ones by `mmap` included. Undefined without glibc 2.33. */
 function nativeCounter(): () => number | undefined {
@@ -40,54 +43,94 @@ function nativeCounter(): () => number | undefined {
   }
 }
 
-function openFiles(): number | undefined {
+/** Sockets are counted apart: idle connections come and go. */
+function openFiles(): { readonly files?: number; readonly sockets?: number } {
   try {
-    return readdirSync('/proc/self/fd').length;
+    const targets = readdirSync('/proc/self/fd').map((name) => {
+      try {
+        return readlinkSync(`/proc/self/fd/${name}`);
+      } catch {
+        // The folder itself, which is closed.
+        return undefined;
+      }
+    });
+    const known = targets.filter((target) => target !== undefined);
+    const sockets = known.filter((target) => target.startsWith('socket:')).length;
+    return { files: known.length - sockets, sockets };
   } catch {
-    return undefined;
+    return {};
   }
 }
 
-if (folder !== undefined && isMainThread) {
+/** Memory without the pages of files, and threads. */
+function systemCounts(): { readonly resident?: number; readonly threads?: number } {
+  try {
+    const status = readFileSync('/proc/self/status', 'utf8');
+    const field = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)![1]);
+    return { resident: 1024 * field('RssAnon'), threads: field('Threads') };
+  } catch {
+    return {};
+  }
+}
+
+/** Waits until the other threads, which have heaps of their own, have collected their garbage. */
+async function collectInThreads(channel: BroadcastChannel): Promise<void> {
+  let [answers, before] = [0, -1];
+  channel.onmessage = () => answers++;
+  channel.postMessage('collect');
+  // A thread that is blocked does not answer.
+  while (answers > before) {
+    before = answers;
+    await sleep(100);
+  }
+}
+
+const collector = (): (() => void) => {
   setFlagsFromString('--expose-gc');
-  const collectGarbage = runInNewContext('gc') as () => void;
-  const nativeBytes = nativeCounter();
-  const path = join(folder, `${process.pid}.jsonl`);
-  const sample = (): void => {
-    const startMs = performance.now();
+  return runInNewContext('gc') as () => void;
+};
+
+if (folder !== undefined && !isMainThread) {
+  const collectGarbage = collector();
+  const channel = new BroadcastChannel(channelName);
+  channel.onmessage = ({ data }: { data: unknown }) => {
+    if (data !== 'collect') return;
     collectGarbage();
-    const { heapUsed, external, rss } = process.memoryUsage();
-    const line = { ms: Date.now(), heap: heapUsed + external, native: nativeBytes(), rss, files: openFiles() };
+    channel.postMessage('collected');
+  };
+  channel.unref();
+}
+
+if (folder !== undefined && isMainThread) {
+  const collectGarbage = collector();
+  const channel = new BroadcastChannel(channelName);
+  channel.unref();
+  const nativeBytes = nativeCounter();
+  const write = (line: object): void => {
     try {
-      appendFileSync(path, `${JSON.stringify(line)}\n`);
+      appendFileSync(join(folder, `${process.pid}.jsonl`), `${JSON.stringify(line)}\n`);
     } catch {
       // The soak has ended and removed the folder.
     }
-    plantLeak();
-    // On a busy machine a garbage collection takes long: the probe takes at most a twentieth of the time.
-    setTimeout(sample, Math.max(Number(everyMs), 20 * (performance.now() - startMs))).unref();
   };
-  setTimeout(sample, Number(everyMs)).unref();
-  if (plants.includes('wrong')) plantWrongText();
-}
-
-const kept: unknown[] = [];
-
-/** Tests of the soak itself. */
-function plantLeak(): void {
-  if (plants.includes('heap')) kept.push(Array.from({ length: 1 << 20 }, (_, i) => i + 0.5));
-  if (plants.includes('files')) for (let i = 0; i < 20; i++) kept.push(openSync('/dev/null', 'r'));
-}
-
-/** Changes one token in twenty. */
-function plantWrongText(): void {
-  const { write } = ServerResponse.prototype;
-  let count = 0;
-  const changed = (chunk: unknown): unknown => {
-    if (typeof chunk !== 'string' || !chunk.includes('"token_ids":[') || ++count % 20 !== 0) return chunk;
-    return chunk.replace(/"token_ids":\[(\d+)/, (_, token: string) => `"token_ids":[${Number(token) ^ 1}`);
+  const sample = async (): Promise<void> => {
+    await collectInThreads(channel);
+    // Finalizers run between collections, and free memory for the next collection.
+    for (let i = 0; i < 3; i++) {
+      collectGarbage();
+      await nextTurn();
+    }
+    const { heapUsed, external } = process.memoryUsage();
+    const resources = process.getActiveResourcesInfo().length;
+    const { code_and_metadata_size: compiled, bytecode_and_metadata_size: bytecode } = getHeapCodeStatistics();
+    const code = compiled + bytecode;
+    const heap = heapUsed + external - code;
+    write({ heap, code, native: nativeBytes(), ...systemCounts(), ...openFiles(), resources });
   };
-  ServerResponse.prototype.write = function (this: ServerResponse, chunk: unknown, ...rest: unknown[]) {
-    return Reflect.apply(write, this, [changed(chunk), ...rest]) as boolean;
-  };
+  process.on('SIGUSR2', () => void sample());
+  // Node warns of emitters with many listeners.
+  process.on('warning', ({ name, message }) => write({ warning: `${name}: ${message}` }));
+  // The process can be asked now.
+  write({});
+  if (planted !== undefined) plant(planted.split(',') as PlantedBug[]);
 }

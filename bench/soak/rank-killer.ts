@@ -13,7 +13,10 @@ export class RankKiller {
   /** By rank. The first processes are started in rank order. */
   #processIds: number[] = [];
   readonly #killedMs: number[] = [];
+  readonly #killed = new Set<number>();
   kills = 0;
+  /** Processes that have ended without a kill. */
+  otherEnds = 0;
 
   constructor(server: ServerProcess, prng: Prng) {
     this.#server = server;
@@ -41,6 +44,7 @@ export class RankKiller {
     if (!(await this.#hasProcess(processId))) return;
     process.kill(processId, 'SIGKILL');
     this.kills++;
+    this.#killed.add(processId);
     this.#killedMs[rank] = elapsedMs;
   }
 
@@ -51,7 +55,9 @@ export class RankKiller {
     for (const [rank, id] of this.#processIds.entries()) {
       if (alive.includes(id)) continue;
       const next = news.shift();
-      if (next !== undefined) this.#processIds[rank] = next;
+      if (next === undefined) continue;
+      if (!this.#killed.has(id)) this.otherEnds++;
+      this.#processIds[rank] = next;
     }
   }
 

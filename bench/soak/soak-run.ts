@@ -3,7 +3,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../src/base/prng.ts';
 import { ServerProcess } from '../recovery/server-process.ts';
-import { type Growth, growthOf, readSamples } from './growth.ts';
+import { Clients } from './clients.ts';
+import { type Growth, growthOf, type Sample } from './growth.ts';
+import { sendOther } from './other-requests.ts';
+import { metricsOf, Probes, releaseHungReads, settled } from './quiet-point.ts';
 import { RankKiller } from './rank-killer.ts';
 import { type SoakRequest, send, soakRequests } from './requests.ts';
 
@@ -11,9 +14,15 @@ export interface SoakOptions {
   readonly model: string;
   readonly vocabSize: number;
   readonly minutes: number;
+  /** The run ends earlier, after so many requests. */
+  readonly requests?: number | undefined;
+  /** How often the requests are paused for samples. */
+  readonly samples: number;
   readonly ranks: number;
   readonly clients: number;
   readonly seed: number;
+  /** The least number of requests before growth is measured. */
+  readonly startUp: number;
   /** For stores and samples; empty. */
   readonly folder: string;
   readonly serverArgs: readonly string[];
@@ -32,22 +41,24 @@ export interface SoakReport {
   readonly refused: number;
   /** Requests that an interruption ended. */
   readonly cut: number;
+  /** Requests of other kinds, of which only the status is checked. */
+  readonly others: number;
   readonly kills: number;
   readonly lostBlocks: number;
   /** Counters of the server's metrics at the end. */
   readonly counters: Readonly<Record<string, number>>;
-  /** By process: the server, and rank 0 if it is a process of its own. Of the time after the first quarter. */
+  /** By process: the server, and rank 0 if it is a process of its own. Empty if nearly all requests are start-up. */
   readonly growth: Readonly<Record<string, readonly Growth[]>>;
+  /** From which the growth was computed. */
+  readonly samples: Readonly<Record<string, readonly Sample[]>>;
   /** What is wrong: the first wrong and lost requests, leaks, and what the server left behind. */
   readonly problems: readonly string[];
 }
 
 const requestCount = 96;
-/** The first part of the time is warm-up. */
-const warmUpPart = 0.25;
+/** Rank 0 is killed only in this part of the time. */
+const firstPart = 0.25;
 const problemsMax = 20;
-/** Aborted requests, transfers and replaced processes end within this time. */
-const settleMs = 60_000;
 const never = new AbortController().signal;
 
 /** Rules that let a part of the calls of each tier fail. A hung call ends at its deadline. */
@@ -101,14 +112,14 @@ export async function runSoak(options: SoakOptions, stop: AbortSignal): Promise<
   const expected = await expectedAnswers(options, requests, stop);
   const samples = join(options.folder, 'samples');
   mkdirSync(samples);
-  const everyMs = Math.round(Math.min(10_000, Math.max(500, (options.minutes * 60_000) / 400)));
   const server = await ServerProcess.start(serverArgs(options), never, {
     NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import=${new URL('probe.js', import.meta.url).href}`,
     KVASIR_SOAK_PROBE: samples,
-    KVASIR_SOAK_EVERY_MS: String(everyMs),
   });
   return new Soak(options, { requests, expected, samples, server }).run(stop);
 }
+
+const tierFolder = (folder: string): string => join(folder, 'tier');
 
 const serverArgs = ({ serverArgs: args, ranks, folder, model }: SoakOptions): string[] => [
   ...args,
@@ -117,6 +128,8 @@ const serverArgs = ({ serverArgs: args, ranks, folder, model }: SoakOptions): st
   '--distributed-executor-backend',
   'mp',
   '--enable-fault-injection',
+  '--response-store-size',
+  '256KiB',
   '--kv-transfer-config',
   JSON.stringify({
     kv_connector: 'OffloadingConnector',
@@ -124,7 +137,7 @@ const serverArgs = ({ serverArgs: args, ranks, folder, model }: SoakOptions): st
     kv_connector_extra_config: {
       spec_name: 'TieringOffloadingSpec',
       cpu_bytes_to_use: 4 << 20,
-      secondary_tiers: [{ type: 'fs', root_dir: join(folder, 'tier') }],
+      secondary_tiers: [{ type: 'fs', root_dir: tierFolder(folder), max_bytes: 64 << 20 }],
       kv_load_policy: 'always',
       busy_write_share: 0.5,
       fault_injection: faults,
@@ -136,6 +149,7 @@ const serverArgs = ({ serverArgs: args, ranks, folder, model }: SoakOptions): st
 interface SoakParts {
   readonly requests: readonly SoakRequest[];
   readonly expected: readonly string[];
+  /** The folder of the samples. */
   readonly samples: string;
   readonly server: ServerProcess;
 }
@@ -145,8 +159,11 @@ class Soak {
   readonly #parts: SoakParts;
   readonly #prng: Prng;
   readonly #killer: RankKiller;
+  readonly #probes: Probes;
+  readonly #samples = { server: [] as Sample[], rank0: [] as Sample[] };
   readonly #problems: string[] = [];
-  readonly #counts = { requests: 0, equal: 0, wrong: 0, lost: 0, aborted: 0, refused: 0, cut: 0 };
+  readonly #counts = { requests: 0, equal: 0, wrong: 0, lost: 0, aborted: 0, refused: 0, cut: 0, others: 0 };
+  readonly #clients: Clients;
   #lostBlocks = 0;
   #startMs = 0;
   #isOver: boolean = false;
@@ -156,6 +173,8 @@ class Soak {
     this.#parts = parts;
     this.#prng = new Prng(options.seed);
     this.#killer = new RankKiller(parts.server, this.#prng.fork());
+    this.#probes = new Probes(parts.samples);
+    this.#clients = new Clients(options.clients);
   }
 
   async run(stop: AbortSignal): Promise<SoakReport> {
@@ -171,18 +190,25 @@ class Soak {
     const end = setTimeout(onStop, minutes * 60_000);
     stop.addEventListener('abort', onStop, { once: true });
     if (stop.aborted) onStop();
-    const disturbing = this.#disturb(over.signal);
+    const disturbing = this.#disturb(over.signal, stop);
     await Promise.all(Array.from({ length: clients }, () => this.#client(this.#prng.fork(), stop)));
     clearTimeout(end);
     onStop();
     await disturbing;
-    const seconds = (Date.now() - this.#startMs) / 1000;
-    const growth = this.#growth();
-    const counters = stop.aborted ? await this.#metrics() : await this.#settled();
+    const { seconds } = this.#at();
+    const counters = stop.aborted ? await metricsOf(this.#parts.server.origin) : await this.#settled(stop);
     await this.#parts.server.stop();
+    const { startUp } = this.#options;
+    const growth = {
+      server: growthOf(this.#samples.server, startUp),
+      rank0: growthOf(this.#samples.rank0, startUp),
+    };
     for (const [name, measured] of Object.entries(growth))
-      for (const { measure, certain, bound, isLeak } of measured)
-        if (isLeak) this.#problem(`${measure} of ${name} grew by at least ${certain} (bound: ${bound})`);
+      for (const { measure, perMillion, error, isLeak } of measured)
+        if (isLeak) this.#problems.push(`${measure} of ${name} grew by ${perMillion} ± ${error} per million requests`);
+    if (this.#killer.otherEnds > 0)
+      this.#problem(`${this.#killer.otherEnds} worker processes ended that were not killed`);
+    for (const warning of new Set(this.#probes.warnings())) this.#problems.push(`warning of Node: ${warning}`);
     return {
       seconds: Math.round(seconds),
       isInterrupted: stop.aborted,
@@ -191,60 +217,81 @@ class Soak {
       lostBlocks: this.#lostBlocks,
       counters,
       growth,
+      samples: this.#samples,
       problems: this.#problems,
     };
   }
 
   /** Sends requests one after the other. Each may be aborted after some tokens. */
   async #client(prng: Prng, stop: AbortSignal): Promise<void> {
+    while (!this.#isOver && this.#endedPart() < 1) {
+      await this.#clients.whileOpen(() => (prng.chance(0.2) ? this.#other(prng) : this.#compared(prng, stop)));
+    }
+    this.#clients.leave();
+  }
+
+  async #other(prng: Prng): Promise<void> {
+    const { kind, problem } = await sendOther(this.#parts.server.origin, prng, ++this.#counts.others);
+    if (kind === 'refused') await sleep(500);
+    else if (problem !== undefined && !this.#isOver) this.#problem(problem);
+  }
+
+  async #compared(prng: Prng, stop: AbortSignal): Promise<void> {
     const { requests, expected, server } = this.#parts;
-    while (!this.#isOver) {
-      const index = prng.between(0, requests.length - 1);
-      const request = requests[index]!;
-      const abortAfter = prng.chance(0.15) ? prng.between(0, request.max_tokens - 1) : Infinity;
-      const outcome = await send(server.origin, request, abortAfter);
-      if (outcome.kind === 'refused') {
-        this.#counts.refused++;
-        await sleep(500);
-        continue;
-      }
-      this.#counts.requests++;
-      if (outcome.kind === 'aborted') this.#counts.aborted++;
-      else if (outcome.kind === 'lost') {
-        // A terminal sends Ctrl-C to the server too.
-        if (stop.aborted) this.#counts.cut++;
-        else {
-          this.#counts.lost++;
-          this.#problem(`request ${index} was lost: ${outcome.reason}`);
-        }
-      } else if (outcome.answer === expected[index]) this.#counts.equal++;
+    const index = prng.between(0, requests.length - 1);
+    const request = requests[index]!;
+    const abortAfter = prng.chance(0.15) ? prng.between(0, request.max_tokens - 1) : Infinity;
+    const outcome = await send(server.origin, request, abortAfter);
+    if (outcome.kind === 'refused') {
+      this.#counts.refused++;
+      await sleep(500);
+      return;
+    }
+    this.#counts.requests++;
+    if (outcome.kind === 'aborted') this.#counts.aborted++;
+    else if (outcome.kind === 'lost') {
+      // A terminal sends Ctrl-C to the server too.
+      if (stop.aborted) this.#counts.cut++;
       else {
-        this.#counts.wrong++;
-        this.#problem(
-          `request ${index} has a wrong answer: ${outcome.answer.slice(0, 200)} instead of ${expected[index]!.slice(0, 200)}`,
-        );
+        this.#counts.lost++;
+        this.#problem(`request ${index} was lost: ${outcome.reason}`);
       }
+    } else if (outcome.answer === expected[index]) this.#counts.equal++;
+    else {
+      this.#counts.wrong++;
+      this.#problem(
+        `request ${index} has a wrong answer: ${outcome.answer.slice(0, 200)} instead of ${expected[index]!.slice(0, 200)}`,
+      );
     }
   }
 
-  /** Kills ranks, loses blocks, and reports the progress, until the time is over. */
-  async #disturb(over: AbortSignal): Promise<void> {
-    const { minutes, onProgress } = this.#options;
-    const wholeMs = minutes * 60_000;
-    const reportEveryMs = Math.min(30_000, wholeMs / 4);
-    let reportedMs = 0;
+  /** Kills ranks, loses blocks, takes samples, and reports the progress, until the time is over. */
+  async #disturb(over: AbortSignal, stop: AbortSignal): Promise<void> {
+    const { samples, onProgress } = this.#options;
+    let sampled = 0;
+    let reported = 0;
     while (!over.aborted) {
       await sleep(250, undefined, { signal: over }).catch(() => undefined);
-      const elapsedMs = Date.now() - this.#startMs;
       await this.#killer.update();
+      const part = this.#endedPart();
       // One after the other, so that two ranks are not replaced at the same time in a short run.
-      const ranks = elapsedMs < wholeMs * warmUpPart ? [0] : [1];
-      if (!over.aborted && elapsedMs > wholeMs * 0.1) await this.#killer.tick(ranks, elapsedMs);
+      const ranks = part < firstPart ? [0] : [1];
+      if (!over.aborted && part > 0.1) await this.#killer.tick(ranks, Date.now() - this.#startMs);
       if (!over.aborted && this.#prng.chance(0.03)) await this.#loseBlocks();
-      if (elapsedMs - reportedMs < reportEveryMs) continue;
-      reportedMs = elapsedMs;
-      onProgress(this.#progress(elapsedMs));
+      if (over.aborted || Math.floor(part * samples) === sampled) continue;
+      await this.#clients.paused(() => this.#sample(stop));
+      sampled = Math.floor(this.#endedPart() * samples);
+      const seconds = this.#at().seconds;
+      if (seconds - reported < 30 && sampled < samples) continue;
+      reported = seconds;
+      onProgress(this.#progress());
     }
+  }
+
+  /** How much of the run has ended: 1 at its end. */
+  #endedPart(): number {
+    const { minutes, requests = Infinity } = this.#options;
+    return Math.max((Date.now() - this.#startMs) / (minutes * 60_000), this.#at().requests / requests);
   }
 
   async #loseBlocks(): Promise<void> {
@@ -258,66 +305,42 @@ class Soak {
     await response?.arrayBuffer();
   }
 
-  #progress(elapsedMs: number): string {
-    const { requests, wrong, lost, aborted } = this.#counts;
-    const samples = this.#samplesOf(this.#parts.server.processId);
-    const last = samples.at(-1);
-    const mebibytes = (bytes: number | undefined): string => ((bytes ?? Number.NaN) / (1 << 20)).toFixed(1);
-    const memory = `rss ${mebibytes(last?.rss)} heap ${mebibytes(last?.heap)} native ${mebibytes(last?.native)} MiB, ${last?.files} files`;
-    return `${Math.round(elapsedMs / 1000)} s: ${requests} requests, ${wrong} wrong, ${lost} lost, ${aborted} aborted, ${this.#killer.kills} kills; ${memory}`;
-  }
-
-  #samplesOf(processId: number) {
-    return readSamples(this.#parts.samples, processId);
-  }
-
-  #growth(): Record<string, Growth[]> {
-    const fromMs = this.#startMs + (Date.now() - this.#startMs) * warmUpPart;
+  /** Of a server without requests. */
+  async #sample(stop: AbortSignal): Promise<void> {
+    releaseHungReads(tierFolder(this.#options.folder));
+    await this.#settled(stop);
+    await this.#killer.update();
     const rank = this.#killer.processIdOf(0);
-    const processes: [string, number][] = [['server', this.#parts.server.processId]];
-    if (rank !== undefined) processes.push(['rank 0', rank]);
-    return Object.fromEntries(
-      processes.map(([name, id]) => [name, growthOf(this.#samplesOf(id).filter(({ ms }) => ms >= fromMs))]),
-    );
+    const at = this.#at();
+    const server = await this.#probes.sample(this.#parts.server.processId, at);
+    if (server !== undefined) this.#samples.server.push(server);
+    else if (!stop.aborted) this.#problem(`the server gave no sample after ${at.seconds} s`);
+    const ofRank = rank === undefined ? undefined : await this.#probes.sample(rank, at);
+    if (ofRank !== undefined) this.#samples.rank0.push(ofRank);
   }
 
-  /** The values of `/metrics` without buckets, by name and labels. */
-  async #metrics(): Promise<Record<string, number>> {
-    const response = await fetch(`${this.#parts.server.origin}/metrics`).catch(() => undefined);
-    const text = (await response?.text()) ?? '';
-    const wanted =
-      /^(vllm:(num_|kv_cache|prompt_tokens_by|generation|request_success)|kvasir:(rec|lost|load_f|tier_(loaded|stored)_bytes|open))/;
-    return Object.fromEntries(
-      text
-        .split('\n')
-        .filter((line) => wanted.test(line) && !/_(bucket|sum|count)/.test(line))
-        .map((line) => {
-          const at = line.lastIndexOf(' ');
-          const name = line
-            .slice(0, at)
-            .replace(/model_name="[^"]*",engine="[^"]*",?|,?engine="[^"]*"|model_name="[^"]*"/g, '');
-          return [name.replace(/\{,?\}/, ''), Number(line.slice(at + 1))];
-        }),
-    );
+  #progress(): string {
+    const { requests, wrong, lost, aborted, others } = this.#counts;
+    const last = this.#samples.server.at(-1);
+    const mebibytes = (bytes: number | undefined): string => ((bytes ?? Number.NaN) / (1 << 20)).toFixed(2);
+    const { heap, native, resident, files, sockets, threads, resources } = last ?? {};
+    const memory = `heap ${mebibytes(heap)} native ${mebibytes(native)} resident ${mebibytes(resident)} MiB, ${files} files, ${sockets} sockets, ${threads} threads, ${resources} resources`;
+    return `${Math.round(this.#at().seconds)} s: ${requests} requests, ${wrong} wrong, ${lost} lost, ${aborted} aborted, ${others} others, ${this.#killer.kills} kills; ${memory}`;
   }
 
-  /** After the last request, nothing may run or wait, and no block may be referenced. */
-  async #settled(): Promise<Record<string, number>> {
-    const names = ['vllm:num_requests_running', 'vllm:num_requests_waiting', 'vllm:kv_cache_usage_perc'];
-    const deadlineMs = Date.now() + settleMs;
-    for (;;) {
-      const counters = await this.#metrics();
-      const busy = names.filter((name) => counters[name] !== 0);
-      if (busy.length === 0) return counters;
-      if (Date.now() > deadlineMs) {
-        for (const name of busy)
-          this.#problem(`${name} is ${counters[name]} ${settleMs / 1000} s after the last request`);
-        return counters;
-      }
-      await sleep(250);
-    }
+  #at(): Pick<Sample, 'seconds' | 'requests'> {
+    const { requests, others } = this.#counts;
+    return { seconds: Math.round((Date.now() - this.#startMs) / 100) / 10, requests: requests + others };
   }
 
+  /** Without requests, nothing may run or wait, no block may be referenced, and no transfer may be open. */
+  async #settled(stop: AbortSignal): Promise<Readonly<Record<string, number>>> {
+    const { counters, problems } = await settled(this.#parts.server.origin, stop);
+    for (const problem of problems) this.#problem(problem);
+    return counters;
+  }
+
+  /** Of a request or of a sample: there may be many. */
   #problem(text: string): void {
     if (this.#problems.length < problemsMax) this.#problems.push(text);
   }

@@ -12,15 +12,14 @@
  * A part is added to the newest file of the day, or to the file of `--out`; it replaces earlier runs of the same
  * commands. A run of the whole set creates a new file.
  */
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
-import { findNativeLibraries, GGML_VERSION, NATIVE_PACKAGE_VERSION } from '../../src/ggml/native-package.ts';
 import { writeShaped } from '../make-model/model-maker.ts';
-import { describeMachine } from './machine.ts';
+import { currentCommit, emptyResults } from './empty-results.ts';
 import { newestResults, type ResultsFile, type ResultsRow, type ResultsRun, withRun } from './results-file.ts';
 import { argumentsOf, chosenBenches, commandOf, type StandardBench, standardSet } from './standard-set.ts';
 
@@ -35,6 +34,8 @@ const { values } = parseArgs({
 });
 const folder = join('bench', 'results');
 const today = new Date().toISOString().slice(0, 10);
+const modelsOfSet =
+  'random weights in the shape of Qwen3-0.6B: node dist/bench/make-model/make-model.js MODEL.gguf Q8_0|Q4_K_M';
 
 const chosen = chosenBenches(standardSet, values.only, values.threads);
 if (values.list) for (const bench of chosen) console.log(`${numberOf(bench)}  ${commandOf(bench, values.threads)}`);
@@ -101,7 +102,7 @@ function freePath(): string {
 
 /** The earlier results in the file, which must be of this machine and these versions. */
 function openResults(path: string, commit: string): ResultsFile {
-  const fresh = emptyResults(commit);
+  const fresh = emptyResults(commit, modelsOfSet);
   if (!existsSync(path)) return fresh;
   const found = JSON.parse(readFileSync(path, 'utf8')) as ResultsFile;
   const of = ({ machine, versions }: ResultsFile): string => JSON.stringify([machine, versions]);
@@ -135,35 +136,4 @@ async function measured(bench: StandardBench, loadBefore: number): Promise<Resul
   if (code !== 0) return undefined;
   const { rows } = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as { rows: ResultsRow[] };
   return { command, loadBefore, seconds: Math.round((performance.now() - startedMs) / 1000), rows };
-}
-
-function emptyResults(commit: string): ResultsFile {
-  return {
-    date: today,
-    machine: describeMachine(),
-    versions: {
-      node: process.versions.node,
-      ggml: GGML_VERSION,
-      package: `${findNativeLibraries().packageName} ${NATIVE_PACKAGE_VERSION}`,
-      cc: firstLineOf('cc', '--version'),
-    },
-    commit,
-    models:
-      'random weights in the shape of Qwen3-0.6B: node dist/bench/make-model/make-model.js MODEL.gguf Q8_0|Q4_K_M',
-    runs: [],
-  };
-}
-
-/** Results of uncommitted sources are marked, and `results.test.ts` refuses such files. */
-function currentCommit(): string {
-  const commit = firstLineOf('git', 'rev-parse', '--short', 'HEAD');
-  const changed = firstLineOf('git', 'status', '--porcelain', '--', 'src', 'bench', ':!bench/results');
-  if (changed === '') return commit;
-  console.error('warning: src or bench is not as it was committed, and the file will say so');
-  return `${commit} and changes`;
-}
-
-function firstLineOf(command: string, ...args: string[]): string {
-  const { stdout } = spawnSync(command, args, { encoding: 'utf8' });
-  return typeof stdout === 'string' ? (stdout.split('\n')[0] ?? '') : 'none';
 }

@@ -103,14 +103,21 @@ export const faultRule = (rule: Pick<FaultRule, 'fault'> & Partial<FaultRule>): 
   ...rule,
 });
 
+/** Of calls and keys. The faults of further keys depend a little on the order of calls. */
+const countedKeysMax = 4096;
+/** A power of two, larger than the number of keys in most stores of tests. */
+const sharedCounts = 1 << 16;
+
 /**
  * Decides which calls fail. The randomness is a function of the seed, the rule, the key and the number of earlier calls
- * for this key. It does not depend on the order of calls, so the same run has the same faults on every disk.
+ * for this key. It does not depend on the order of calls, so the same run has the same faults on every disk. A server has any number of
+ * keys: after the first ones, keys with the same hash share a counter.
  */
 export class FaultDice {
   readonly #plan: FaultPlan;
   readonly #used: number[];
   readonly #asked = new Map<string, number>();
+  readonly #askedOfOthers = new Uint32Array(sharedCounts);
   readonly #requests: RequestId[] = [];
   /** Whether a rule names requests by their number. Otherwise they are not counted: a server has any number of them. */
   readonly #countsRequests: boolean;
@@ -136,8 +143,7 @@ export class FaultDice {
     if (this.#countsRequests && requestId !== undefined && !this.#requests.includes(requestId))
       this.#requests.push(requestId);
     const name = `${on}/${key}`;
-    const count = this.#asked.get(name) ?? 0;
-    this.#asked.set(name, count + 1);
+    const count = this.#countCall(name);
     const counter = crc32(`${name}/${count}`);
     for (const [i, rule] of this.#plan.rules.entries()) {
       if (rule.on !== on || this.#used[i]! >= rule.limit || !this.#concerns(rule, key, context)) continue;
@@ -147,6 +153,14 @@ export class FaultDice {
       return { rule, chance: uniform(seed, counter * 2 + 1) };
     }
     return undefined;
+  }
+
+  /** Returns the number of earlier calls. */
+  #countCall(name: string): number {
+    const count = this.#asked.get(name) ?? 0;
+    if (count === 0 && this.#asked.size >= countedKeysMax) return this.#askedOfOthers[crc32(name) % sharedCounts]!++;
+    this.#asked.set(name, count + 1);
+    return count;
   }
 
   #concerns({ blocks, keys, requests }: FaultRule, key: BlockKey, context: TierContext | undefined): boolean {
