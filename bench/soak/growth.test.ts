@@ -82,6 +82,14 @@ describe('the growth of a process', () => {
     expect(leaksOf(samplesOf({ heap: (requests) => 10 * MiB * (1 - Math.exp(-requests / 1000)) }))).toEqual([]);
   });
 
+  it('excludes the start-up of a process that began later', () => {
+    const late = samplesOf({ heap: (requests) => 1000 * Math.min(requests, 5000) }).map((sample) => ({
+      ...sample,
+      requests: sample.requests + 40_000,
+    }));
+    expect(leaksOf(late)).toEqual([]);
+  });
+
   it('does not depend on the speed of the machine', () => {
     const samples = samplesOf({ heap: (requests) => 100 * requests, files: (requests) => requests / 1000 });
     const slow = samples.map((sample, at) => ({ ...sample, seconds: at < 40 ? sample.seconds : 10 * sample.seconds }));

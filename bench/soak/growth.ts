@@ -47,7 +47,7 @@ const ofSingleEvents = (measure: Measure): number => (isBytes(measure) ? MiB / 4
 export const isBytes = (measure: Measure): boolean => ['heap', 'code', 'native', 'resident'].includes(measure);
 
 /**
- * The start-up: the first half of the requests, and at least so many. In it, caches and tables reach their bounds, code is compiled, and
+ * The start-up of a process: the first half of its requests, and at least so many. In it, caches and tables reach their bounds, code is compiled, and
  * threads start. With the demo model, the heap of the server grows by 5 MiB in 3,500 requests.
  */
 const startUpPart = 0.5;
@@ -55,12 +55,13 @@ export const startUpDefault = 5000;
 const samplesMin = 8;
 
 /**
- * The growth of a process after its start-up; empty if nearly all requests are start-up. A leak is a slope that is above zero by more than three
+ * The growth of a process after its start-up, from all samples of this process; empty if nearly all requests are start-up. A leak is a slope that is above zero by more than three
  * standard errors, and that matters. It is a slope over requests: a slow machine has fewer of them, and the same slope.
  */
 export function growthOf(samples: readonly Sample[], startUpMin = startUpDefault): Growth[] {
-  const startUp = Math.max(startUpMin, startUpPart * (samples.at(-1)?.requests ?? 0));
-  const measured = samples.filter(({ requests }) => requests >= startUp);
+  const begin = samples[0]?.requests ?? 0;
+  const startUp = Math.max(startUpMin, startUpPart * ((samples.at(-1)?.requests ?? 0) - begin));
+  const measured = samples.filter(({ requests }) => requests >= begin + startUp);
   return measures.flatMap((measure) => {
     const known = measured.filter((sample) => sample[measure] !== undefined);
     if (known.length < samplesMin) return [];

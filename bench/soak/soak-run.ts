@@ -160,7 +160,9 @@ class Soak {
   readonly #prng: Prng;
   readonly #killer: RankKiller;
   readonly #probes: Probes;
+  /** Of rank 0: those of its last process, `#rank0`. */
   readonly #samples = { server: [] as Sample[], rank0: [] as Sample[] };
+  #rank0: number | undefined;
   readonly #problems: string[] = [];
   readonly #counts = { requests: 0, equal: 0, wrong: 0, lost: 0, aborted: 0, refused: 0, cut: 0, others: 0 };
   readonly #clients: Clients;
@@ -207,7 +209,7 @@ class Soak {
       for (const { measure, perMillion, error, isLeak } of measured)
         if (isLeak) this.#problems.push(`${measure} of ${name} grew by ${perMillion} ± ${error} per million requests`);
     if (this.#killer.otherEnds > 0)
-      this.#problem(`${this.#killer.otherEnds} worker processes ended that were not killed`);
+      this.#problems.push(`${this.#killer.otherEnds} worker processes ended that were not killed`);
     for (const warning of new Set(this.#probes.warnings())) this.#problems.push(`warning of Node: ${warning}`);
     return {
       seconds: Math.round(seconds),
@@ -316,6 +318,8 @@ class Soak {
     if (server !== undefined) this.#samples.server.push(server);
     else if (!stop.aborted) this.#problem(`the server gave no sample after ${at.seconds} s`);
     const ofRank = rank === undefined ? undefined : await this.#probes.sample(rank, at);
+    if (rank !== this.#rank0) this.#samples.rank0 = [];
+    this.#rank0 = rank;
     if (ofRank !== undefined) this.#samples.rank0.push(ofRank);
   }
 

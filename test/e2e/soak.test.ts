@@ -33,7 +33,7 @@ function reportOf(path: string): SoakReport {
 }
 
 /** These runs end after a number of requests, on a machine of any speed. */
-const requests = (count: number): string[] => ['--minutes', '30', '--requests', String(count), '--samples', '24'];
+const requests = (count: number): string[] => ['--minutes', '30', '--requests', String(count), '--samples', '20'];
 
 describe('kvasir bench soak', () => {
   it('ends at Ctrl-C with the report of what was measured so far', async () => {
@@ -54,7 +54,7 @@ describe('kvasir bench soak', () => {
 
   it('finds no wrong text and no lost request while ranks are killed', async () => {
     if (!isLongForm) return;
-    const { code, report, stdout } = await soak(requests(400)).ended;
+    const { code, report, stdout } = await soak(requests(200)).ended;
     expect(stdout).not.toContain('problem:');
     expect(stdout).toContain('growth: not measured');
     expect(code).toBe(0);
@@ -67,7 +67,7 @@ describe('kvasir bench soak', () => {
   // `growth.test.ts` has smaller leaks, in samples of longer runs.
   it('finds wrong tokens and files that stay open, which are planted in the server', async () => {
     if (!isLongForm) return;
-    const { code, report } = await soak([...requests(400), '--start-up', '0'], { KVASIR_SOAK_PLANT: 'wrong,files' })
+    const { code, report } = await soak([...requests(200), '--start-up', '0'], { KVASIR_SOAK_PLANT: 'wrong,files' })
       .ended;
     expect(code).toBe(1);
     expect(report!.wrong).toBeGreaterThan(0);

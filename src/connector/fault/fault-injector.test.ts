@@ -138,6 +138,14 @@ describe('rules', () => {
     expect(drawn.length).toBeLessThan(360);
   });
 
+  it('draw for each call of a key, also after more keys than are counted apart', () => {
+    const dice = new FaultDice({ seed: 1, rules: [faultRule({ fault: 'error', probability: 0.5 })] });
+    for (let i = 0; i < 5000; i++) dice.draw('load', suiteKey(i), undefined);
+    const drawn = Array.from({ length: 100 }, () => dice.draw('load', suiteKey('late'), undefined) !== undefined);
+    expect(drawn).toContain(true);
+    expect(drawn).toContain(false);
+  });
+
   it('are used in order, each up to its limit', () => {
     const dice = new FaultDice({
       seed: 1,
