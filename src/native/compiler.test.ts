@@ -88,6 +88,19 @@ describe('a kernel that cannot be loaded', () => {
     expect(existsSync(cacheFolder)).toBe(false);
   });
 
+  it('fails with the way in which the compiler ended if it has no message', async () => {
+    const ends = (name: string, how: string): string => script(name, `test "$1" = --version && exit 0; ${how}`);
+    const [killed, silent, useless] = [
+      ends('killed-later-cc', 'kill -9 $$'),
+      ends('silent-cc', 'exit 3'),
+      script('useless-cc', 'exit 3'),
+    ];
+    const ended = (compiler: string): string => `the C compiler \`${compiler}\` ended without a message, with `;
+    expect(await reasonOf({ compiler: killed })).toBe(`${ended(killed)}signal SIGKILL`);
+    expect(await reasonOf({ compiler: silent })).toBe(`${ended(silent)}exit code 3`);
+    expect(await reasonOf({ compiler: useless })).toBe(`${ended(useless)}exit code 3`);
+  });
+
   it('fails with a reason if the output of the compiler is no library', async () => {
     const compiler = script(
       'garbage-cc',

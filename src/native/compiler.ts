@@ -274,8 +274,13 @@ async function cpuIdentity(): Promise<string> {
   return `${process.platform} ${process.arch} ${model} ${features}`;
 }
 
-/** The first line with an error, else the first line with text. */
+/** The first line with an error, else the first line with text. Of a command without messages: how it ended. */
 function reasonOf(error: unknown): string {
+  const { cmd, stderr, signal, code } = error as { cmd?: string; stderr?: string; signal?: string; code?: unknown };
+  if (cmd !== undefined && !stderr?.trim() && typeof code !== 'string') {
+    const [compiler] = cmd.split(' ');
+    return `the C compiler \`${compiler}\` ended without a message, with ${signal ? `signal ${signal}` : `exit code ${code}`}`;
+  }
   const lines = outputOf(error)
     .split('\n')
     .filter((line) => line.trim() !== '');

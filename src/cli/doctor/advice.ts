@@ -11,7 +11,12 @@ export function adviceFor(machine: MachineReport, kernels: readonly KernelReport
       'Install a C compiler (gcc or clang), or a package of Kvasir with prebuilt kernels. Prompts and decodes run at about twice the speed with the missing kernels.',
     );
   } else if (missing.length > 0) {
-    advice.push('Some kernels are missing although this machine could have them. The table has the reasons.');
+    const remedy = missing.some(({ reason = '' }) => /a temporary folder cannot be made/.test(reason))
+      ? 'Set TMPDIR to a folder that can be written.'
+      : 'Repair the C compiler, name another one in CC, or install a package of Kvasir with prebuilt kernels.';
+    advice.push(
+      `Some kernels are missing although this machine could have them. The table has the reasons. ${remedy} Prompts and decodes run at about twice the speed with the missing kernels.`,
+    );
   }
   const isCompiledHere = kernels.some(({ state }) => state === 'compiled' || state === 'cached');
   if (isCompiledHere && !cache.isWritable) {

@@ -76,7 +76,7 @@ describe('kvasir doctor', () => {
     process.env.CC = compiler;
     const { kernels, advice } = JSON.parse((await runHere(['doctor', '--json', ...model])).stdout) as DoctorReport;
     expect(kernels[0]?.reason).toBe('x.c:1: error: out of order; CC names a compiler');
-    expect(advice[0]).toMatch(/^Some kernels are missing/);
+    expect(advice[0]).toMatch(/^Some kernels are missing .* Repair the C compiler, name another one in CC/);
   });
 
   it('refuses unknown flags and models that do not exist', async () => {
@@ -99,6 +99,13 @@ describe('the advice', () => {
   it('is empty if nothing can be better', () => {
     const lacking: KernelReport = { name: 'x', state: 'missing', reason: 'this CPU lacks AVX2' };
     expect(adviceFor(machine, [prebuilt, lacking])).toEqual([]);
+  });
+
+  it('names TMPDIR if the compiler has no temporary folder', () => {
+    const reason = 'a temporary folder cannot be made: ENOENT: no such file or directory';
+    expect(adviceFor(machine, [{ name: 'sampling', state: 'missing', reason }])).toEqual([
+      expect.stringContaining('Set TMPDIR to a folder that can be written.'),
+    ]);
   });
 
   it('is about the cache folder only if kernels are compiled', () => {
