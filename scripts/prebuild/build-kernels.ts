@@ -2,11 +2,13 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { assert } from '../../src/base/assert.ts';
 import { type CpuLevelName, cpuLevels } from '../../src/native/cpu-level.ts';
 import { compilerArgumentsOf, sourceDigestOf } from '../../src/native/native-source.ts';
 import type { PrebuiltFile, PrebuiltManifest } from '../../src/native/prebuilt.ts';
 import type { ShippedKernel } from '../../src/runner/shipped-kernels.ts';
 import type { Target } from './targets.ts';
+import { undefinedSymbolsOf } from './undefined-symbols.ts';
 import { runZig, type ZigCommand, zigVersion } from './zig.ts';
 
 export interface BuildOptions {
@@ -80,6 +82,15 @@ const dllFlags = ['-entry:DllMainCRTStartup', '-debug:none', '-opt:ref', '-times
 /** Windows's own C library has them (`ucrtbase.dll`, Windows 10 and newer). */
 const windowsFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen'];
 
+/** Every process on Linux has them, with glibc and with musl. */
+const linuxFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'syscall'];
+
+/** The linkers for Windows and macOS refuse undefined symbols. That for Linux leaves them to the process. */
+function checkSymbols({ name }: ShippedKernel, library: Buffer): void {
+  const unknown = undefinedSymbolsOf(library).filter((symbol) => !linuxFunctions.includes(symbol));
+  assert(unknown.length === 0, `the library for ${name} needs only functions of every process, not ${unknown}`);
+}
+
 /** What each library is linked with, in place of a compiler's library: object files, and the names of functions of Windows. */
 async function makeParts(target: Target, folder: string, { zig, cacheFolder }: BuildOptions): Promise<string[]> {
   const compile = async (source: string, cpu: string): Promise<string> => {
@@ -114,6 +125,7 @@ async function buildLibrary(
     if (link !== undefined) {
       await runZig(zig, ['cc', ...forTarget, ...compile, '-c', '-o', object], cacheFolder);
       await runZig(zig, link, cacheFolder);
+      if (target.extension === 'so') checkSymbols(kernel, readFileSync(output));
     } else {
       await runZig(zig, ['cc', ...forTarget, ...compile, '-shared', '-s', '-o', output], cacheFolder);
     }
