@@ -39,6 +39,11 @@ export class StepCost {
     return this.#observations;
   }
 
+  /** The ratio of measured to predicted duration in the last steps: the present speed of the machine. */
+  get slowdown(): number {
+    return this.#slowdown;
+  }
+
   /** The last step took more than twice the predicted duration, and does not count yet. */
   get hasPendingOutlier(): boolean {
     return this.#pendingOutlier !== undefined;

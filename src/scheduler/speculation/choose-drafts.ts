@@ -4,29 +4,38 @@ export interface DraftChances {
   readonly chances: readonly number[];
 }
 
+export interface StepPrices {
+  /** Tokens that the step gives in any case. */
+  readonly decodes: number;
+  readonly rowsMax: number;
+  /** The least expected gain of the drafts of the step, in milliseconds of decoding. */
+  readonly gainMinMs: number;
+  /** The predicted price of the step with so many drafts. */
+  msOf(drafts: number): number;
+}
+
 /**
- * How many drafts of each request a step computes: those that give the most tokens per millisecond. `decodes`: tokens
- * that the step gives in any case. `msOf(drafts)`: the predicted duration with so many more rows.
+ * How many drafts of each request a step computes: those that give the most tokens per millisecond.
  *
  * The rows with the best chances come first. Each number of rows is tried, because the duration is no smooth function
  * of the rows: kernels compute several rows at a time.
  */
 export function chooseDrafts(
   proposals: readonly DraftChances[],
-  decodes: number,
-  rowsMax: number,
-  msOf: (drafts: number) => number,
+  { decodes, rowsMax, gainMinMs, msOf }: StepPrices,
 ): number[] {
   const rows = proposals.flatMap(({ chances }, request) => chances.map((chance) => ({ request, chance })));
   // A stable sort keeps the rows of a request in order.
   rows.sort((a, b) => b.chance - a.chance);
+  const plainMs = msOf(0);
   let tokens = decodes;
-  let best = decodes / msOf(0);
+  let best = (GAIN_MIN * decodes) / plainMs;
   let taken = 0;
   for (let count = 1; count <= Math.min(rows.length, rowsMax); count++) {
     tokens += rows[count - 1]!.chance;
-    const rate = tokens / msOf(count);
-    if (rate <= best) continue;
+    const ms = msOf(count);
+    const rate = tokens / ms;
+    if (rate <= best || (tokens / decodes) * plainMs - ms < gainMinMs) continue;
     best = rate;
     taken = count;
   }
@@ -34,3 +43,6 @@ export function chooseDrafts(
   for (let i = 0; i < taken; i++) drafts[rows[i]!.request]!++;
   return drafts;
 }
+
+/** Chances and durations are estimates, so a smaller gain is not worth its risk. */
+export const GAIN_MIN = 1.1;

@@ -3,8 +3,8 @@ import type { SampledToken } from '../../core/step.ts';
 import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
 import { Acceptance } from './acceptance.ts';
-import { chooseDrafts } from './choose-drafts.ts';
-import { DraftCost } from './draft-cost.ts';
+import { GAIN_MIN } from './choose-drafts.ts';
+import { DraftPrices } from './draft-prices.ts';
 import type { GuessOrder, Speculator } from './speculator.ts';
 
 interface Guess {
@@ -19,9 +19,9 @@ interface Guess {
  */
 export class DraftModelSpeculator implements Speculator {
   readonly #countMax: number;
-  readonly #cost = new DraftCost();
+  readonly #prices = new DraftPrices();
   /** Of all requests: what a new request starts from. By position in the draft, from 1. */
-  readonly #typical = new Acceptance(() => TYPICAL_ACCEPTANCE, 8);
+  readonly #typical = new Acceptance({ probability: () => TYPICAL_ACCEPTANCE, weight: 8, isForgotten: true });
   /** Entries end with their requests. */
   readonly #acceptances = new WeakMap<RequestState, Acceptance>();
   #ordered: readonly RequestState[] = nothing;
@@ -48,6 +48,8 @@ export class DraftModelSpeculator implements Speculator {
     assert(guesses.length === this.#ordered.length, 'a guess for each ordered request');
     for (const [i, state] of this.#ordered.entries())
       if (guesses[i]!.length > 0) this.#guesses.set(state, { length: state.tokens.length, tokens: guesses[i]! });
+    // A pause of the process is no property of the model.
+    this.#prices.spent(Math.min(ms, PAUSE_RATIO * this.#count * (this.#msPerGuess ?? ms)));
     if (this.#guesses.size === guesses.length) this.#measured(ms / this.#count);
     this.#ordered = nothing;
   }
@@ -60,11 +62,12 @@ export class DraftModelSpeculator implements Speculator {
     this.#guesses.clear();
     if (guesses.every(({ length }) => length === 0)) return [];
     const proposals = guesses.map(({ length }, i) => ({ chances: this.#chances(decodes[i]!, length) }));
-    const counts = chooseDrafts(proposals, decodes.length, tokensLeft, this.#msWith(decodes));
+    const counts = this.#prices.choose(decodes, proposals, tokensLeft);
     return guesses.map((tokens, i) => (counts[i] === 0 ? undefined : tokens.subarray(0, counts[i])));
   }
 
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
+    this.#prices.verified(state, drafts.length, newTokens.length);
     const acceptance = this.#acceptanceOf(state);
     for (let i = 0; i < Math.min(drafts.length, newTokens.length); i++) {
       const isAccepted = newTokens[i]!.token === drafts[i];
@@ -75,13 +78,17 @@ export class DraftModelSpeculator implements Speculator {
   }
 
   observe(load: StepLoad, ms: number | undefined): void {
-    this.#cost.observe(load, ms);
+    this.#prices.observe(load, ms);
   }
 
   #acceptanceOf(state: RequestState): Acceptance {
     let acceptance = this.#acceptances.get(state);
     if (acceptance === undefined) {
-      acceptance = new Acceptance((position) => this.#typical.probability(position), 3);
+      acceptance = new Acceptance({
+        probability: (position) => this.#typical.probability(position),
+        weight: 3,
+        isForgotten: false,
+      });
       this.#acceptances.set(state, acceptance);
     }
     return acceptance;
@@ -89,19 +96,28 @@ export class DraftModelSpeculator implements Speculator {
 
   /** How many guesses for each request are worth their time in both models. After many steps without guesses, one is tried. */
   #countWorth(decodes: readonly RequestState[]): number {
+    if (this.#prices.isPlainStepDue) return 0;
     if (this.#msPerGuess === undefined) return this.#countMax;
-    const msWith = this.#msWith(decodes);
+    const { msOf, gainMinMs } = this.#prices.of(decodes, decodes);
     const chances = decodes.map((state) => this.#chances(state, this.#countMax));
+    const plainMs = msOf(0);
     let tokens = decodes.length;
-    let best = tokens / msWith(0);
+    let best = (GAIN_MIN * tokens) / plainMs;
     let count = 0;
     for (let i = 0; i < this.#countMax; i++) {
       for (const ofRequest of chances) tokens += ofRequest[i]!;
-      const rate = tokens / (msWith((i + 1) * decodes.length) + (i + 1) * this.#msPerGuess);
-      if (rate > best) [best, count] = [rate, i + 1];
+      const ms = msOf((i + 1) * decodes.length) + (i + 1) * this.#msPerGuess;
+      const gainMs = (tokens / decodes.length) * plainMs - ms;
+      if (tokens / ms > best && gainMs >= gainMinMs) [best, count] = [tokens / ms, i + 1];
     }
-    if (count === 0) for (const state of decodes) this.#acceptanceOf(state).forget(1);
+    if (count === 0) this.#notTried(decodes);
     return count;
+  }
+
+  #notTried(decodes: readonly RequestState[]): void {
+    this.#prices.notTried();
+    this.#typical.forget(1);
+    for (const state of decodes) this.#acceptanceOf(state).forget(1);
   }
 
   #chances(state: RequestState, count: number): number[] {
@@ -115,19 +131,13 @@ export class DraftModelSpeculator implements Speculator {
     return chances;
   }
 
-  #msWith(decodes: readonly RequestState[]): (drafts: number) => number {
-    let decodeContext = 0;
-    for (const { tokens } of decodes) decodeContext += tokens.length;
-    const perDraft = decodeContext / decodes.length;
-    return (drafts) =>
-      this.#cost.msOf({ decodes: decodes.length, decodeContext, drafts, draftContext: drafts * perDraft });
-  }
-
   #measured(msPerGuess: number): void {
     this.#msPerGuess = this.#msPerGuess === undefined ? msPerGuess : 0.8 * this.#msPerGuess + 0.2 * msPerGuess;
   }
 }
 
 const TYPICAL_ACCEPTANCE = 0.7;
+/** Guesses count as at most this multiple of their usual duration. */
+const PAUSE_RATIO = 4;
 const noTokens = new Int32Array(0);
 const nothing: readonly never[] = [];

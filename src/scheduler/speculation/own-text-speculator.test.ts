@@ -5,7 +5,7 @@ import { TokenBuffer } from '../../core/tokens.ts';
 import type { KvRequest } from '../../kv/kv-request.ts';
 import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
-import { chooseDrafts } from './choose-drafts.ts';
+import { chooseDrafts, type DraftChances, type StepPrices } from './choose-drafts.ts';
 import { OwnTextSpeculator } from './own-text-speculator.ts';
 
 const options = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 2, promptLookupMax: 5 } as const;
@@ -54,7 +54,7 @@ describe('drafts from the own text', () => {
     const countNow = (): number => speculator.draft([state], 100)[0]?.length ?? 0;
     const first = countNow();
     expect(first).toBeGreaterThan(0);
-    for (let i = 0; i < 20 && countNow() > 0; i++) speculator.verified(state, Int32Array.of(5), sampled([99]));
+    for (let i = 0; i < 20; i++) speculator.verified(state, Int32Array.of(5), sampled([99]));
     expect(countNow()).toBe(0);
     const other = stateOf([...range(40), ...range(5)]);
     expect(speculator.draft([other], 100)[0]?.length ?? 0).toBeLessThan(first);
@@ -71,29 +71,41 @@ describe('drafts from the own text', () => {
     expect(speculator.draft([stateOf([...range(40), ...range(2)])], 100)[0]).toBeUndefined();
   });
 
-  test('are tried again after many steps without drafts', () => {
+  test('begin again when the text repeats again, without one that was tried for that', () => {
     const speculator = new OwnTextSpeculator(options);
     learnTimes(speculator, 2);
     const state = stateOf([...range(40), ...range(5)]);
-    const isDrafted = (): boolean => speculator.draft([state], 100)[0] !== undefined;
-    while (isDrafted()) speculator.verified(state, Int32Array.of(5), sampled([99]));
-    let steps = 1;
-    while (!isDrafted() && steps < 1000) steps++;
-    expect(steps).toBeGreaterThan(5);
-    expect(steps).toBeLessThan(1000);
+    for (let i = 0; i < 20; i++) {
+      speculator.draft([state], 100);
+      speculator.verified(state, Int32Array.of(5), sampled([99]));
+    }
+    for (let next = 5; speculator.draft([state], 100)[0] === undefined; next++) {
+      expect(next).toBeLessThan(30);
+      state.append(next as TokenId);
+    }
   });
 });
 
 describe('the choice of drafts', () => {
+  const choose = (proposals: readonly DraftChances[], prices: Partial<StepPrices>): number[] =>
+    chooseDrafts(proposals, { decodes: 3, rowsMax: 10, gainMinMs: 0, msOf: () => 10, ...prices });
+
   test('gives the most tokens per millisecond over all requests', () => {
     const proposals = [{ chances: [0.9, 0.8] }, { chances: [0.5, 0.1] }, { chances: [] }];
-    expect(chooseDrafts(proposals, 3, 10, (drafts) => 10 + drafts)).toEqual([2, 1, 0]);
-    expect(chooseDrafts(proposals, 3, 1, (drafts) => 10 + drafts)).toEqual([1, 0, 0]);
-    expect(chooseDrafts(proposals, 3, 10, (drafts) => 10 + 4 * drafts)).toEqual([0, 0, 0]);
+    expect(choose(proposals, { msOf: (drafts) => 10 + drafts })).toEqual([2, 1, 0]);
+    expect(choose(proposals, { rowsMax: 1, msOf: (drafts) => 10 + drafts })).toEqual([1, 0, 0]);
+    expect(choose(proposals, { msOf: (drafts) => 10 + 4 * drafts })).toEqual([0, 0, 0]);
+  });
+
+  test('is none if less is expected than must be gained', () => {
+    const chances = [0.9, 0.8, 0.7];
+    const msOf = (drafts: number) => 10 + drafts;
+    expect(choose([{ chances }], { decodes: 1, gainMinMs: 20, msOf })).toEqual([3]);
+    expect(choose([{ chances }], { decodes: 1, gainMinMs: 22, msOf })).toEqual([0]);
   });
 
   test('takes further rows if the first costs most of the time of all', () => {
     const chances = [0.9, 0.85, 0.8, 0.75];
-    expect(chooseDrafts([{ chances }], 1, 10, (drafts) => (drafts === 0 ? 10 : 22))).toEqual([4]);
+    expect(choose([{ chances }], { decodes: 1, msOf: (drafts) => (drafts === 0 ? 10 : 22) })).toEqual([4]);
   });
 });

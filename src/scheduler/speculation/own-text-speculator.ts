@@ -2,31 +2,34 @@ import type { SampledToken } from '../../core/step.ts';
 import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
 import { Acceptance, typicalAcceptance } from './acceptance.ts';
-import { chooseDrafts } from './choose-drafts.ts';
-import { DraftCost } from './draft-cost.ts';
+import { DraftPrices } from './draft-prices.ts';
 import type { OwnTextOptions } from './options.ts';
 import type { Speculator } from './speculator.ts';
-import { copyFrom, TextIndex } from './text-index.ts';
+import { copyFrom, TextIndex, type TextMatch } from './text-index.ts';
 
 /** What the speculator knows of one request. */
 interface Known {
   readonly index: TextIndex;
   readonly acceptance: Acceptance;
-  /** The length of the match from which the last drafts were taken. */
+  /** The length of the match of the last step. */
   matchLength: number;
+  /** The token that follows the match, until it is compared. Undefined without a match. */
+  guess: { readonly position: number; readonly token: number } | undefined;
 }
 
 /**
  * Drafts from the request's own text: where the last tokens occurred before, the text continues the same way (prompt
  * lookup). The number of drafts follows their chances and the measured time of further rows.
+ *
+ * The token after a match is compared with the next token also if it is no draft. So chances are known without a loss.
  */
 export class OwnTextSpeculator implements Speculator {
   readonly #options: OwnTextOptions;
   /** Of all requests: what a new request starts from. */
-  readonly #typical = new Acceptance(typicalAcceptance, 16);
+  readonly #typical = new Acceptance({ probability: typicalAcceptance, weight: 8, isForgotten: true });
   /** Entries end with their requests. */
   readonly #known = new WeakMap<RequestState, Known>();
-  readonly #cost = new DraftCost();
+  readonly #prices = new DraftPrices();
 
   constructor(options: OwnTextOptions) {
     this.#options = options;
@@ -34,34 +37,33 @@ export class OwnTextSpeculator implements Speculator {
 
   draft(decodes: readonly RequestState[], tokensLeft: number): (Int32Array | undefined)[] {
     const matches = decodes.map((state) => {
-      const { index } = this.#knownOf(state);
-      return index.find();
+      const known = this.#knownOf(state);
+      this.#compareGuess(state, known);
+      return this.#find(state, known);
     });
     const proposals = matches.map((match, i) => ({
       chances: match === undefined ? nothing : this.#chances(this.#knownOf(decodes[i]!), match.length),
     }));
     if (proposals.every(({ chances }) => chances.length === 0)) return [];
-    let context = 0;
-    for (const { tokens } of decodes) context += tokens.length;
-    const perDraft = context / decodes.length;
-    const counts = chooseDrafts(proposals, decodes.length, tokensLeft, (drafts) =>
-      this.#cost.msOf({ decodes: decodes.length, decodeContext: context, drafts, draftContext: drafts * perDraft }),
+    const counts = this.#prices.choose(decodes, proposals, tokensLeft);
+    return decodes.map(({ tokens }, i) =>
+      counts[i] === 0 ? undefined : copyFrom(tokens.view(), matches[i]!.next, counts[i]!),
     );
-    return decodes.map((state, i) => this.#take(state, matches[i], counts[i]!));
   }
 
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
+    this.#prices.verified(state, drafts.length, newTokens.length);
     const known = this.#knownOf(state);
+    known.guess = undefined;
     for (let i = 0; i < Math.min(drafts.length, newTokens.length); i++) {
       const isAccepted = newTokens[i]!.token === drafts[i];
-      known.acceptance.observe(known.matchLength + i, isAccepted);
-      this.#typical.observe(known.matchLength + i, isAccepted);
+      this.#learn(known, known.matchLength + i, isAccepted);
       if (!isAccepted) return;
     }
   }
 
   observe(load: StepLoad, ms: number | undefined): void {
-    this.#cost.observe(load, ms);
+    this.#prices.observe(load, ms);
   }
 
   #knownOf(state: RequestState): Known {
@@ -70,8 +72,13 @@ export class OwnTextSpeculator implements Speculator {
       const { promptLookupMin, promptLookupMax } = this.#options;
       known = {
         index: new TextIndex(state.tokens, promptLookupMin, promptLookupMax),
-        acceptance: new Acceptance((length) => this.#typical.probability(length), 3),
+        acceptance: new Acceptance({
+          probability: (length) => this.#typical.probability(length),
+          weight: 3,
+          isForgotten: false,
+        }),
         matchLength: 0,
+        guess: undefined,
       };
       this.#known.set(state, known);
     }
@@ -90,13 +97,24 @@ export class OwnTextSpeculator implements Speculator {
     return chances;
   }
 
-  #take(state: RequestState, match: { next: number; length: number } | undefined, count: number) {
+  #find(state: RequestState, known: Known): TextMatch | undefined {
+    const match = known.index.find();
     if (match === undefined) return undefined;
-    const known = this.#knownOf(state);
     known.matchLength = match.length;
-    if (count > 0) return copyFrom(state.tokens.view(), match.next, count);
-    known.acceptance.forget(match.length);
-    return undefined;
+    known.guess = { position: state.tokens.length, token: state.tokens.at(match.next) };
+    return match;
+  }
+
+  #compareGuess({ tokens }: RequestState, known: Known): void {
+    const { guess } = known;
+    if (guess === undefined || guess.position >= tokens.length) return;
+    known.guess = undefined;
+    this.#learn(known, known.matchLength, tokens.at(guess.position) === guess.token);
+  }
+
+  #learn({ acceptance }: Known, matchLength: number, isAccepted: boolean): void {
+    acceptance.observe(matchLength, isAccepted);
+    this.#typical.observe(matchLength, isAccepted);
   }
 }
 

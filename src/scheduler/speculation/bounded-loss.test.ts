@@ -1,0 +1,163 @@
+/**
+ * What speculation gains and loses, simulated with the step times of machines: at most 3 % are lost on texts that cannot be predicted,
+ * also if the machine is busy, and texts that repeat are much faster.
+ */
+import { describe, expect, test } from 'vitest';
+import { makeRequest } from '../../../sim/workload.ts';
+import { Prng } from '../../base/prng.ts';
+import type { TokenId } from '../../core/ids.ts';
+import { TokenBuffer } from '../../core/tokens.ts';
+import type { KvRequest } from '../../kv/kv-request.ts';
+import { emptyLoad } from '../pace.ts';
+import { RequestState } from '../request-state.ts';
+import { DraftModelSpeculator } from './draft-model-speculator.ts';
+import { OwnTextSpeculator } from './own-text-speculator.ts';
+import type { Speculator } from './speculator.ts';
+
+/** Milliseconds of a step by its drafts, and of a new graph if the step has other rows than the last one. */
+interface Machine {
+  readonly steps: readonly (readonly [drafts: number, ms: number])[];
+  readonly newGraphMs: number;
+  readonly isBusy?: boolean;
+}
+
+/** Measured with the demo model, and with a model of 0.6B weights. */
+const small: Machine = { steps: [[0, 0.29], [1, 0.41], [2, 0.45], [4, 0.48], [8, 0.58], [12, 0.7]], newGraphMs: 0.18 }; // biome-ignore format: a table
+const large: Machine = { steps: [[0, 20], [1, 21.5], [3, 24], [7, 31], [12, 41]], newGraphMs: 0.8 }; // biome-ignore format: a table
+const machines: readonly (readonly [string, Machine])[] = [
+  ['a small model', small],
+  ['a small model on a busy machine', { ...small, isBusy: true }],
+  ['a large model', large],
+  ['a large model on a busy machine', { ...large, isBusy: true }],
+  [
+    'a machine on which rows cost as much as steps',
+    {
+      steps: [
+        [0, 10],
+        [12, 130],
+      ],
+      newGraphMs: 0,
+    },
+  ],
+];
+
+function msOf({ steps }: Machine, drafts: number): number {
+  const next = steps.findIndex(([count]) => count >= drafts);
+  const [count, ms] = steps[next]!;
+  const [countBefore, msBefore] = steps[Math.max(next - 1, 0)]!;
+  return count === drafts ? ms : msBefore + ((ms - msBefore) * (drafts - countBefore)) / (count - countBefore);
+}
+
+/** The token that follows a text. */
+type Text = (before: TokenBuffer, prng: Prng) => number;
+
+const texts: readonly (readonly [string, Text])[] = [
+  ['whose last tokens often occurred before', (_, prng) => prng.between(0, 11)],
+  ['whose last tokens sometimes occurred before', (_, prng) => prng.between(0, 60)],
+  ['whose words repeat, but not their order', (before, prng) => wordsAt(before, prng)],
+];
+
+function wordsAt(before: TokenBuffer, prng: Prng): number {
+  const last = before.at(before.length - 1);
+  return last >= 100 && last < 400 ? last + 100 : 100 + prng.between(0, 30);
+}
+
+const repeating: Text = (before) => before.at(before.length - 150);
+
+interface Simulated {
+  readonly ms: number;
+  readonly plainMs: number;
+}
+
+/** Computes requests one after the other. `guess`: what a draft model guesses, and how long it takes for each token. */
+function simulate(
+  speculator: Speculator,
+  machine: Machine,
+  requests: readonly (readonly [text: Text, tokens: number])[],
+  guess?: { readonly of: (right: readonly number[], prng: Prng) => number[]; readonly ms: number },
+): Simulated[] {
+  const prng = new Prng(7);
+  let lastRows = 0;
+  return requests.map(([text, count]) => {
+    const tokens = new TokenBuffer(Array.from({ length: 200 }, (_, i) => i % 150));
+    const kv = { scheduled: { all: [] }, tables: [] } as unknown as KvRequest;
+    const state = new RequestState(makeRequest('a', [1]), tokens, kv, 0);
+    const whole = new TokenBuffer([...tokens.view()]);
+    while (whole.length < 200 + count + 64) whole.push(text(whole, prng) as TokenId);
+    let ms = 0;
+    let plainMs = 0;
+    while (tokens.length < 200 + count) {
+      const { length } = tokens;
+      const right = [...whole.view(length, length + 20)];
+      const order = speculator.orderGuesses?.([state]);
+      if (order !== undefined) {
+        const guesses = guess!.of(right, prng).slice(0, order.count);
+        ms += order.count * guess!.ms;
+        speculator.takeGuesses!([Int32Array.from(guesses)], order.count * guess!.ms);
+      }
+      const drafts = speculator.draft([state], 100)[0] ?? new Int32Array(0);
+      let accepted = 0;
+      while (accepted < drafts.length && drafts[accepted] === right[accepted]) accepted++;
+      const noise = machine.isBusy === true ? noiseOf(prng) : 1;
+      const stepMs = noise * (msOf(machine, drafts.length) + (lastRows === 1 + drafts.length ? 0 : machine.newGraphMs));
+      lastRows = 1 + drafts.length;
+      // Noise makes both longer, so that only the drafts matter.
+      ms += stepMs / noise;
+      plainMs += (1 + accepted) * msOf(machine, 0);
+      const load = { ...emptyLoad(), decodes: 1, streams: 1, decodeContext: length, draftTokens: drafts.length };
+      speculator.observe({ ...load, draftContext: drafts.length * length }, stepMs);
+      const newTokens = right.slice(0, 1 + accepted).map((token) => ({ token: token as TokenId }));
+      for (const { token } of newTokens) state.append(token);
+      if (drafts.length > 0) speculator.verified(state, drafts, newTokens);
+    }
+    return { ms, plainMs };
+  });
+}
+
+/** Other processes make most steps a little longer, and some much longer. */
+const noiseOf = (prng: Prng): number => (1 + prng.unit()) * (prng.chance(0.03) ? 20 : 1);
+
+const ratioOf = (runs: readonly Simulated[]): number =>
+  runs.reduce((sum, { plainMs }) => sum + plainMs, 0) / runs.reduce((sum, { ms }) => sum + ms, 0);
+const ownText = (): OwnTextSpeculator =>
+  new OwnTextSpeculator({ method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 });
+const long = 2000;
+const times = <T>(count: number, item: T): T[] => Array.from({ length: count }, () => item);
+
+describe.each(machines)('drafts from the own text, with %s', (_, machine) => {
+  test.each(texts)('lose less than 3 %% on a text %s', (_name, text) => {
+    expect(ratioOf(simulate(ownText(), machine, [[text, long]]))).toBeGreaterThan(0.97);
+    // Requests of 192 tokens, after one that has gained much.
+    const [, ...after] = simulate(ownText(), machine, [[repeating, 500], ...times(12, [text, 192] as const)]);
+    expect(ratioOf(after)).toBeGreaterThan(0.97);
+  });
+
+  test('gain on texts that repeat', () => {
+    const isCheap = machine.newGraphMs > 0;
+    const alone = simulate(ownText(), machine, times(4, [repeating, 192] as const));
+    expect(ratioOf(alone)).toBeGreaterThan(isCheap ? 3 : 0.97);
+    const requests = times(6, [texts[0]![1], 192] as const).flatMap((other) => [other, [repeating, 192] as const]);
+    const mixed = simulate(ownText(), machine, requests).filter((_run, i) => i % 2 === 1);
+    expect(ratioOf(mixed)).toBeGreaterThan(isCheap ? 2 : 0.97);
+  });
+});
+
+describe.each(machines)('drafts from a model, with %s', (_, machine) => {
+  const ms = machine.steps[0]![1] / 8;
+
+  test('lose less than 3 % if they are wrong', () => {
+    const wrong = { of: (right: readonly number[]) => right.map((token) => token + 1), ms };
+    expect(ratioOf(simulate(new DraftModelSpeculator(5), machine, [[texts[0]![1], long]], wrong))).toBeGreaterThan(
+      0.97,
+    );
+  });
+
+  test('gain if they are mostly right', () => {
+    const good = {
+      of: (right: readonly number[], prng: Prng) => right.map((token) => (prng.chance(0.9) ? token : 1)),
+      ms,
+    };
+    const ratio = ratioOf(simulate(new DraftModelSpeculator(5), machine, [[texts[0]![1], long]], good));
+    expect(ratio).toBeGreaterThan(machine.newGraphMs > 0 ? 1.2 : 0.97);
+  });
+});

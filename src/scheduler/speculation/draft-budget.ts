@@ -1,0 +1,71 @@
+import type { RequestState } from '../request-state.ts';
+
+/**
+ * Bounds what speculation can lose if predicted chances and prices are wrong: by measurement, the time of all steps with drafts is
+ * compared with the time that their tokens would have taken without drafts.
+ *
+ * A share of all decode time may be lost. What the drafts of a request gain fills the common budget, and the rest belongs to that
+ * request. So the loss of all requests together is at most this share plus `COMMON_MAX` steps, and each request can spend its own gain.
+ * With a debt, there are drafts only where their expected gain is larger than the debt.
+ *
+ * The unit is the duration of the current step without drafts.
+ */
+export class DraftBudget {
+  #common = COMMON_MAX;
+  /** Entries end with their requests. */
+  readonly #own = new WeakMap<RequestState, number>();
+  /** Of the last step with drafts, per draft and per token. */
+  #lossPerDraft = 0;
+  #gainPerToken = 0;
+
+  /** Called after each step of decodes only. */
+  stepEnded(): void {
+    this.#add(SHARE);
+  }
+
+  /** A step with drafts, with their guesses, took so much longer than a step without drafts. Then `verified` is called. */
+  spentOnDrafts(lost: number, draftTokens: number, decodes: number): void {
+    this.#lossPerDraft = lost / draftTokens;
+    this.#gainPerToken = 1 / decodes;
+  }
+
+  /** A step without drafts took longer because of a new graph, or because of guesses that became no drafts. */
+  spentAfterDrafts(lost: number): void {
+    this.#add(-Math.min(Math.max(lost, 0), AFTER_DRAFTS_MAX));
+  }
+
+  /** For each request with drafts in the last step. `tokens`: output tokens that the step gave to it. */
+  verified(state: RequestState, drafted: number, tokens: number): void {
+    const gain = Math.max(tokens - 1, 0) * this.#gainPerToken - drafted * this.#lossPerDraft;
+    const own = this.#own.get(state) ?? 0;
+    if (gain > 0) {
+      const toCommon = Math.min(gain, COMMON_MAX - this.#common);
+      this.#common += toCommon;
+      this.#own.set(state, own + gain - toCommon);
+    } else {
+      const fromOwn = Math.min(own, -gain);
+      this.#own.set(state, own - fromOwn);
+      this.#add(gain + fromOwn);
+    }
+  }
+
+  /** 0 if the budget of these requests is not used up. */
+  debtOf(states: Iterable<RequestState>): number {
+    let budget = this.#common;
+    for (const state of states) budget += this.#own.get(state) ?? 0;
+    return Math.max(-budget, 0);
+  }
+
+  #add(amount: number): void {
+    this.#common = Math.min(Math.max(this.#common + amount, -DEBT_MAX), COMMON_MAX);
+  }
+}
+
+/** The share of decode time that may be lost. */
+const SHARE = 0.01;
+/** About the price of one or two steps with rejected drafts on a small model. */
+const COMMON_MAX = 3;
+/** More debt is forgotten. */
+const DEBT_MAX = 10;
+/** More is a pause of the process. */
+const AFTER_DRAFTS_MAX = 2;
