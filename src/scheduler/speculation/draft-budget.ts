@@ -66,6 +66,6 @@ const SHARE = 0.01;
 /** About the price of one or two steps with rejected drafts on a small model. */
 const COMMON_MAX = 3;
 /** More debt is forgotten. */
-const DEBT_MAX = 10;
+const DEBT_MAX = 5;
 /** More is a pause of the process. */
 const AFTER_DRAFTS_MAX = 2;

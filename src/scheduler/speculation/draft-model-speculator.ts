@@ -98,15 +98,16 @@ export class DraftModelSpeculator implements Speculator {
   #countWorth(decodes: readonly RequestState[]): number {
     if (this.#prices.isPlainStepDue) return 0;
     if (this.#msPerGuess === undefined) return this.#countMax;
-    const { msOf, gainMinMs } = this.#prices.of(decodes, decodes);
+    const { msOf, believed, gainMinMs } = this.#prices.of(decodes, decodes);
     const chances = decodes.map((state) => this.#chances(state, this.#countMax));
     const plainMs = msOf(0);
+    const msPerGuess = believed(this.#msPerGuess, TYPICAL_GUESS * plainMs);
     let tokens = decodes.length;
     let best = (GAIN_MIN * tokens) / plainMs;
     let count = 0;
     for (let i = 0; i < this.#countMax; i++) {
       for (const ofRequest of chances) tokens += ofRequest[i]!;
-      const ms = msOf((i + 1) * decodes.length) + (i + 1) * this.#msPerGuess;
+      const ms = msOf((i + 1) * decodes.length) + (i + 1) * msPerGuess;
       const gainMs = (tokens / decodes.length) * plainMs - ms;
       if (tokens / ms > best && gainMs >= gainMinMs) [best, count] = [tokens / ms, i + 1];
     }
@@ -137,6 +138,8 @@ export class DraftModelSpeculator implements Speculator {
 }
 
 const TYPICAL_ACCEPTANCE = 0.7;
+/** The time for a guess, in steps of the large model. */
+const TYPICAL_GUESS = 1 / 8;
 /** Guesses count as at most this multiple of their usual duration. */
 const PAUSE_RATIO = 4;
 const noTokens = new Int32Array(0);

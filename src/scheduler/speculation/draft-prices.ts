@@ -93,12 +93,14 @@ export class DraftPrices {
     });
     const known = KNOWN_AFTER ** this.#stepsTooExpensive;
     const typicalMsOf = (drafts: number): number => this.#cost.typicalPriceOf(rowsWith(drafts));
+    // What was measured long ago, perhaps while the machine was busy, may be wrong.
+    const believed = (ms: number, typicalMs: number): number => known * ms + (1 - known) * Math.min(ms, typicalMs);
     return {
-      // What was measured long ago, perhaps while the machine was busy, may be wrong.
       msOf: (drafts: number): number => {
         const ms = this.#cost.priceOf(rowsWith(drafts));
-        return known === 1 ? ms : known * ms + (1 - known) * Math.min(ms, typicalMsOf(drafts));
+        return known === 1 ? ms : believed(ms, typicalMsOf(drafts));
       },
+      believed,
       typicalMsOf,
       gainMinMs: this.#budget.debtOf(drafted) * this.#cost.plainMs(rowsWith(0)),
     };
