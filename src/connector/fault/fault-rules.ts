@@ -104,7 +104,7 @@ export const faultRule = (rule: Pick<FaultRule, 'fault'> & Partial<FaultRule>): 
 });
 
 /** Of calls and keys. The faults of further keys depend a little on the order of calls. */
-const countedKeysMax = 4096;
+const countedKeysMax = 1024;
 /** A power of two, larger than the number of keys in most stores of tests. */
 const sharedCounts = 1 << 16;
 
