@@ -3,6 +3,7 @@ import type { CommandFactory } from '../src/cli/run-cli.ts';
 import { disaggregatedCommand } from './disaggregated/command.ts';
 import { interactiveCommand } from './interactive/command.ts';
 import { latencyCommand } from './latency/command.ts';
+import { metricsCommand } from './metrics/command.ts';
 import { neighboursCommand } from './neighbours/command.ts';
 import { offloadingCommand } from './offloading/command.ts';
 import { poolsCommand } from './pools/command.ts';
@@ -34,6 +35,7 @@ export const benchCommand =
     bench.addCommand(tiersCommand(context, exit));
     bench.addCommand(offloadingCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
+    bench.addCommand(metricsCommand(openEngine, context, exit));
     bench.addCommand(poolsCommand(context, exit));
     bench.addCommand(recoveryCommand(context, exit));
     bench.addCommand(soakCommand(context, exit));
