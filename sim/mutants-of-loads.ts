@@ -59,7 +59,7 @@ export const loadMutants: readonly Mutant[] = [
   {
     bug: 'loaded blocks are not in the recorded changes of the prefix cache',
     breaks: ['events give'],
-    seed: 4,
+    seed: 52,
     scenario: 'tiers',
     file: 'src/kv/loading.ts',
     find: '  parts.events?.stored(block, owner, group, index);\n',

@@ -74,7 +74,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'ownership is not transferred when the owner ends',
     breaks: ['is not valid, but has no owner'],
-    seed: 11,
+    seed: 37,
     file: 'src/kv/residency.ts',
     find: 'this.#owners[block] = newOwner + 1;',
     replace: '',
@@ -146,7 +146,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens that depend on invalid tokens of another request count',
     breaks: ['I1'],
-    seed: 15,
+    seed: 23,
     scenario: 'crash',
     file: 'src/scheduler/apply-result.ts',
     find: 'blocks.addBlocksFrom(below, sequence);',
@@ -216,7 +216,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a reserved block with a checkpoint does not return to the table',
     breaks: ['I7'],
-    seed: 102,
+    seed: 128,
     file: 'src/kv/release.ts',
     find: 'table.set(index, block);\n    request.firstAllocated[group]',
     replace: 'table.set(index, NULL_BLOCK);\n    request.firstAllocated[group]',
@@ -256,7 +256,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'by the policy `fail`, requests that share the failed load of another end with it',
     breaks: ['I9'],
-    seed: 261,
+    seed: 431,
     scenario: 'tiers',
     file: 'src/scheduler/recovery.ts',
     find: 'if (affected.has(state.kv)) failed.add(state.kv);',
@@ -275,7 +275,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load of a silent worker has no deadline',
     breaks: ['I8'],
-    seed: 294,
+    seed: 401,
     file: 'src/scheduler/external-kv.ts',
     find: '...change.decided, ...this.ledger.takeExpired()',
     replace: '...change.decided',
@@ -291,7 +291,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load ends with the request that began it, though other requests wait for it',
     breaks: ['I5'],
-    seed: 115,
+    seed: 130,
     file: 'src/scheduler/external-kv.ts',
     find: 'if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;',
     replace: 'if (open.state !== state) continue;',
@@ -315,7 +315,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a block is read while it is loaded',
     breaks: ['I1'],
-    seed: 38,
+    seed: 48,
     file: 'src/kv/kv-cache.ts',
     find: 'this.parts.residency.startLoading(table.at(index), 0);',
     replace: 'this.parts.residency.startLoading(table.at(index), this.parts.spec.groups[group]!.blockSize);',
@@ -331,7 +331,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load counts although its block was invalidated while it was open',
     breaks: ['I1'],
-    seed: 32,
+    seed: 38,
     scenario: 'crash',
     faults: { silent: 0.5, slow: 0.5 },
     file: 'src/scheduler/recovery.ts',
@@ -349,7 +349,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the report of an earlier transfer counts for the current transfer',
     breaks: ['I1', 'I5'],
-    seed: 3,
+    seed: 33,
     scenario: 'storm',
     faults: { slow: 0.9, falseHits: 0.5 },
     file: 'src/scheduler/external-kv.ts',
@@ -444,7 +444,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the key does not depend on the fingerprint',
     breaks: ['I10'],
-    seed: 4,
+    seed: 24,
     file: 'src/kv/block-hash.ts',
     find: '{ fingerprint, cacheSalt }: ChainRoot): Uint8Array {',
     replace: "{ cacheSalt }: ChainRoot): Uint8Array {\n  const fingerprint = '';",

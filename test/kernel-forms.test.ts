@@ -40,7 +40,7 @@ const kernels = [
   matmul('Q5_0', false),
   matmul('MXFP4', false),
   matmul('IQ4_NL', false),
-  matmul('Q4_K', true),
+  matmul('Q4_K', false),
   matmul('Q6_K', true),
   {
     name: 'activations, softmax and small matmuls',
