@@ -11,7 +11,7 @@ import { isHubName } from './hub/model-name.ts';
 import { readSpeculativeConfig } from './scheduler/speculation/options.ts';
 
 /** A store that has not answered by then is checked again when the engine opens it: the server listens meanwhile. */
-const patienceDefaultMs = 2000;
+const patienceDefaultMs = 1000;
 
 /**
  * @throws KvasirError `createEngine` would have the same error with any model: wrong settings, a connector or a tier's class that does not

@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, expect, it, vi } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
+import { runHere } from '../../test/support/run-here.ts';
 import { keyFileInvalid } from '../connector/errors.ts';
 import type { EngineOptions } from '../engine/options.ts';
 import type { CliContext } from './context.ts';
@@ -231,4 +232,22 @@ it("writes an engine's events to standard error, not to the text", async () => {
     stdout: `${lettersOf(3, 4)}\n`,
     stderr: 'warning: A load failed.\nerror: Another load failed.\n',
   });
+});
+
+it('errors that end a server are lines of the log with --log-format json', async () => {
+  const json = ['--log-format', 'json', '--port', '0'];
+  const lines = async (...args: string[]) => {
+    const { code, stderr } = await runHere(['serve', ...json, ...args]);
+    const [line = '', ...more] = stderr.split('\n');
+    expect(more).toEqual(['']);
+    return { exit: code, ...JSON.parse(line) };
+  };
+  const unreadable = {
+    level: 50,
+    code: 'KVASIR_MODEL_FILE_UNREADABLE',
+    msg: expect.stringMatching(/^error: .*no\.gguf/),
+  };
+  expect(await lines('no.gguf')).toMatchObject({ exit: 1, ...unreadable });
+  const tier = { level: 50, code: 'KVASIR_TIER_SPEC_INVALID', msg: expect.stringContaining('host:8GiB') };
+  expect(await lines('--kv-tier', 'host:x')).toMatchObject({ exit: 2, ...tier });
 });

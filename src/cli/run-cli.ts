@@ -22,6 +22,7 @@ import {
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from '../hub/errors.ts';
+import { logLine } from '../server/event-log.ts';
 import { tlsUnusable } from '../server/server-errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
 import { configFileInvalid } from './cli-errors.ts';
@@ -50,10 +51,12 @@ export async function runCli(
     .version(context.version)
     .showHelpAfterError('(--help shows the options)');
   for (const make of commands) program.addCommand(make(context, (given) => (code = given)));
+  // Set by the flags of `kvasir serve`.
+  const hasJsonLog = (): boolean => program.commands.some((command) => command.getOptionValue('logFormat') === 'json');
   for (const command of withSubcommands(program)) {
     command.exitOverride().configureOutput({
       writeOut: (text) => void context.stdout.write(text),
-      writeErr: (text) => void context.stderr.write(text),
+      writeErr: (text) => void context.stderr.write(hasJsonLog() ? logLine('error', text.trim()) : text),
     });
     command.showHelpAfterError('(--help shows the options)');
   }
@@ -65,7 +68,11 @@ export async function runCli(
     await program.parseAsync(rest, { from: 'user' });
     return code;
   } catch (error) {
-    return report(error, context);
+    const write = (message: string, code?: string): void =>
+      void context.stderr.write(
+        hasJsonLog() ? logLine('error', message, code === undefined ? {} : { code }) : `${message}\n`,
+      );
+    return report(error, write);
   }
 }
 
@@ -104,16 +111,16 @@ const commandLineErrors = new Set(
   ].map(({ definition }) => definition.code),
 );
 
-function report(error: unknown, { stderr }: CliContext): ExitCode {
+function report(error: unknown, write: (message: string, code?: string) => void): ExitCode {
   if (error instanceof CommandInterrupted) return error.exitCode;
   // Commander has printed the error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof KvasirError) {
-    stderr.write(`error: ${withFlagNames(error)}\n`);
+    write(`error: ${withFlagNames(error)}`, error.code);
     return commandLineErrors.has(error.code) ? 2 : 1;
   }
   // A bug: a report needs the stack.
-  stderr.write(`internal error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  write(`internal error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
   return 1;
 }
 
