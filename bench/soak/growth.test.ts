@@ -1,7 +1,9 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { Prng } from '../../src/base/prng.ts';
 import { linearFit } from '../statistics.ts';
 import { growthOf, type Measure, type Sample } from './growth.ts';
+import type { SoakReport } from './soak-run.ts';
 
 const MiB = 1 << 20;
 
@@ -101,5 +103,47 @@ describe('the growth of a process', () => {
     const samples = samplesOf({});
     expect(growthOf(samples).map(({ measure }) => measure)).toEqual(['heap', 'files']);
     expect(growthOf(samples.slice(0, 10))).toEqual([]);
+  });
+});
+
+/** The samples of real runs. */
+describe('the recorded samples', () => {
+  const { runs } = JSON.parse(readFileSync('bench/results/2026-11-23-soak.json', 'utf8')) as {
+    readonly runs: readonly { readonly rows: readonly [SoakReport] }[];
+  };
+  const [before, after] = runs.map(({ rows: [report] }) => report.samples) as [
+    SoakReport['samples'],
+    SoakReport['samples'],
+  ];
+
+  it('of 30 minutes have the growth of the heap by the counters of a fault injector', () => {
+    expect(leaksOf(before.server!)).toEqual(['heap', 'resident']);
+  });
+
+  it('of a shorter run with fewer counters have only a growth of resident memory', () => {
+    expect(leaksOf(after.server!)).toEqual(['resident']);
+    expect(leaksOf(after.rank0!)).toEqual([]);
+  });
+
+  const { aborted, requests, others } = runs[1]!.rows[0];
+  const abortedPart = aborted / (requests + others);
+  it.each<[string, Measure, (requests: number) => number]>([
+    ['1 KiB of objects per request', 'heap', (count) => 1024 * count],
+    ['a listener of 100 bytes per request', 'heap', (count) => 100 * count],
+    ['1 KiB of native memory per request', 'native', (count) => 1024 * count],
+    ['4 KiB of resident memory per request', 'resident', (count) => 4096 * count],
+    ['a file for every 100 aborted requests', 'files', (count) => Math.floor((abortedPart * count) / 100)],
+    ['a socket for every 100 aborted requests', 'sockets', (count) => Math.floor((abortedPart * count) / 100)],
+    ['a thread for every 1000 requests', 'threads', (count) => Math.floor(count / 1000)],
+    ['a timer for every 100 aborted requests', 'resources', (count) => Math.floor((abortedPart * count) / 100)],
+  ])('with %s have a leak', (_, measure, leaked) => {
+    // Resident memory of the server grew without a planted leak, too.
+    const samples = measure === 'resident' ? after.rank0! : after.server!;
+    const leaking = samples.map((sample) => ({
+      ...sample,
+      [measure]: (sample[measure] ?? 0) + leaked(sample.requests),
+    }));
+    expect(leaksOf(samples)).not.toContain(measure);
+    expect(leaksOf(leaking)).toContain(measure);
   });
 });
