@@ -83,7 +83,7 @@ const dllFlags = ['-entry:DllMainCRTStartup', '-debug:none', '-opt:ref', '-times
 const windowsFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen'];
 
 /** Every process on Linux has them, with glibc and with musl. */
-const linuxFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'syscall'];
+const linuxFunctions = ['bcmp', 'expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen', 'syscall'];
 
 /** The linkers for Windows and macOS refuse undefined symbols. That for Linux leaves them to the process. */
 function checkSymbols({ name }: ShippedKernel, library: Buffer): void {
