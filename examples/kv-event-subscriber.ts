@@ -42,6 +42,8 @@ export class KvEventSubscriber {
   readonly #socket: Subscriber;
   /** The payload before `next`: a server that was restarted has another one at this number. */
   #last: Buffer | undefined;
+  /** False after a lost connection: the next batch may be of a server that was restarted, and have the expected number all the same. */
+  #isSameServer = true;
   /** One after the other: batches and replays. */
   #work: Promise<unknown> = Promise.resolve();
 
@@ -50,6 +52,9 @@ export class KvEventSubscriber {
     this.#replayEndpoint = replayEndpoint;
     this.#socket = new Subscriber({ receiveHighWaterMark: 0, linger: 0 });
     this.#socket.subscribe(topic);
+    this.#socket.events.on('disconnect', () => {
+      this.#isSameServer = false;
+    });
     this.connect();
     void this.#listen();
   }
@@ -80,7 +85,7 @@ export class KvEventSubscriber {
 
   async #receive(sequence: number, payload: Buffer): Promise<void> {
     this.live++;
-    if (sequence === this.next) return this.#apply(sequence, payload);
+    if (sequence === this.next && this.#isSameServer) return this.#apply(sequence, payload);
     const isKnown = sequence === this.next - 1 && this.#last?.equals(payload) === true;
     // A gap, or the number is old: the server may have been restarted.
     if (!isKnown) await this.#replay();
@@ -89,6 +94,7 @@ export class KvEventSubscriber {
   async #replay(): Promise<void> {
     // The last batch is asked for again, because it shows whether the server is the same.
     let isSame = this.next === 0;
+    this.#isSameServer = true;
     for await (const [sequence, payload] of this.#batchesFrom(Math.max(this.next - 1, 0))) {
       if (sequence === this.next - 1 && this.#last?.equals(payload) === true) isSame = true;
       if (!isSame) break;

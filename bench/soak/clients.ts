@@ -9,6 +9,10 @@ export class Clients {
     this.#active = count;
   }
 
+  get arePaused(): boolean {
+    return this.#pause !== undefined;
+  }
+
   /** Calls `request`, and not in a pause. */
   async whileOpen(request: () => Promise<void>): Promise<void> {
     if (this.#pause !== undefined) {

@@ -161,6 +161,8 @@ class Soak {
   readonly #killer: RankKiller;
   readonly #probes: Probes;
   /** Of rank 0: those of its last process, `#rank0`. */
+  /** Up to which part of the run, in samples, they were taken. */
+  #sampled = 0;
   readonly #samples = { server: [] as Sample[], rank0: [] as Sample[] };
   #rank0: number | undefined;
   readonly #problems: string[] = [];
@@ -227,6 +229,7 @@ class Soak {
   /** Sends requests one after the other. Each may be aborted after some tokens. */
   async #client(prng: Prng, stop: AbortSignal): Promise<void> {
     while (!this.#isOver && this.#endedPart() < 1) {
+      while (this.#isSampleDue && !this.#clients.arePaused && !this.#isOver) await sleep(20);
       await this.#clients.whileOpen(() => (prng.chance(0.2) ? this.#other(prng) : this.#compared(prng, stop)));
     }
     this.#clients.leave();
@@ -270,7 +273,6 @@ class Soak {
   /** Kills ranks, loses blocks, takes samples, and reports the progress, until the time is over. */
   async #disturb(over: AbortSignal, stop: AbortSignal): Promise<void> {
     const { samples, onProgress } = this.#options;
-    let sampled = 0;
     let reported = 0;
     while (!over.aborted) {
       await sleep(250, undefined, { signal: over }).catch(() => undefined);
@@ -280,14 +282,19 @@ class Soak {
       const ranks = part < firstPart ? [0] : [1];
       if (!over.aborted && part > 0.1) await this.#killer.tick(ranks, Date.now() - this.#startMs);
       if (!over.aborted && this.#prng.chance(0.03)) await this.#loseBlocks();
-      if (over.aborted || Math.floor(part * samples) === sampled) continue;
+      if (over.aborted || !this.#isSampleDue) continue;
       await this.#clients.paused(() => this.#sample(stop));
-      sampled = Math.floor(this.#endedPart() * samples);
+      this.#sampled = Math.floor(this.#endedPart() * samples);
       const seconds = this.#at().seconds;
-      if (seconds - reported < 30 && sampled < samples) continue;
+      if (seconds - reported < 30 && this.#sampled < samples) continue;
       reported = seconds;
       onProgress(this.#progress());
     }
+  }
+
+  /** Requests wait for it, so that a fast machine takes as many samples as a slow one. */
+  get #isSampleDue(): boolean {
+    return Math.floor(this.#endedPart() * this.#options.samples) > this.#sampled;
   }
 
   /** How much of the run has ended: 1 at its end. */

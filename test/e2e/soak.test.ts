@@ -33,7 +33,7 @@ function reportOf(path: string): SoakReport {
 }
 
 /** These runs end after a number of requests, on a machine of any speed. */
-const requests = (count: number): string[] => ['--minutes', '30', '--requests', String(count), '--samples', '20'];
+const requests = (count: number): string[] => ['--minutes', '30', '--requests', String(count), '--samples', '24'];
 
 describe('kvasir bench soak', () => {
   it('ends at Ctrl-C with the report of what was measured so far', async () => {
