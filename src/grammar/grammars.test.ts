@@ -53,6 +53,7 @@ describe('schemas', () => {
       '{"kind":"b"}',
       true,
     ],
+    ['values of a format', { type: 'string', format: 'date', enum: ['2024-01-31'] }, '"2024-01-31"', true],
     ['merged schemas', { allOf: [{ type: 'integer', minimum: 3 }, { maximum: 4 }] }, '5', false],
   ])('%s', async (_, json, text, expected) => {
     expect(await accepts({ json }, text)).toBe(expected);
@@ -71,6 +72,11 @@ describe('schemas', () => {
     ['merges without end', { allOf: [{ $ref: '#' }, { type: 'object' }] }, /without end/],
     ['deep nesting', nested(150), /more than 100 nested schemas/],
     ['overlapping options', { oneOf: [{ type: 'integer' }, { type: 'number' }] }, /use `anyOf` at #\/oneOf/],
+    [
+      'values without the format',
+      { allOf: [{ enum: [''] }, { type: 'string', format: 'date' }] },
+      /"" .* `date` .* at #/,
+    ],
     ['a wrong type', { type: 'banana' }, /at #\/type/],
     ['references to elsewhere', { $ref: 'https://x.org/a' }, /only references inside/],
     ['a wrong pattern', { properties: { a: { pattern: '(?!a)b' } } }, /lookaround .* at #\/properties\/a\/pattern/],

@@ -144,3 +144,9 @@ export function stringOfFormat(format: string): Expression | undefined {
   const pattern = Object.hasOwn(formats, format) ? formats[format] : undefined;
   return pattern === undefined ? undefined : quoted(wholeRegex(pattern));
 }
+
+/** Whether `stringOfFormat` allows the text; true for formats that are annotations. */
+export function hasFormat(value: string, format: string): boolean {
+  const pattern = Object.hasOwn(formats, format) ? formats[format] : undefined;
+  return pattern === undefined || new RegExp(`^(?:${pattern})$`, 'u').test(value);
+}

@@ -1,3 +1,4 @@
+import { hasFormat } from './json-text.ts';
 import { pointer, SchemaError, type SchemaObject } from './schema-keywords.ts';
 
 const structural = ['properties', 'required', 'items', 'prefixItems', 'patternProperties', 'propertyNames', 'minItems'];
@@ -22,10 +23,17 @@ export function satisfies(value: unknown, schema: SchemaObject, path: string): b
     );
   }
   if (typeof value !== 'string') return true;
-  const { minLength, maxLength, pattern } = schema;
+  const { minLength, maxLength, pattern, format } = schema;
   const length = [...value].length;
   if (pattern !== undefined) {
     throw new SchemaError(pointer(path, 'pattern'), '`enum` together with `pattern` is not supported');
+  }
+  if (typeof format === 'string' && !hasFormat(value, format)) {
+    // The pattern of a format allows only a part of its texts.
+    throw new SchemaError(
+      pointer(path, 'format'),
+      `whether ${JSON.stringify(value)} of \`enum\` has the format \`${format}\` is not known; leave \`format\` out`,
+    );
   }
   return (
     !(typeof minLength === 'number' && length < minLength) && !(typeof maxLength === 'number' && length > maxLength)
