@@ -2,6 +2,7 @@
 export type { Clock } from './base/clock.ts';
 export { KvasirError } from './base/errors.ts';
 export type { JsonObject, JsonValue } from './base/json.ts';
+export type { Timer, Timers } from './base/timers.ts';
 export { createEngine } from './compose.ts';
 export type { BlockKey } from './connector/block-key.ts';
 export {
@@ -55,7 +56,6 @@ export { OpenCalls } from './connector/tier/open-calls.ts';
 export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
-export type { Timer, Timers } from './connector/timers.ts';
 export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export type { BlockId, BlockIndex, GroupIndex, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';

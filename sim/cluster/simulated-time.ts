@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../src/base/clock.ts';
-import type { Timer, Timers } from '../../src/connector/timers.ts';
+import type { Timer, Timers } from '../../src/base/timers.ts';
 
 interface Event {
   readonly atMs: number;

@@ -23,12 +23,12 @@
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
 import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
-import type { Timers } from './timers.ts';
 
 /** One attempt to load or save blocks. The engine makes the ids: they ascend, and none is used twice (I6). */
 export type TransferId = Brand<number, 'TransferId'>;

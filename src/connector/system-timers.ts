@@ -1,4 +1,4 @@
-import type { Timers } from './timers.ts';
+import type { Timers } from '../base/timers.ts';
 
 /** Above 2^31 - 1 milliseconds, setTimeout calls at once. */
 const delayMaxMs = 2 ** 31 - 1;

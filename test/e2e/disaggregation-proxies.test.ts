@@ -142,9 +142,12 @@ describe('proxies of others', () => {
       expect(sent.output[0].content).toEqual(alone.output[0].content);
       expect(sent.usage.input_tokens_details.cached_tokens).toBe(wholeBlocks(sent.usage.input_tokens));
 
-      const nobody = through(await freePort());
+      const withDeadServer = through(await freePort());
       for (const [name, question] of Object.entries(questions))
-        expect(await ask(proxy.origin, withSalt(question), nobody)).toMatchObject({ text: expected[name], cached: 0 });
+        expect(await ask(proxy.origin, withSalt(question), withDeadServer)).toMatchObject({
+          text: expected[name],
+          cached: 0,
+        });
       await proxy.stop();
     });
   });

@@ -1,6 +1,6 @@
 import { assert } from '../../src/base/assert.ts';
 import type { Clock } from '../../src/base/clock.ts';
-import type { Timer, Timers } from '../../src/connector/timers.ts';
+import type { Timer, Timers } from '../../src/base/timers.ts';
 
 /** A clock and timers for tests; time passes only in `advance`. */
 export class ManualTime implements Clock, Timers {

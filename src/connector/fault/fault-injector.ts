@@ -1,5 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { assertNever } from '../../base/assert.ts';
+import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import { tierFailed } from '../errors.ts';
@@ -7,7 +8,6 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
 import type { HangableTier, StoreAnswer, TamperableTier, Tier, TierContext } from '../tier/tier.ts';
-import type { Timers } from '../timers.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
 
 export interface FaultInjectorOptions {

@@ -1,7 +1,7 @@
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
+import type { Timer, Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { Timer, Timers } from '../timers.ts';
 
 /** Blocks in host memory that are not evicted while they are pinned. */
 export interface PinnedBlocks {

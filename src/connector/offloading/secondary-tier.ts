@@ -1,5 +1,6 @@
 import { AssertionError, assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
+import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
@@ -13,7 +14,6 @@ import type { LookupAnswers } from '../tier/look-up.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, Tier, TierContext } from '../tier/tier.ts';
 import { countsOfBreaker } from '../tier/tier-counters.ts';
-import type { Timers } from '../timers.ts';
 import type { PinnedBlocks } from './leased-blocks.ts';
 import { TierMeter } from './tier-meter.ts';
 import { WriteBehind } from './write-behind.ts';

@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
 import type { MemoryAhead } from '../../base/memory-ahead.ts';
+import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import { tierClosed } from '../errors.ts';
@@ -11,7 +12,6 @@ import { OpenCalls } from '../tier/open-calls.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier/tier.ts';
 import { addPrefixed } from '../tier/tier-counters.ts';
-import type { Timers } from '../timers.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 import { TierMeter } from './tier-meter.ts';
 import type { WritePace } from './write-pace.ts';

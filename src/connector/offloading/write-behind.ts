@@ -1,9 +1,9 @@
 import { AssertionError, assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
+import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from '../tier/circuit-breaker.ts';
 import type { Tier } from '../tier/tier.ts';
-import type { Timers } from '../timers.ts';
 import { type LeasedBlock, LeasedBlocks, type PinnedBlocks } from './leased-blocks.ts';
 import type { TierMeter } from './tier-meter.ts';
 import type { WritePace } from './write-pace.ts';

@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
-import type { Timer, Timers } from '../timers.ts';
+import type { Timer, Timers } from '../../base/timers.ts';
 import type { TransferGate } from '../transfer/transfer-queue.ts';
 
 export interface WritePaceOptions {

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import type { Timer, Timers } from '../timers.ts';
+import type { Timer, Timers } from '../../base/timers.ts';
 import type { RunningLookup } from './tier-lookups.ts';
 
 /** How long a look-up that has ended waits for other look-ups: as long as it took itself, within these limits. */

@@ -1,9 +1,9 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
+import type { Timer } from '../../base/timers.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, SchedulerConnectorContext } from '../connector.ts';
 import type { ExtraConfig } from '../extra-config.ts';
-import type { Timer } from '../timers.ts';
 import { CircuitBreaker, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
 import { modelFolder } from './identity.ts';
 import type { RunningLookup } from './tier-lookups.ts';

@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Timers } from '../../base/timers.ts';
 import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
-import type { Timers } from '../timers.ts';
 import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 
 export interface SavePathOptions {

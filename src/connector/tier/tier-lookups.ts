@@ -1,6 +1,6 @@
+import type { Timer } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
-import type { Timer } from '../timers.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from './circuit-breaker.ts';
 import type { LookupAnswers } from './look-up.ts';

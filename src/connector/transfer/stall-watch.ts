@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import type { Timer, Timers } from '../timers.ts';
+import type { Timer, Timers } from '../../base/timers.ts';
 
 export interface StallWatchOptions {
   readonly clock: Clock;

@@ -1,8 +1,8 @@
 import { setMaxListeners } from 'node:events';
 import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
+import type { Timer, Timers } from '../../base/timers.ts';
 import type { TransferId } from '../connector.ts';
-import type { Timer, Timers } from '../timers.ts';
 import { StallWatch } from './stall-watch.ts';
 
 /** Why the queue ends an item before its run has ended. */

@@ -5,7 +5,8 @@ import type { RequestState } from '../request-state.ts';
  * compared with the time that their tokens would have taken without drafts.
  *
  * A share of all decode time may be lost. What the drafts of a request gain fills the common budget, and the rest belongs to that
- * request. So the loss of all requests together is at most this share plus `COMMON_MAX` steps, and each request can spend its own gain.
+ * request. So the loss of all requests together is at most this share plus `COMMON_MAX` steps, as far as the time of steps without drafts is
+ * predicted rightly and no debt is forgotten (`DEBT_MAX`). Each request can spend its own gain.
  * With a debt, there are drafts only where their expected gain is larger than the debt.
  *
  * The unit is the duration of the current step without drafts.

@@ -97,7 +97,7 @@ describe('the choice of drafts', () => {
     expect(choose(proposals, { msOf: (drafts) => 10 + 4 * drafts })).toEqual([0, 0, 0]);
   });
 
-  test('is none if less is expected than must be gained', () => {
+  test('is empty if the expected gain is below the required gain', () => {
     const chances = [0.9, 0.8, 0.7];
     const msOf = (drafts: number) => 10 + drafts;
     expect(choose([{ chances }], { decodes: 1, gainMinMs: 20, msOf })).toEqual([3]);

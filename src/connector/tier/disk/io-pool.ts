@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { assert } from '../../../base/assert.ts';
 import type { Clock } from '../../../base/clock.ts';
-import type { Timers } from '../../timers.ts';
+import type { Timers } from '../../../base/timers.ts';
 import { StallWatch } from '../../transfer/stall-watch.ts';
 import { CallCell } from './call-cell.ts';
 import { type IoThread, type IoThreadKind, SpareThreads } from './io-threads.ts';

@@ -1,5 +1,5 @@
+import type { Timers } from '../../../base/timers.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
-import type { Timers } from '../../timers.ts';
 import { S3Failure } from './s3-failure.ts';
 
 /**

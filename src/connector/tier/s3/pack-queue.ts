@@ -1,5 +1,5 @@
+import type { Timer, Timers } from '../../../base/timers.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Timer, Timers } from '../../timers.ts';
 
 export interface PackQueueOptions {
   /** Blocks of one pack. */

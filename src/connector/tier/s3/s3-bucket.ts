@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream';
 import type * as Sdk from '@aws-sdk/client-s3';
 import { AssertionError } from '../../../base/assert.ts';
+import type { Timers } from '../../../base/timers.ts';
 import { s3ClientMissing } from '../../errors.ts';
-import type { Timers } from '../../timers.ts';
 import { withDeadline } from './deadline.ts';
 import { failureOf, S3Failure } from './s3-failure.ts';
 

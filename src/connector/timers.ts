@@ -1,1 +1,0 @@
-export type { Timer, Timers } from '../base/timers.ts';
