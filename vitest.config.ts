@@ -31,6 +31,7 @@ const inProcess = [
 /** Tests that change the process with `computeHere`, all in the same way. */
 const computingHere = [
   'embeddings',
+  'kept-graphs',
   'long-context',
   'prefix-hits',
   'prompt-results',

@@ -1,16 +1,9 @@
 import koffi from 'koffi';
 import { assert } from '../base/assert.ts';
+import { ComputeMemory } from './compute-memory.ts';
 import type { ComputeDevice } from './device.ts';
 import { outOfNativeMemory } from './errors.ts';
-import {
-  type AllocatorPtr,
-  type ContextPtr,
-  type GraphPtr,
-  nullPtr,
-  type RawPtr,
-  type SchedPtr,
-  type TensorPtr,
-} from './ffi.ts';
+import { type ContextPtr, type GraphPtr, nullPtr, type RawPtr, type SchedPtr, type TensorPtr } from './ffi.ts';
 import type { GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
@@ -20,7 +13,7 @@ import { F32, type GgmlType } from './types.ts';
 const ALLOC_FAILED = -2;
 
 /**
- * Builds one compute graph after another in its own memory and runs them.
+ * Builds one compute graph after another in its own memory and runs them. The results of several builders may share memory.
  *
  * Shapes are written in ggml's order: `[ne0, ne1, ...]`, the first dimension contiguous. `begin` frees the tensors of
  * the last graph. The memory of the tensor structs is an ArrayBuffer, so that this class can change the structs. Two
@@ -35,8 +28,9 @@ export class GraphBuilder {
   readonly #owners = new Set<object>();
   #context: ContextPtr = nullPtr();
   #graph: GraphPtr = nullPtr();
-  /** On a CPU: ggml's graph allocator. With a GPU: ggml's scheduler, which also moves tensors between backends. */
-  readonly #allocator: AllocatorPtr = nullPtr();
+  /** On a CPU: where the results are. With a GPU: ggml's scheduler, which also moves tensors between backends. */
+  readonly #results: ComputeMemory | undefined;
+  readonly #ownsResults: boolean;
   #sched: SchedPtr = nullPtr();
   /**
    * Views of the tensors' memory in the allocated graph, one for each tensor. The garbage collector counts the bytes of
@@ -46,10 +40,12 @@ export class GraphBuilder {
 
   readonly #kernels: GraphKernels | undefined;
 
-  constructor(device: ComputeDevice, kernels?: GraphKernels) {
+  /** `results`: on a CPU, the memory that several builders share; default: memory of its own. */
+  constructor(device: ComputeDevice, kernels?: GraphKernels, results?: ComputeMemory) {
     this.#device = device;
     this.#kernels = kernels;
-    if (device.kind === 'cpu') this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
+    this.#ownsResults = results === undefined;
+    if (device.kind === 'cpu') this.#results = results ?? new ComputeMemory(device);
   }
 
   /** Starts a new graph with memory for `nodes` tensors, views and inputs included. */
@@ -365,7 +361,7 @@ export class GraphBuilder {
     const { native } = this.#device;
     this.#views.clear();
     let ok: boolean;
-    if (this.#device.kind === 'cpu') ok = native.ggml_gallocr_alloc_graph(this.#allocator, this.#graph);
+    if (this.#results !== undefined) ok = this.#results.allocate(this.#graph);
     else {
       if (this.#sched === 0) this.#sched = this.#newSched();
       native.ggml_backend_sched_reset(this.#sched);
@@ -440,7 +436,7 @@ export class GraphBuilder {
   close(): void {
     const { native } = this.#device;
     if (this.#context !== 0) native.ggml_free(this.#context);
-    if (this.#allocator !== 0) native.ggml_gallocr_free(this.#allocator);
+    if (this.#ownsResults) this.#results?.close();
     if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
     this.#context = nullPtr();
     this.#owners.clear();

@@ -10,16 +10,17 @@ import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
-import { GraphBuilder } from '../ggml/graph.ts';
+import type { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { openPoolWatcher } from '../native/pool-watcher.ts';
-import { buildDecoder, type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
+import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
+import { DecoderGraphs } from './decoder-graphs.ts';
 import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
@@ -127,15 +128,14 @@ export class GgmlRunner implements Runner {
   readonly #device: ComputeDevice;
   readonly #weights: ModelWeights;
   readonly #rowRule: RowRule;
-  readonly #graph: GraphBuilder;
-  readonly #parts: DecoderParts;
+  readonly #graphs: DecoderGraphs;
+  readonly #parts: Omit<DecoderParts, 'graph'>;
   readonly #usedGroups: readonly UsedGroup[];
   readonly #memoryAhead: KvMemoryAhead | undefined;
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
   /** For requests that ask for logprobs of their prompts; made for the first of them. */
   #headRows: HeadRows | undefined;
-  #decoder: DecoderGraph | undefined;
   #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
 
@@ -246,14 +246,13 @@ export class GgmlRunner implements Runner {
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
-    this.#graph = new GraphBuilder(device, kernels.operations);
+    this.#graphs = new DecoderGraphs(device, kernels.operations);
     const { passes } = kernels;
     let memory: KvMemory | undefined;
     try {
       memory = new KvMemory(device, layout, poolBlocks);
       this.memory = memory;
       this.#parts = {
-        graph: this.#graph,
         config,
         weights,
         memory: this.memory,
@@ -270,7 +269,7 @@ export class GgmlRunner implements Runner {
       this.#sampler =
         weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
     } catch (error) {
-      this.#graph.close();
+      this.#graphs.close();
       memory?.close();
       throw error;
     }
@@ -289,6 +288,11 @@ export class GgmlRunner implements Runner {
 
   get blockMemory(): BlockMemory | undefined {
     return this.#device.kind === 'cpu' ? this.memory : undefined;
+  }
+
+  /** Compute graphs that were built so far. */
+  get builtGraphs(): number {
+    return this.#graphs.built;
   }
 
   /** The device, for people: `CPU (...)`. */
@@ -314,7 +318,7 @@ export class GgmlRunner implements Runner {
     this.#isClosed = true;
     await this.#running?.catch(() => undefined);
     await this.#memoryAhead?.close();
-    this.#graph.close();
+    this.#graphs.close();
     this.#headRows?.close();
     this.memory.close();
     this.#weights.close();
@@ -325,11 +329,11 @@ export class GgmlRunner implements Runner {
     const started = performance.now();
     const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups }, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
-    const decoder = this.#decoderFor(batch);
+    const decoder = this.#graphs.graphFor(this.#parts, batch);
     decoder.writeInputs(hidden);
     this.#memoryAhead?.used(batch.slots);
     const prepared = performance.now();
-    await this.#graph.compute();
+    await decoder.graph.compute();
     const computed = performance.now();
     const result = await this.#resultOf(plan, batch, decoder);
     this.timings.steps++;
@@ -339,34 +343,25 @@ export class GgmlRunner implements Runner {
     return result;
   }
 
-  /**
-   * The last step's graph if it fits the batch, else a new graph. A GPU's scheduler needs a new graph for each step.
-   */
-  #decoderFor(batch: Batch): DecoderGraph {
-    const last = this.#decoder;
-    if (last !== undefined && this.#device.kind === 'cpu' && last.rebind(batch)) return last;
-    this.#decoder = undefined;
-    const decoder = buildDecoder(this.#parts, batch);
-    this.#graph.allocate();
-    this.#decoder = decoder;
-    return decoder;
-  }
-
   async #resultOf({ stepId }: StepPlan, batch: Batch, decoder: DecoderGraph): Promise<StageResult> {
-    const { result, best, promptHidden } = decoder;
+    const { graph, result, best, promptHidden } = decoder;
     const nothing = batch.sequences.map(() => undefined);
     if (this.#sampler === undefined) {
       assert(result !== undefined, 'a stage before the last has hidden states');
-      const rows = this.#read(result, batch.rowCount * this.#parts.config.embeddingLength);
+      const rows = this.#read(graph, result, batch.rowCount * this.#parts.config.embeddingLength);
       // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
     const samples =
       result === undefined
         ? { sampled: nothing, failures: [] }
-        : this.#sampler.sample(batch, this.#read(result, batch.outputCount * this.vocabSize), this.#bestIn(best));
+        : this.#sampler.sample(
+            batch,
+            this.#read(graph, result, batch.outputCount * this.vocabSize),
+            this.#bestIn(graph, best),
+          );
     const prompts =
-      promptHidden === undefined ? undefined : await this.#promptResults(this.#sampler, batch, promptHidden);
+      promptHidden === undefined ? undefined : await this.#promptResults(this.#sampler, batch, graph, promptHidden);
     const failures = [...samples.failures, ...(prompts?.failures ?? [])];
     return {
       stepId,
@@ -376,27 +371,27 @@ export class GgmlRunner implements Runner {
     };
   }
 
-  #promptResults({ sampler }: BatchSampler, batch: Batch, promptHidden: TensorPtr) {
+  #promptResults({ sampler }: BatchSampler, batch: Batch, graph: GraphBuilder, promptHidden: TensorPtr) {
     const { config, weights, kernels } = this.#parts;
     const { output } = assertDefined(weights.head, 'the last stage has the output head');
     this.#headRows ??= new HeadRows({ device: this.#device, config, output, kernels, rule: this.#rowRule, logitsOf });
-    const hidden = this.#read(promptHidden, batch.promptRows.length * config.embeddingLength);
+    const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
     return promptResults(batch, hidden, { head: this.#headRows, sampler });
   }
 
   /** The best token of each row, if the graph has computed it. */
-  #bestIn(best: TensorPtr | undefined): BestOfRow | undefined {
+  #bestIn(graph: GraphBuilder, best: TensorPtr | undefined): BestOfRow | undefined {
     const { bestTokens } = this.#parts;
     if (best === undefined || bestTokens === undefined) return undefined;
-    const found = new Int32Array(this.#graph.dataOf(best));
+    const found = new Int32Array(graph.dataOf(best));
     return (row, logits) => bestTokens.of(found, row, logits);
   }
 
   /** The first values of a result: on a CPU in place, valid until the next step; else a copy. */
-  #read(result: TensorPtr, length: number): Float32Array {
-    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(result), 0, length);
+  #read(graph: GraphBuilder, result: TensorPtr, length: number): Float32Array {
+    if (this.#device.kind === 'cpu') return new Float32Array(graph.dataOf(result), 0, length);
     const values = new Float32Array(length);
-    this.#graph.read(result, values);
+    graph.read(result, values);
     return values;
   }
 }

@@ -43,6 +43,7 @@ export interface DecoderParts {
 }
 
 export interface DecoderGraph {
+  readonly graph: GraphBuilder;
   /**
    * Of the last stage: logits, F32 `[vocab, outputRows]`; undefined if no row is sampled. Of other stages: hidden
    * states, F32 `[embedding, rows]`. Padding rows come last.
@@ -54,12 +55,12 @@ export interface DecoderGraph {
   readonly promptHidden: TensorPtr | undefined;
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   writeInputs(hidden?: HiddenStates): void;
-  /**
-   * Binds the allocated graph to another batch with as many rows and outputs. False if a new graph must be built.
-   * Building and allocating a graph takes most of a step's time besides computing, and decodes need the same graph
-   * again and again.
-   */
-  rebind(batch: Batch): boolean;
+  /** Other batches with as many rows and outputs need the same graph, so it can be computed again. */
+  readonly isReusable: boolean;
+  /** Whether the batch has as many rows and outputs as the graph, and nothing else that needs another graph. */
+  fits(batch: Batch): boolean;
+  /** Binds the allocated graph to another batch that fits, if it is reusable. */
+  rebind(batch: Batch): void;
 }
 
 /**
@@ -85,10 +86,13 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
   const builder = new DecoderBuilder(parts, batch);
   const result = builder.build();
   return {
+    graph,
     result,
     best: builder.best,
     promptHidden: builder.promptHidden,
     writeInputs: (hidden) => builder.writeInputs(hidden),
+    isReusable: attention.rebind !== undefined && !states.isFixed && batch.promptRows.length === 0,
+    fits: (other) => builder.fits(other),
     rebind: (other) => builder.rebind(other),
   };
 }
@@ -164,15 +168,19 @@ class DecoderBuilder {
     return result;
   }
 
-  rebind(batch: Batch): boolean {
-    const { weights, attention, states } = this.#parts;
+  fits(batch: Batch): boolean {
     if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
-    const hasOutputs = weights.head !== undefined;
+    const hasOutputs = this.#parts.weights.head !== undefined;
     if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
-    if (batch.promptRows.length > 0 || this.#batch.promptRows.length > 0) return false;
-    if (!attention.rebind(batch) || !states.rebind(batch.segments)) return false;
+    return batch.promptRows.length === 0 && this.#batch.promptRows.length === 0;
+  }
+
+  rebind(batch: Batch): void {
+    const { attention, states } = this.#parts;
+    assert(attention.rebind !== undefined && this.fits(batch), 'a graph that fits the batch');
+    attention.rebind(batch);
+    states.rebind(batch.segments);
     this.#batch = batch;
-    return true;
   }
 
   writeInputs(hidden?: HiddenStates): void {

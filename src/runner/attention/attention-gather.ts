@@ -138,11 +138,6 @@ export class GatherAttention implements Attention {
     return canvas;
   }
 
-  /** The graph depends on the length of the context. */
-  rebind(): boolean {
-    return false;
-  }
-
   writeInputs(graph: GraphBuilder): void {
     for (const { tensor, values } of this.#sinks) graph.write(tensor, values);
     const { positions } = assertDefined(this.#batch, 'attention is prepared');

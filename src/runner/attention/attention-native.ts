@@ -9,7 +9,7 @@ import { type Attention, type AttentionLayer, type AttentionRows, equalLayers } 
 import type { AttentionKernel } from './attention-kernel.ts';
 import { type RowRun, WorkUnits } from './work-units.ts';
 
-/** `struct layer` and `struct view` of attention-records.h, in bytes. Each layer's record has its own cache line. */
+/** `struct layer` and `struct view` of attention-records.h, in bytes. Each record has its own cache line. */
 const layerBytes = 64;
 const layerField = { view: 0, sinks: 8, part: 16, nextUnit: 24, window: 28, scale: 32, softCap: 36 } as const;
 const viewBytes = 128;
@@ -43,13 +43,14 @@ interface Reader {
  * row gets the same bits in any batch, with any number of threads and in any chunks of its prompt (see
  * `paged-attention.c`). So exact and fast numerics are the same here.
  *
- * `prepare` and `attend` write all records that the kernel reads. The records do not change until the next step.
+ * `prepare` and `rebind` write all records that the kernel reads. The records do not change until the next step. Their addresses
+ * never change, so a graph can be computed again after other graphs.
  */
 export class NativeAttention implements Attention {
   readonly #memory: KvMemory;
   readonly #kernel: AttentionKernel;
   readonly #headCount: number;
-  /** `struct layer` of each layer. */
+  /** `struct layer` of each layer, for the whole batch and for the sampled rows. */
   readonly #layers: NativeMemory;
   readonly #layerCount: number;
   /** By KV group, the sequences' block tables, one after another. */
@@ -74,7 +75,7 @@ export class NativeAttention implements Attention {
     this.#kernel = kernel;
     this.#headCount = memory.layout.headCountKv * kernel.shape.group;
     this.#layerCount = layers.length;
-    this.#layers = new NativeMemory(native, layers.length * layerBytes);
+    this.#layers = new NativeMemory(native, 2 * layers.length * layerBytes);
     this.#partials = new NativeMemory(native);
     this.#done = new NativeMemory(native);
     this.#scratch = new NativeMemory(native, 64 + device.threads * kernel.scratchBytes);
@@ -100,7 +101,6 @@ export class NativeAttention implements Attention {
 
   #writeLayer(native: NativeApi, index: number, { place, window = 0, scale, softCap, sinks }: AttentionLayer): void {
     const { layout } = this.#memory;
-    const at = index * layerBytes;
     let sinksAddress = 0;
     if (sinks !== undefined) {
       const copy = new NativeMemory(native, sinks.byteLength);
@@ -108,11 +108,15 @@ export class NativeAttention implements Attention {
       this.#sinks.push(copy);
       sinksAddress = copy.address;
     }
-    this.#layers.setPointer(at + layerField.sinks, sinksAddress);
-    this.#layers.setInt64(at + layerField.part, place * partCount(layout) * layout.blockSize * kvRowBytes(layout));
-    this.#layers.bytes.setInt32(at + layerField.window, window, true);
-    this.#layers.bytes.setFloat32(at + layerField.scale, scale ?? 1 / Math.sqrt(layout.headDim), true);
-    this.#layers.bytes.setFloat32(at + layerField.softCap, softCap ?? 0, true);
+    for (const rows of ['all', 'outputs'] as const) {
+      const at = recordOf(index, rows);
+      this.#layers.setPointer(at + layerField.view, this.#readerOf[index]!.views[rows].address);
+      this.#layers.setPointer(at + layerField.sinks, sinksAddress);
+      this.#layers.setInt64(at + layerField.part, place * partCount(layout) * layout.blockSize * kvRowBytes(layout));
+      this.#layers.bytes.setInt32(at + layerField.window, window, true);
+      this.#layers.bytes.setFloat32(at + layerField.scale, scale ?? 1 / Math.sqrt(layout.headDim), true);
+      this.#layers.bytes.setFloat32(at + layerField.softCap, softCap ?? 0, true);
+    }
   }
 
   nodeCount(_batch: Batch, layerCount: number): number {
@@ -123,16 +127,15 @@ export class NativeAttention implements Attention {
     this.#bind(batch);
   }
 
-  rebind(batch: Batch): boolean {
+  rebind(batch: Batch): void {
     this.#bind(batch);
-    for (let layer = 0; layer < this.#layerCount; layer++) {
-      this.#layers.bytes.setInt32(layer * layerBytes + layerField.nextUnit, 0, true);
-    }
-    return true;
   }
 
   #bind(batch: Batch): void {
     this.#batch = batch;
+    for (let record = 0; record < 2 * this.#layerCount; record++) {
+      this.#layers.bytes.setInt32(record * layerBytes + layerField.nextUnit, 0, true);
+    }
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];
     this.#layOutTables(batch, all, outputs);
@@ -158,13 +161,10 @@ export class NativeAttention implements Attention {
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
-    const at = layer * layerBytes;
-    this.#layers.setPointer(at + layerField.view, this.#readerOf[layer]!.views[rows].address);
-    this.#layers.bytes.setInt32(at + layerField.nextUnit, 0, true);
     const { paddedRowCount, outputRows } = assertDefined(this.#batch, 'attention is prepared');
     const count = rows === 'all' ? paddedRowCount : outputRows.length;
     const width = this.#memory.layout.headDim * this.#headCount;
-    const record = (this.#layers.address + at) as RawPtr;
+    const record = (this.#layers.address + recordOf(layer, rows)) as RawPtr;
     return graph.custom(q, width, count, this.#kernel.pointer, record, this);
   }
 
@@ -207,6 +207,9 @@ export class NativeAttention implements Attention {
     bytes.setInt32(viewField.blockSize, this.#memory.layout.blockSize, true);
   }
 }
+
+/** The offset of a layer's record. */
+const recordOf = (layer: number, rows: AttentionRows): number => (2 * layer + (rows === 'all' ? 0 : 1)) * layerBytes;
 
 function areSameRows(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
   if (all.length !== outputs.length) return false;

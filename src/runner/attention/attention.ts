@@ -20,10 +20,10 @@ export interface Attention {
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;
   /**
-   * Binds the last graph to another batch with as many rows and outputs; called instead of `prepare` and `attend`,
-   * before `writeInputs`. Returns false without any change if the graph depends on more than these numbers.
+   * Binds graphs with as many rows and outputs to another batch: the last graph or an earlier one. Called instead of `prepare`
+   * and `attend`, before `writeInputs`. Absent if graphs depend on more than these numbers.
    */
-  rebind(batch: Batch): boolean;
+  rebind?(batch: Batch): void;
   /** The largest number of tensors that `prepare` and `attend` add. */
   nodeCount(batch: Batch, layerCount: number): number;
 }

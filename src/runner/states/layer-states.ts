@@ -13,7 +13,7 @@ export interface LayerStates {
   readonly address: number;
   /** For operations of ggml: a graph that depends on the segments calls `fixSegments`. */
   readonly segments: readonly StateSegment[];
-  /** The next step then needs another graph. */
+  /** The next step then needs another graph (`StateTables.isFixed`). */
   fixSegments(): void;
   /** F32 `[ne0, ne1]`: a part of this layer's state in a block, from an element on. */
   view(graph: GraphBuilder, block: BlockId, shape: readonly [ne0: number, ne1: number], element?: number): TensorPtr;
@@ -65,11 +65,14 @@ export class StateTables {
     this.#bind(segments);
   }
 
-  /** For another step with the last graph. Returns false if the graph depends on the segments of its step. */
-  rebind(segments: readonly (readonly StateSegment[])[]): boolean {
-    if (this.#isFixed) return false;
+  /** The graph of the last `begin` depends on the segments of its step, so it fits no other step. */
+  get isFixed(): boolean {
+    return this.#isFixed;
+  }
+
+  /** For another step with a graph that is not fixed. */
+  rebind(segments: readonly (readonly StateSegment[])[]): void {
     this.#bind(segments);
-    return true;
   }
 
   /** Of the layer with this index among the stage's layers. */

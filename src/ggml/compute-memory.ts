@@ -1,0 +1,42 @@
+import { assert } from '../base/assert.ts';
+import type { ComputeDevice } from './device.ts';
+import { type AllocatorPtr, type GraphPtr, nullPtr } from './ffi.ts';
+
+/**
+ * The memory in which graphs on a CPU have their inputs and results: one buffer, as large as the largest graph needs. Several built
+ * graphs can share it, because only one is computed at a time. Then a graph's results are valid until another graph runs, and
+ * inputs are written before each run.
+ */
+export class ComputeMemory {
+  readonly #device: ComputeDevice;
+  #allocator: AllocatorPtr;
+  #bytes = 0;
+  #moves = 0;
+
+  constructor(device: ComputeDevice) {
+    assert(device.kind === 'cpu', "a GPU's scheduler has its own memory");
+    this.#device = device;
+    this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
+  }
+
+  /** Gives each tensor of the graph its place. Returns false if there is not enough memory. */
+  allocate(graph: GraphPtr): boolean {
+    const { native } = this.#device;
+    const isAllocated = native.ggml_gallocr_alloc_graph(this.#allocator, graph);
+    const bytes = isAllocated ? Number(native.ggml_gallocr_get_buffer_size(this.#allocator, 0)) : 0;
+    // ggml replaces the buffer only by a larger one. After a failure there is none.
+    if (bytes !== this.#bytes) this.#moves++;
+    this.#bytes = bytes;
+    return isAllocated;
+  }
+
+  /** How often the buffer was replaced. Then tensors of graphs that were allocated before have no memory. */
+  get moves(): number {
+    return this.#moves;
+  }
+
+  close(): void {
+    if (this.#allocator !== 0) this.#device.native.ggml_gallocr_free(this.#allocator);
+    this.#allocator = nullPtr();
+  }
+}
