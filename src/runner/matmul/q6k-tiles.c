@@ -50,7 +50,7 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tile, const struct quantized *x,
     struct pair part[ROWS_AT_ONCE / 2];
     UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
+      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4, rows);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         struct pair pairs[2];
@@ -91,7 +91,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     ivec part[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = splat_int(0);
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
+      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4, rows);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);

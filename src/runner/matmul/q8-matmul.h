@@ -14,9 +14,9 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
-    prefetch(weights + b * WEIGHT_BYTES, WEIGHT_BYTES);
+    prefetch(weights + b * WEIGHT_BYTES, WEIGHT_BYTES, rows);
     /* Scales are stored apart from weights, so the next tile's scales are prefetched here. */
-    __builtin_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), 0, 2);
+    __builtin_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), 0, 3);
     ivec w[8];
     load_weights(weights + b * WEIGHT_BYTES, w);
     const vec scale = load_scales(scales + b * TILE_OUTPUTS);
