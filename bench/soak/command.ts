@@ -21,6 +21,7 @@ interface SoakFlags {
   readonly threads: number;
   readonly seed: number;
   readonly startUp: number;
+  readonly collect: boolean;
   readonly samples: number;
   readonly requests?: number;
   readonly out?: string;
@@ -44,6 +45,7 @@ export function soakCommand(context: CliContext, exit: (code: ExitCode) => void)
     .option('--requests <n>', 'end the run earlier, after so many requests', integerFrom(1))
     .option('--samples <n>', 'pauses in which memory and files are measured', integerFrom(20, 1000), 60)
     .option('--start-up <n>', 'requests before memory and files are measured', integerFrom(0), startUpDefault)
+    .option('--no-collect', 'measure memory without garbage collections before, as users see it')
     .option('--out <file>', 'file of the result (default: bench/results/<date>-soak.json)')
     .action(async (flags: SoakFlags) => exit(await soak(context, flags)));
 }
@@ -58,18 +60,33 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
   try {
     const model = flags.model ?? demoModelPath();
     const { vocabSize } = readModelConfig(await readGguf(model));
-    const { minutes, requests, samples, ranks, clients, seed, startUp } = flags;
+    const { minutes, requests, samples, ranks, clients, seed, startUp, collect } = flags;
     const loadBefore = loadAverage();
     const serverArgs = ['--threads', String(flags.threads), '--kv-cache-memory', '6MiB', '--max-model-len', '1024'];
     const onProgress = (line: string): void => void context.stderr.write(`${line}\n`);
     const report = await runSoak(
-      { model, vocabSize, minutes, requests, samples, ranks, clients, seed, startUp, folder, serverArgs, onProgress },
+      {
+        model,
+        vocabSize,
+        minutes,
+        requests,
+        samples,
+        ranks,
+        clients,
+        seed,
+        startUp,
+        collect,
+        folder,
+        serverArgs,
+        onProgress,
+      },
       stop.signal,
     );
     const loadAfter = loadAverage();
     const { date, ...about } = emptyResults(currentCommit(), basename(model));
     const limit = requests === undefined ? '' : ` --requests ${requests}`;
-    const command = `kvasir bench soak --minutes ${minutes}${limit} --ranks ${ranks} --clients ${clients} --threads ${flags.threads} --seed ${seed}`;
+    const asSeen = collect ? '' : ' --no-collect';
+    const command = `kvasir bench soak --minutes ${minutes}${limit}${asSeen} --ranks ${ranks} --clients ${clients} --threads ${flags.threads} --seed ${seed}`;
     const run = { command, loadBefore, seconds: report.seconds, rows: [{ loadAfter, ...report }] };
     const path = flags.out ?? join('bench', 'results', `${date}-soak.json`);
     mkdirSync(dirname(path), { recursive: true });

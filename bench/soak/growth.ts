@@ -1,7 +1,20 @@
 import { linearFit, rounded } from '../statistics.ts';
 
-/** What is measured of a process: bytes, and numbers of things. `heap` is without `code`. */
-export const measures = ['heap', 'code', 'native', 'resident', 'files', 'sockets', 'threads', 'resources'] as const;
+/**
+ * What is measured of a process: bytes, and numbers of things. `heap` is without `code`. `resident`: after V8 and `malloc` have given their
+ * free pages back to the system. `busy`: before that, so with the memory that they keep for the next requests.
+ */
+export const measures = [
+  'heap',
+  'code',
+  'native',
+  'resident',
+  'busy',
+  'files',
+  'sockets',
+  'threads',
+  'resources',
+] as const;
 export type Measure = (typeof measures)[number];
 
 /** A process without requests, after garbage collections. Measures that the system does not count are absent. */
@@ -36,6 +49,7 @@ const matters: Readonly<Record<Measure, number>> = {
   code: Infinity,
   native: 32e6,
   resident: 100 * MiB,
+  busy: 100 * MiB,
   files: 100,
   sockets: 100,
   threads: 100,
@@ -44,7 +58,7 @@ const matters: Readonly<Record<Measure, number>> = {
 /** Growth in the measured time that single events explain, such as the start of a thread or a table that doubles. */
 const ofSingleEvents = (measure: Measure): number => (isBytes(measure) ? MiB / 4 : 1);
 
-export const isBytes = (measure: Measure): boolean => ['heap', 'code', 'native', 'resident'].includes(measure);
+export const isBytes = (measure: Measure): boolean => ['heap', 'code', 'native', 'resident', 'busy'].includes(measure);
 
 /**
  * The start-up of a process: the first half of its requests, and at least so many. In it, caches and tables reach their bounds, code is compiled, and

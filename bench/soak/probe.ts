@@ -3,16 +3,16 @@
  * process as a line of JSON. Only the process itself can count its reachable objects and its native memory.
  */
 import { appendFileSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
 import { join } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { getHeapCodeStatistics, setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
+import { getHeapCodeStatistics } from 'node:v8';
 import { BroadcastChannel, isMainThread } from 'node:worker_threads';
 import koffi from 'koffi';
 import { configureKoffi } from '../../src/base/koffi-config.ts';
 import { type PlantedBug, plant } from './planted-bugs.ts';
 
-const { KVASIR_SOAK_PROBE: folder, KVASIR_SOAK_PLANT: planted } = process.env;
+const { KVASIR_SOAK_PROBE: folder, KVASIR_SOAK_COLLECT: collect, KVASIR_SOAK_PLANT: planted } = process.env;
 
 const channelName = 'kvasir-soak';
 
@@ -81,31 +81,54 @@ async function collectInThreads(channel: BroadcastChannel): Promise<void> {
   // A thread that is blocked does not answer.
   while (answers > before) {
     before = answers;
-    await sleep(100);
+    await sleep(200);
   }
 }
 
-const collector = (): (() => void) => {
-  setFlagsFromString('--expose-gc');
-  return runInNewContext('gc') as () => void;
-};
+/**
+ * The collection for a system with little memory: it moves objects together and gives free pages back to the system. After `gc()`, V8 keeps
+ * up to 32 MiB of pages for young objects, and pages of old objects with gaps.
+ */
+async function collectGarbage(): Promise<void> {
+  const session = new Session();
+  session.connect();
+  await session.post('HeapProfiler.collectGarbage');
+  session.disconnect();
+}
+
+/** Gives the free pages of `malloc` back to the system; nothing without glibc. */
+function trimmer(): () => void {
+  try {
+    const trim = koffi.load('libc.so.6').func('int malloc_trim(size_t)') as (pad: number) => number;
+    return () => void trim(0);
+  } catch {
+    return () => undefined;
+  }
+}
+
+/** V8 gives pages back on its own threads. */
+async function whileFalling(value: () => number | undefined): Promise<void> {
+  let [before, now] = [Number.POSITIVE_INFINITY, value() ?? 0];
+  while (now < before) {
+    await sleep(50);
+    [before, now] = [now, value() ?? 0];
+  }
+}
 
 if (folder !== undefined && !isMainThread) {
-  const collectGarbage = collector();
   const channel = new BroadcastChannel(channelName);
   channel.onmessage = ({ data }: { data: unknown }) => {
     if (data !== 'collect') return;
-    collectGarbage();
-    channel.postMessage('collected');
+    void collectGarbage().then(() => channel.postMessage('collected'));
   };
   channel.unref();
 }
 
 if (folder !== undefined && isMainThread) {
-  const collectGarbage = collector();
   const channel = new BroadcastChannel(channelName);
   channel.unref();
   const nativeBytes = nativeCounter();
+  const trim = trimmer();
   const write = (line: object): void => {
     try {
       appendFileSync(join(folder, `${process.pid}.jsonl`), `${JSON.stringify(line)}\n`);
@@ -114,18 +137,25 @@ if (folder !== undefined && isMainThread) {
     }
   };
   const sample = async (): Promise<void> => {
+    const { resident: busy } = systemCounts();
+    const resources = process.getActiveResourcesInfo().length;
+    if (collect === 'no') {
+      write({ busy, threads: systemCounts().threads, ...openFiles(), resources });
+      return;
+    }
     await collectInThreads(channel);
     // Finalizers run between collections, and free memory for the next collection.
     for (let i = 0; i < 3; i++) {
-      collectGarbage();
+      await collectGarbage();
       await nextTurn();
     }
+    trim();
+    await whileFalling(() => systemCounts().resident);
     const { heapUsed, external } = process.memoryUsage();
-    const resources = process.getActiveResourcesInfo().length;
     const { code_and_metadata_size: compiled, bytecode_and_metadata_size: bytecode } = getHeapCodeStatistics();
     const code = compiled + bytecode;
     const heap = heapUsed + external - code;
-    write({ heap, code, native: nativeBytes(), ...systemCounts(), ...openFiles(), resources });
+    write({ heap, code, native: nativeBytes(), busy, ...systemCounts(), ...openFiles(), resources });
   };
   process.on('SIGUSR2', () => void sample());
   // Node warns of emitters with many listeners.

@@ -91,7 +91,7 @@ export class Probes {
     while (Date.now() < deadlineMs) {
       const counts = this.#lines(processId)
         .slice(before)
-        .find((line) => 'heap' in line);
+        .find((line) => 'resources' in line);
       if (counts !== undefined) return { ...at, ...counts };
       await sleep(20);
     }

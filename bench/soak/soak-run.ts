@@ -23,6 +23,8 @@ export interface SoakOptions {
   readonly seed: number;
   /** The least number of requests before growth is measured. */
   readonly startUp: number;
+  /** False: memory is measured as it is, with garbage and with the free pages of V8 and `malloc`. */
+  readonly collect: boolean;
   /** For stores and samples; empty. */
   readonly folder: string;
   readonly serverArgs: readonly string[];
@@ -115,6 +117,7 @@ export async function runSoak(options: SoakOptions, stop: AbortSignal): Promise<
   const server = await ServerProcess.start(serverArgs(options), never, {
     NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import=${new URL('probe.js', import.meta.url).href}`,
     KVASIR_SOAK_PROBE: samples,
+    ...(options.collect ? {} : { KVASIR_SOAK_COLLECT: 'no' }),
   });
   return new Soak(options, { requests, expected, samples, server }).run(stop);
 }
@@ -128,6 +131,9 @@ const serverArgs = ({ serverArgs: args, ranks, folder, model }: SoakOptions): st
   '--distributed-executor-backend',
   'mp',
   '--enable-fault-injection',
+  // The memory of a step grows with its tokens. Prompts reach this limit soon; the default only if many requests are computed again.
+  '--max-num-batched-tokens',
+  '64',
   '--response-store-size',
   '256KiB',
   '--kv-transfer-config',
@@ -334,8 +340,8 @@ class Soak {
     const { requests, wrong, lost, aborted, others } = this.#counts;
     const last = this.#samples.server.at(-1);
     const mebibytes = (bytes: number | undefined): string => ((bytes ?? Number.NaN) / (1 << 20)).toFixed(2);
-    const { heap, native, resident, files, sockets, threads, resources } = last ?? {};
-    const memory = `heap ${mebibytes(heap)} native ${mebibytes(native)} resident ${mebibytes(resident)} MiB, ${files} files, ${sockets} sockets, ${threads} threads, ${resources} resources`;
+    const { heap, native, resident, busy, files, sockets, threads, resources } = last ?? {};
+    const memory = `heap ${mebibytes(heap)} native ${mebibytes(native)} resident ${mebibytes(resident)} busy ${mebibytes(busy)} MiB, ${files} files, ${sockets} sockets, ${threads} threads, ${resources} resources`;
     return `${Math.round(this.#at().seconds)} s: ${requests} requests, ${wrong} wrong, ${lost} lost, ${aborted} aborted, ${others} others, ${this.#killer.kills} kills; ${memory}`;
   }
 
