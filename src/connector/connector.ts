@@ -209,6 +209,8 @@ export interface ConnectorRequest {
   readonly tokenCount: TokenCount;
   /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
   readonly wanted: readonly KvBlock[];
+  /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */
+  readonly computeMs?: number;
   /** The object that the client sent (vLLM's `kv_transfer_params`). */
   readonly kvTransferParams?: JsonObject;
 }

@@ -146,8 +146,8 @@ export class ExternalKv {
   /** The request may be admitted at the next plan: the connector may look up its blocks until then. */
   arrived(state: RequestState): void {
     if (this.#connector.requestArrived === undefined) return;
-    const wanted = this.#kv.wanted(state.kv).map((place) => blockOf(state, place));
-    if (wanted.length > 0) this.#connector.requestArrived(this.#requestOf(state, wanted));
+    const places = this.#kv.wanted(state.kv);
+    if (places.length > 0) this.#connector.requestArrived(this.#lookUpOf(state, places));
   }
 
   get nowMs(): number {
@@ -174,9 +174,10 @@ export class ExternalKv {
    * `places`: the blocks that a waiting request does not find in the pool, or that a request must compute again.
    */
   match(state: RequestState, places = this.#kv.wanted(state.kv)): Match | undefined {
-    const wanted = places.map((place) => blockOf(state, place));
-    if (wanted.length === 0) return nothingFound;
-    const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
+    if (places.length === 0) return nothingFound;
+    const request = this.#lookUpOf(state, places);
+    const { wanted } = request;
+    const answer = this.#connector.getMatchedBlocks(request);
     if (answer.kind === 'askLater') {
       // The first deadline stays until the admission, so many short delays cannot add up to a long one.
       state.queryDeadlineMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
@@ -429,6 +430,13 @@ export class ExternalKv {
     writeKeyDigest(key, digest, 0);
     const block = this.#kv.parts.cached.find(groupOfKey(key), new Uint32Array(digest.buffer), blockIndex(0));
     return block === NULL_BLOCK ? undefined : block;
+  }
+
+  #lookUpOf(state: RequestState, places: readonly BlockPlace[]): ConnectorRequest {
+    const wanted = places.map((place) => blockOf(state, place));
+    const request = this.#requestOf(state, wanted);
+    if (this.#loadCost?.isReady !== true) return request;
+    return { ...request, computeMs: this.#loadCost.computeMs(spansOf(this.#kv, places)) };
   }
 
   #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {

@@ -29,6 +29,7 @@ import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
+import { LookupWorth } from './lookup-worth.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
 import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
@@ -82,6 +83,9 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #remotePrefills: RemotePrefills;
   readonly #leases = new NewLeases();
   readonly #wakes: GatheredWakes;
+  readonly #worth = new LookupWorth();
+  /** A look-up that no request waits for. */
+  #sample: RunningLookup | undefined;
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
@@ -134,7 +138,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (!loadsKv(this.#settings.role)) return;
     const record = this.#recordOf(request);
     record.arrivedMs = this.#context.clock.nowMs();
-    this.#lookUpMissing(record, loadable(request.wanted, record.limits, this.#blockSizes));
+    this.#lookUpMissing(record, loadable(request.wanted, record.limits, this.#blockSizes), request.computeMs);
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
@@ -143,7 +147,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#forgetOldAnswers(record);
     const wanted = loadable(request.wanted, record.limits, this.#blockSizes);
     if (wanted.length === 0) return nothingFound;
-    if (record.lookup === undefined) this.#lookUpMissing(record, wanted);
+    if (record.lookup === undefined) this.#lookUpMissing(record, wanted, request.computeMs);
     if (record.lookup !== undefined) return { kind: 'askLater', deadlineMs: record.lookup.deadlineMs };
     // A block that is being saved will be in host memory soon.
     if (wanted.some(({ key }) => this.#saves.isSaving(key) && !record.failed.has(key)))
@@ -244,6 +248,7 @@ export class OffloadingScheduler implements SchedulerConnector {
 
   async close(): Promise<void> {
     this.#wakes.close();
+    this.#sample?.cancel();
     this.#lookups.close();
     for (const record of this.#requests.values()) this.#endLookup(record);
     // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
@@ -341,8 +346,8 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (this.#context.clock.nowMs() - arrivedMs > earlyAnswerMs) record.answers.clear();
   }
 
-  /** Looks up the blocks that are not in host memory. */
-  #lookUpMissing(record: RequestRecord, wanted: readonly KvBlock[]): void {
+  /** Looks up the blocks that are not in host memory, if an idle engine should wait for that or a step is in flight. */
+  #lookUpMissing(record: RequestRecord, wanted: readonly KvBlock[], computeMs: number | undefined): void {
     const nowMs = this.#context.clock.nowMs();
     const isAllowed = (name: string): boolean =>
       nowMs >= (this.#pausedUntilMs.get(name) ?? -Infinity) &&
@@ -360,6 +365,13 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (keys.size === 0) return;
     const asked = [...keys];
     const promised = this.#remotePrefills.promised(record.remotePrefill, wanted);
+    const isPromised = promised.keys.size > 0;
+    const isIdle = !this.#wakes.isStepInFlight;
+    if (isIdle && !isPromised && !this.#worth.isWorthWaiting(computeMs)) {
+      for (const key of asked) record.answers.set(key, undefined);
+      this.#sampleLookup(asked, isAllowed);
+      return;
+    }
     record.lookup = this.#wakes.start((done) =>
       this.#remotePrefills.lookUp<PlaceAnswers[number]>(
         asked,
@@ -368,11 +380,27 @@ export class OffloadingScheduler implements SchedulerConnector {
         (answers) => {
           record.lookup = undefined;
           for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
+          if (!isPromised) this.#learn(answers, isIdle ? this.#context.clock.nowMs() - nowMs : undefined);
           done();
         },
       ),
     );
     if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
+  }
+
+  /** The request does not wait for it. */
+  #sampleLookup(keys: readonly BlockKey[], isAllowed: (name: string) => boolean): void {
+    if (this.#sample !== undefined || !this.#worth.takeSample()) return;
+    this.#sample = this.#lookups.start(keys, isAllowed, (answers) => {
+      this.#sample = undefined;
+      this.#learn(answers);
+    });
+  }
+
+  /** Says nothing if a tier has not answered. */
+  #learn(answers: PlaceAnswers, waitedMs?: number): void {
+    const isFound = answers.some((answer) => typeof answer === 'string');
+    if (isFound || answers.includes(false)) this.#worth.ended(isFound, waitedMs);
   }
 
   #placeOf({ answers, failed }: RequestRecord, key: BlockKey): string | undefined {

@@ -48,6 +48,10 @@ export class GatheredWakes {
     };
   }
 
+  get isStepInFlight(): boolean {
+    return this.#isStepInFlight;
+  }
+
   /** The engine plans again after this step and not before, so there is nothing to wait for. */
   stepBegins(): void {
     this.#isStepInFlight = true;
