@@ -11,6 +11,7 @@ import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
+import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
@@ -77,6 +78,7 @@ export class Engine implements AsyncEngine {
   readonly #observers: Observers;
   readonly #clock: Clock;
   readonly #loadFailures: LoadFailureLog;
+  readonly #breakers: BreakerLog;
   readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
@@ -103,6 +105,7 @@ export class Engine implements AsyncEngine {
     this.#drawSeed = settings.drawSeed ?? randomSeed;
     this.#clock = settings.clock ?? systemClock;
     this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
+    this.#breakers = new BreakerLog(settings.onEvent);
     this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
@@ -399,7 +402,9 @@ export class Engine implements AsyncEngine {
 
   /** After a step: reports to the program that runs the engine. */
   #report(): void {
-    this.#loadFailures.update(this.#parts.scheduler.stats().transfers);
+    const { transfers } = this.#parts.scheduler.stats();
+    this.#loadFailures.update(transfers);
+    this.#breakers.update(this.#clock.nowMs(), () => transfers.counters);
     const events = this.#parts.connector?.takeEvents() ?? [];
     if (events.length === 0) return;
     this.#settings.onKvEvents?.(events);

@@ -54,7 +54,7 @@ export class EngineTotals {
       externalTokens: this.#externalTokens,
       draftedTokens: this.#draftedTokens,
       acceptedTokens: this.#acceptedTokens,
-      transfers: scheduler.transfers,
+      transfers: { ...scheduler.transfers },
     };
   }
 }

@@ -78,7 +78,7 @@ export interface SchedulerStats {
     readonly recoveries: number;
     /** Tokens of these invalid blocks. */
     readonly affectedTokens: number;
-    /** The connectors' counters, summed over all ranks: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
+    /** The connectors' counters when they are read, summed over all ranks: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
     readonly counters: Readonly<Record<string, number>>;
   };
 }
