@@ -106,6 +106,24 @@ test('an async load wakes the engine when it ends', async () => {
   expect(await step()).toMatchObject({ finishedRecving: [job.transfer], drained: [job.transfer], loadFailures: [] });
 });
 
+test('what a tier did in the background is reported after 90 ms, or with the next transfer that ends', async () => {
+  const { counters, host, load, step, time } = await make();
+  const storeOther = (n: number) => host.store(suiteKey(n), suiteBytes(suiteKey(n)), signal);
+  await step();
+  const before = counters['tier.stored'];
+  await storeOther(100);
+  await step();
+  expect(counters['tier.stored']).toBe(before);
+  time.advance(90);
+  await step();
+  expect(counters['tier.stored']).toBe(before! + 1);
+  await storeOther(101);
+  await step({ loads: [load([1])] });
+  expect(counters['tier.stored']).toBe(before! + 1);
+  await step();
+  expect(counters['tier.stored']).toBe(before! + 2);
+});
+
 test('a cancelled load is decided at once, and a flush of an unknown save is ignored', async () => {
   const { load, step } = await make([faultRule({ fault: 'hung' })]);
   const job = load([1]);

@@ -47,6 +47,12 @@ export interface TierWorkerOptions {
 
 const abortTurns = 10;
 
+/**
+ * Counting takes about 0.15 ms. While no transfer ends, counts change only in the background, and are reported after this time.
+ * An engine that only waits for transfers takes a step each 100 ms.
+ */
+const countAgainMs = 90;
+
 interface LoadItem {
   readonly block: BlockId;
   readonly key: BlockKey;
@@ -82,6 +88,7 @@ export class TierWorker implements WorkerConnector {
   #counters: Record<string, number> = {};
   readonly #differences = new CountDifferences();
   #lateReported = 0;
+  #countedAtMs = Number.NEGATIVE_INFINITY;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
   constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
@@ -180,7 +187,7 @@ export class TierWorker implements WorkerConnector {
     this.#collect();
     this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateReported);
     this.#lateReported = this.#loads.lateCount + this.#saves.lateCount;
-    this.#countTier();
+    if (this.#isTimeToCount) this.#countTier();
     const placeChanges = this.#tier.takeChanges?.() ?? [];
     const report: TransferReport = {
       finishedSending: this.#decidedSaves,
@@ -270,8 +277,16 @@ export class TierWorker implements WorkerConnector {
     }
   }
 
+  get #isTimeToCount(): boolean {
+    if (this.#context.clock.nowMs() - this.#countedAtMs >= countAgainMs) return true;
+    for (const ended of [this.#decidedLoads, this.#decidedSaves, this.#drained, this.#arrived])
+      if (ended.length > 0) return true;
+    return this.#loadFailures.length > 0 || this.#saveFailures.length > 0;
+  }
+
   /** Adds the counters of the tier and of the breakers. */
   #countTier(): void {
+    this.#countedAtMs = this.#context.clock.nowMs();
     const counts = {
       ...countsOfTier(this.#tier),
       ...countsOfBreaker('load', this.#loadBreaker),
