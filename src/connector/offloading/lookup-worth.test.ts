@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import { suiteBytes, suiteKey } from '../tier/tier.suite.ts';
 import { LookupWorth } from './lookup-worth.ts';
-import { found, newScheduler, open, request, settled } from './scheduler-under-test.suite.ts';
+import { found, newScheduler, open, request, settled, valid } from './scheduler-under-test.suite.ts';
 
 describe('LookupWorth', () => {
   it('a request waits as long as the probable gain is at least the duration of a look-up', () => {
@@ -56,7 +56,7 @@ describe('an idle engine whose look-ups found nothing', () => {
     const { ask, has, wakeups } = await afterMisses();
     const before = wakeups();
     for (let i = 0; i < 8; i++) {
-      expect(ask(`short ${i}`, i, 100)).toEqual(found());
+      expect(ask(`short ${i}`, 1 + i, 100)).toEqual(found());
       await settled();
     }
     expect(has).toHaveBeenCalledTimes(1);
@@ -95,6 +95,22 @@ describe('an idle engine whose look-ups found nothing', () => {
     const asked = { ...request('a', [1], params), computeMs: 100 };
     expect(scheduler.getMatchedBlocks(asked)).toMatchObject({ kind: 'askLater' });
     await scheduler.close();
+  });
+
+  it('waits for blocks that have left host memory, until a look-up does not find them', async () => {
+    const { save, output, ask } = await afterMisses();
+    save(valid(1));
+    output({ evicted: [suiteKey(1)] });
+    expect(ask('first', 1, 100)).toMatchObject({ kind: 'askLater' });
+    await settled();
+    expect(ask('first', 1, 100)).toEqual(found());
+    expect(ask('second', 1, 50)).toEqual(found());
+  });
+
+  it('waits for whole prompts, if only look-ups of the rest of prompts found nothing', async () => {
+    const { ask } = await afterMisses();
+    expect(ask('rest', 1, 100)).toEqual(found());
+    expect(ask('whole', 0, 100)).toMatchObject({ kind: 'askLater' });
   });
 
   it('ends the look-up of such a request when it closes', async () => {

@@ -29,7 +29,7 @@ import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
-import { LookupWorth } from './lookup-worth.ts';
+import { LeftHost, LookupWorth } from './lookup-worth.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
 import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
@@ -83,7 +83,9 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #remotePrefills: RemotePrefills;
   readonly #leases = new NewLeases();
   readonly #wakes: GatheredWakes;
-  readonly #worth = new LookupWorth();
+  /** Of look-ups of whole prompts, and of those whose first block is already in the pool or in host memory. */
+  readonly #worth = { whole: new LookupWorth(), rest: new LookupWorth() };
+  readonly #leftHost = new LeftHost();
   /** A look-up that no request waits for. */
   #sample: RunningLookup | undefined;
   readonly #blockSizes: readonly number[];
@@ -199,7 +201,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
     this.#events.push(...this.#placeEvents.eventsOf(output.placeChanges ?? []));
-    for (const key of output.evicted) this.#directory.remove(key);
+    for (const key of output.evicted) {
+      this.#directory.remove(key);
+      if (this.#places.length > 0) this.#leftHost.add(key);
+    }
   }
 
   requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
@@ -367,9 +372,11 @@ export class OffloadingScheduler implements SchedulerConnector {
     const promised = this.#remotePrefills.promised(record.remotePrefill, wanted);
     const isPromised = promised.keys.size > 0;
     const isIdle = !this.#wakes.isStepInFlight;
-    if (isIdle && !isPromised && !this.#worth.isWorthWaiting(computeMs)) {
+    const worth = wanted.some(({ index, key }) => index === 0 && keys.has(key)) ? this.#worth.whole : this.#worth.rest;
+    const isProbable = isPromised || asked.some((key) => this.#leftHost.has(key));
+    if (isIdle && !isProbable && !worth.isWorthWaiting(computeMs)) {
       for (const key of asked) record.answers.set(key, undefined);
-      this.#sampleLookup(asked, isAllowed);
+      this.#sampleLookup(worth, asked, isAllowed);
       return;
     }
     record.lookup = this.#wakes.start((done) =>
@@ -380,7 +387,7 @@ export class OffloadingScheduler implements SchedulerConnector {
         (answers) => {
           record.lookup = undefined;
           for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
-          if (!isPromised) this.#learn(answers, isIdle ? this.#context.clock.nowMs() - nowMs : undefined);
+          if (!isPromised) this.#learn(worth, asked, answers, isIdle ? this.#context.clock.nowMs() - nowMs : undefined);
           done();
         },
       ),
@@ -389,18 +396,19 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   /** The request does not wait for it. */
-  #sampleLookup(keys: readonly BlockKey[], isAllowed: (name: string) => boolean): void {
-    if (this.#sample !== undefined || !this.#worth.takeSample()) return;
+  #sampleLookup(worth: LookupWorth, keys: readonly BlockKey[], isAllowed: (name: string) => boolean): void {
+    if (this.#sample !== undefined || !worth.takeSample()) return;
     this.#sample = this.#lookups.start(keys, isAllowed, (answers) => {
       this.#sample = undefined;
-      this.#learn(answers);
+      this.#learn(worth, keys, answers);
     });
   }
 
-  /** Says nothing if a tier has not answered. */
-  #learn(answers: PlaceAnswers, waitedMs?: number): void {
+  /** A tier that has not answered says nothing. */
+  #learn(worth: LookupWorth, keys: readonly BlockKey[], answers: PlaceAnswers, waitedMs?: number): void {
     const isFound = answers.some((answer) => typeof answer === 'string');
-    if (isFound || answers.includes(false)) this.#worth.ended(isFound, waitedMs);
+    if (isFound || answers.includes(false)) worth.ended(isFound, waitedMs);
+    for (const [i, key] of keys.entries()) if (answers[i] === false) this.#leftHost.delete(key);
   }
 
   #placeOf({ answers, failed }: RequestRecord, key: BlockKey): string | undefined {
