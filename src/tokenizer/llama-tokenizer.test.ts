@@ -55,6 +55,17 @@ describe.each(['llama', 'qwen2', 'qwen3'] as const)('the tokenizer of a %s model
     expect(utf8(tokenizer.tokenBytes(id, { special: true }))).toMatch(/^<\|.*\|>$/);
   });
 
+  it('keeps the bytes of all tokens in few buffers', () => {
+    const ids = Array.from({ length: tokenizer.vocabSize }, (_, id) => id);
+    const before = ids.map((id) => tokenizer.tokenBytes(id, { special: true }));
+    const texts = before.map(utf8);
+    const after = ids.map((id) => tokenizer.tokenBytes(id, { special: true }));
+    expect(after.every((bytes, id) => bytes === before[id])).toBe(true);
+    expect(after.map(utf8)).toEqual(texts);
+    const buffers = new Set(after.map(({ buffer }) => buffer));
+    expect(buffers.size).toBeLessThan(ids.length / 10);
+  });
+
   it('adds BOS only if the vocabulary says so', () => {
     const tokens = tokenizer.encode('fox');
     expect(tokens[0] === tokenizer.bosTokenId).toBe(architecture === 'llama');

@@ -10,6 +10,7 @@ import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
 const NO_BYTES = new Uint8Array(0);
+const storageBytes = 4096;
 /** Decoding so many tokens takes a few milliseconds. */
 const DECODE_PART_TOKENS = 16_384;
 
@@ -82,6 +83,9 @@ class LlamaTokenizer implements Tokenizer {
   /** SentencePiece adds a space before a text when encoding, and removes it when decoding. */
   readonly #addsSpacePrefix: boolean;
   #piece = new Uint8Array(256);
+  /** Has the bytes of cached results, as far as it is used. */
+  #storage = new Uint8Array(0);
+  #storedCount = 0;
   /** Undefined after `close`. */
   #model: ModelPtr | undefined;
 
@@ -192,7 +196,19 @@ class LlamaTokenizer implements Tokenizer {
       this.#piece = new Uint8Array(-length);
       length = read();
     }
-    return length === 0 ? NO_BYTES : this.#piece.slice(0, length);
+    return length === 0 ? NO_BYTES : this.#stored(this.#piece.subarray(0, length));
+  }
+
+  /** A copy in a part of a larger buffer: a buffer for each token would need 200 bytes besides its contents. */
+  #stored(bytes: Uint8Array): Uint8Array {
+    if (this.#storedCount + bytes.length > this.#storage.length) {
+      this.#storage = new Uint8Array(Math.max(storageBytes, bytes.length));
+      this.#storedCount = 0;
+    }
+    const copy = this.#storage.subarray(this.#storedCount, this.#storedCount + bytes.length);
+    copy.set(bytes);
+    this.#storedCount += bytes.length;
+    return copy;
   }
 
   #checkId(id: number): void {
