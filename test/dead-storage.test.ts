@@ -12,6 +12,7 @@ import { createEngine } from '../src/compose.ts';
 import type { Engine } from '../src/engine/engine.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
+import { inLongForm } from './support/long-form.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 import { until } from './support/until.ts';
 
@@ -151,7 +152,7 @@ it('an engine closes although its store hangs', async () => {
   await until(() => blockedThreadCount() === 0);
 });
 
-it.each(['process.exit(3)', 'process.exitCode = 3'])(
+it.each(inLongForm(['process.exit(3)', 'process.exitCode = 3'], ['process.exitCode = 3']))(
   'a program that uses the library ends although its store hangs: %s',
   (end) => {
     const { store } = deadStore(`exit ${end}`);

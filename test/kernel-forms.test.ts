@@ -41,7 +41,7 @@ const kernels = [
   matmul('MXFP4', false),
   matmul('IQ4_NL', false),
   matmul('Q4_K', false),
-  matmul('Q6_K', true),
+  matmul('Q6_K', false),
   {
     name: 'activations, softmax and small matmuls',
     program: 'row-operations',

@@ -215,7 +215,8 @@ it('a subscriber forgets the blocks of a server that was restarted', async () =>
   const addresses = [server.endpoint, server.replay].map((address) => address.replace('127.0.0.1', '*'));
   const again = await serve({ endpoint: addresses[0], replay_endpoint: addresses[1] });
   // The new server has more batches than the subscriber had of the old one, so no number is missing.
-  while (again.engine.cache!.kvEvents!.counters().batches <= subscriber.next) await generate(again.engine, 2);
+  const { kvEvents } = again.engine.cache!;
+  for (let seed = 2; kvEvents!.counters().batches <= subscriber.next; seed++) await generate(again.engine, seed);
   await subscriber.catchUp();
   await expectAgreement(subscriber, again);
   expect(subscriber.restarts).toBe(1);

@@ -17,6 +17,7 @@ import type { IdentityRecord } from '../src/connector/tier/identity.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
+import { inLongForm } from './support/long-form.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 import { until } from './support/until.ts';
 
@@ -161,7 +162,7 @@ describe('an engine that was killed with -9', () => {
     const prng = new Prng(seed);
     let interrupted = 0;
     // Repeats until one engine was killed while it saved: otherwise the test shows nothing.
-    for (let round = 0; round < 4 || interrupted === 0; round++) {
+    for (let round = 0; round < inLongForm(4, 2) || interrupted === 0; round++) {
       const store = folder.file(`killed-${round}`);
       await killedWriter(store, prng.between(1, promptBlocks - 1), prng.between(0, 3));
       const stored = filesOf(store, '.kv').length;

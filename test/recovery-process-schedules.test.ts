@@ -25,7 +25,7 @@ const ranks = 2;
 const blockSize = 16;
 /** `.ci/run` runs 4. More schedules: `RECOVERY_WORKLOADS=10`. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
-const schedulesPerWorkload = 16;
+const schedulesPerWorkload = inLongForm(16, 8);
 
 const folder = temporaryFolder();
 const model = folder.file('qwen3.gguf');

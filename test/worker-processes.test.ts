@@ -9,7 +9,7 @@ import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contra
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
-import { inLongForm } from './support/long-form.ts';
+import { inLongForm, itInLongForm } from './support/long-form.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
@@ -257,7 +257,7 @@ describe('the process of the engine', () => {
     await allGone(workers);
   });
 
-  it('ends its workers when it is killed with -9 while they start', async () => {
+  itInLongForm('ends its workers when it is killed with -9 while they start', async () => {
     const child = spawn(process.execPath, [main, 'generate', '--pipeline-parallel-size', '2', '--prompt', 'Once'], {
       stdio: 'ignore',
     });

@@ -120,8 +120,8 @@ export function connectorSuite(
   }
 
   for (const mode of modes) {
-    // Ranks transfer in the same way in both modes, so the default form has several ranks with the first mode only.
-    for (const ranks of inLongForm(worlds, mode === modes[0] ? worlds : worlds.slice(0, 1))) {
+    // Ranks transfer in the same way in both modes, so the default form has each mode once, and the first with several ranks.
+    for (const ranks of inLongForm(worlds, mode === modes[0] ? worlds.slice(-1) : worlds.slice(0, 1))) {
       const identities = suiteWorld(ranks);
 
       describe(`${name}: the connector's contract, ${mode} loads, ${ranks} rank(s)`, () => {

@@ -46,9 +46,10 @@ const faults = faultsOf({ part: 0.3, slowMs: 200, downSeconds: 1 }).map(({ name 
 const ofRanks = faults.filter((name) => /bit flip|worker/.test(name));
 const ofFiles = faults.filter((name) => !ofRanks.includes(name));
 /**
- * Each case starts a server, which costs more CPU time than its requests. The default form has damaged files in the tests below.
+ * Each case starts a server, which costs more CPU time than its requests. The default form has killed workers in
+ * `worker-chaos.test.ts`.
  */
-const shortForm = /worker killed/;
+const shortForm = /truncated/;
 const inThisForm = (names: readonly string[]): readonly string[] =>
   names.filter((name) => isLongForm || shortForm.test(name));
 const allCases = [

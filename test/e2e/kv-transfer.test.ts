@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fullAttention, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
-import { inLongForm, isLongForm } from '../support/long-form.ts';
+import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { childrenOf } from '../support/processes.ts';
@@ -242,7 +242,8 @@ describe('servers that share a directory', () => {
     },
   );
 
-  it('generate the same text with two ranks in worker processes, also when a rank dies', async () => {
+  // The default form has ranks that die while they load in `worker-chaos.test.ts`, and a server with ranks and tiers in `offloading.test.ts`.
+  itInLongForm('generate the same text with two ranks in worker processes, also when a rank dies', async () => {
     const path = join(folder, 'ranks');
     const ranks = ['--pipeline-parallel-size', '2'];
     const first = await serve([...shared(path, 'kv_producer'), ...ranks]);
@@ -355,7 +356,7 @@ describe('kvasir generate', () => {
 
   it('prefills in one process and decodes in another, also when stored blocks are corrupt', async () => {
     const path = join(folder, 'generate');
-    const alone = JSON.parse((await generate()).stdout);
+    const alone = JSON.parse((await generateHere()).stdout);
     // The process ends directly after the prompt, and has saved its KV before.
     const first = await generate(...shared(path, 'kv_producer'), '--max-tokens', '1');
     const second = await generate(...shared(path, 'kv_consumer'));

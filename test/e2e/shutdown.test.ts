@@ -14,7 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
-import { inLongForm } from '../support/long-form.ts';
+import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, commandOf, isRunning } from '../support/processes.ts';
 import { quickCompiler } from '../support/quick-compiler.ts';
@@ -62,25 +62,23 @@ const hasAccepted = async ({ origin }: Served): Promise<void> => {
 describe('connections without a complete request', () => {
   const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
 
+  // The default form has such connections in the last test of this group.
   const connections: [string, string][] = [
     ['has sent nothing', ''],
     ['has sent half of its body', `${head}content-length: 1000\r\n\r\n{"prompt"`],
     ['has sent half of its headers', head],
   ];
-  it.each(inLongForm(connections, connections.slice(1, 2)))(
-    'do not delay the shutdown: a connection that %s',
-    async (_, text) => {
-      const server = await serve(aDay);
-      const socket = await connection(server, text);
-      await hasAccepted(server);
-      const closed = closeOf(socket);
-      server.child.kill('SIGTERM');
-      expect(await server.exited).toEqual([0, null]);
-      await closed;
-      await server.logged(/shutting down: no request is running\n/);
-      expect(server.log()).not.toMatch(/aborted|requests? ended/);
-    },
-  );
+  it.each(inLongForm(connections, []))('do not delay the shutdown: a connection that %s', async (_, text) => {
+    const server = await serve(aDay);
+    const socket = await connection(server, text);
+    await hasAccepted(server);
+    const closed = closeOf(socket);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    await closed;
+    await server.logged(/shutting down: no request is running\n/);
+    expect(server.log()).not.toMatch(/aborted|requests? ended/);
+  });
 
   it('do not delay the shutdown: clients that keep their connections open after a load test', async () => {
     const server = await serve(aDay);
@@ -162,7 +160,7 @@ describe('a request that does not end', () => {
     },
   );
 
-  it('is aborted by two signals that arrive together', async () => {
+  itInLongForm('is aborted by two signals that arrive together', async () => {
     const server = await serve(aDay);
     await (await server.complete(endless)).body!.getReader().read();
     server.child.kill('SIGTERM');
@@ -208,10 +206,9 @@ describe('a system call that does not return', () => {
 
   const canPreload = hasCompiler && process.platform === 'linux';
   const model = resolve('models/kvasir-demo.gguf');
-  for (const [signal, code, what, opensBefore] of [
-    ['SIGTERM', 143, 'header', 0],
-    ['SIGINT', 130, 'weights', 3],
-  ] as const) {
+  const header = ['SIGTERM', 143, 'header', 0] as const;
+  const weights = ['SIGINT', 130, 'weights', 3] as const;
+  for (const [signal, code, what, opensBefore] of inLongForm([header, weights], [weights])) {
     const title = `does not stop ${signal} from ending a server that loads its model (${what})`;
     itNeeds(canPreload, 'no Linux or no C compiler', title, async () => {
       const { environment, isHanging } = hangingOpen(what, model, opensBefore);
@@ -267,13 +264,14 @@ describe('a thread that computes without end does not stop the server from endin
     expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
   });
 
-  itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
-    const server = await hangingKernel(...aDay);
-    server.child.kill('SIGTERM');
-    await server.logged(/shutting down: 1 request is running/);
-    server.child.kill('SIGTERM');
-    expect(await server.exited).toEqual([143, null]);
-  });
+  if (isLongForm)
+    itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
+      const server = await hangingKernel(...aDay);
+      server.child.kill('SIGTERM');
+      await server.logged(/shutting down: 1 request is running/);
+      server.child.kill('SIGTERM');
+      expect(await server.exited).toEqual([143, null]);
+    });
 
   it('at the shutdown timeout, while a chat template loops', async () => {
     const template = join(folder, 'endless.jinja');
@@ -290,7 +288,7 @@ describe('a thread that computes without end does not stop the server from endin
     expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
   });
 
-  it('at the shutdown timeout, while long texts are tokenized', async () => {
+  itInLongForm('at the shutdown timeout, while long texts are tokenized', async () => {
     const server = await serve(['--shutdown-timeout', '0', '--max-body-size', '16MiB']);
     const body = JSON.stringify({ prompt: 'a\u00e9 '.repeat(1 << 21) });
     const head = `POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
@@ -331,7 +329,8 @@ describe('stopped worker processes', () => {
     await allGone(workers);
   });
 
-  it('are named in the health until they are replaced, and the server stays live', async () => {
+  // The default form has the health of an engine whose worker is stopped (`stopped-workers.test.ts`).
+  itInLongForm('are named in the health until they are replaced, and the server stays live', async () => {
     const server = await serve([...ranks, '--worker-timeout', '1']);
     const health = async (path = '') => {
       const response = await fetch(`${server.origin}/health${path}`);

@@ -1,6 +1,7 @@
 /** `kvasir serve --otlp-traces-endpoint` with real receivers: one that answers, one that is not there, and one that hangs. */
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { inLongForm } from '../support/long-form.ts';
 import { OtlpReceiver, type OtlpSpan } from '../support/otlp-receiver.ts';
 import { freePort } from '../support/redis-server.ts';
 import { runHere } from '../support/run-here.ts';
@@ -69,7 +70,7 @@ describe('kvasir serve with --otlp-traces-endpoint', () => {
       },
     ],
   ];
-  it.each(failing)(
+  it.each(inLongForm(failing, failing.slice(1)))(
     'serves as without it if the receiver %s, warns once, and ends with exit code 0',
     async (_, start) => {
       const server = await serve(['--otlp-traces-endpoint', await start(), '--shutdown-timeout', '86400'], {

@@ -11,7 +11,7 @@ import {
   seriousViolations,
   useBrowser,
 } from '../support/browser.ts';
-import { inLongForm } from '../support/long-form.ts';
+import { inLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { smallDemo } from '../support/small-demo.ts';
 import { toyEngine } from '../support/toy-model.ts';
@@ -94,16 +94,21 @@ describe('the Cache view', () => {
     await page.locator('.tile', { hasText: 'Recoveries' }).getByText('1', { exact: true }).waitFor();
   });
 
-  it('compares two answers of the bundled model, one of them while blocks are lost: they are equal', async () => {
-    const page = await openCache(await createEngine(smallDemo));
-    await page.getByRole('button', { name: 'Compare' }).click();
-    await page
-      .getByText(/The texts are equal, character by character\. [1-9]\d* blocks lost, [1-9]\d* tokens computed again\./)
-      .waitFor();
-    const [before, after] = await page.locator('.answer-text').allTextContents();
-    expect(before!.length).toBeGreaterThan(50);
-    expect(after).toBe(before);
-  });
+  itInLongForm(
+    'compares two answers of the bundled model, one of them while blocks are lost: they are equal',
+    async () => {
+      const page = await openCache(await createEngine(smallDemo));
+      await page.getByRole('button', { name: 'Compare' }).click();
+      await page
+        .getByText(
+          /The texts are equal, character by character\. [1-9]\d* blocks lost, [1-9]\d* tokens computed again\./,
+        )
+        .waitFor();
+      const [before, after] = await page.locator('.answer-text').allTextContents();
+      expect(before!.length).toBeGreaterThan(50);
+      expect(after).toBe(before);
+    },
+  );
 
   it('says how to allow the loss of blocks, if the server was started without the flag', async () => {
     const page = await openCache(toyEngine().engine, false);
@@ -130,7 +135,7 @@ describe('the Cache view', () => {
     expect(await row.count()).toBe(0);
   });
 
-  it('has no horizontal scroll on a phone', async () => {
+  itInLongForm('has no horizontal scroll on a phone', async () => {
     const { engine } = toyEngine();
     const page = await openCache(engine, true, { width: 390, height: 844 });
     await textOf(engine);

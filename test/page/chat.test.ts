@@ -10,7 +10,7 @@ import {
   useBrowser,
 } from '../support/browser.ts';
 import { LetterEngine, type LetterEngineOptions } from '../support/letter-engine.ts';
-import { inLongForm } from '../support/long-form.ts';
+import { inLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 
 const browser = useBrowser();
@@ -125,7 +125,7 @@ describe('the chat page', () => {
     open();
   });
 
-  it('regenerates an answer', async () => {
+  itInLongForm('regenerates an answer', async () => {
     const { engine, page } = await openChat();
     await page.getByText('Settings').click();
     await page.getByLabel('Max tokens').fill('10');
@@ -138,7 +138,7 @@ describe('the chat page', () => {
     expect(await answers(page).count()).toBe(1);
   });
 
-  it('edits a message and answers it anew', async () => {
+  itInLongForm('edits a message and answers it anew', async () => {
     const { engine, page } = await openChat({ answer: 'Yes.' });
     await send(page, 'First');
     await idle(page);
@@ -155,7 +155,7 @@ describe('the chat page', () => {
     expect(await answers(page).count()).toBe(1);
   });
 
-  it('keeps the text of a refused message, which is not part of the conversation', async () => {
+  itInLongForm('keeps the text of a refused message, which is not part of the conversation', async () => {
     const { engine, page } = await openChat({ maxModelLen: 256, answer: 'Short.' });
     await send(page, 'Hi');
     await idle(page);
@@ -173,7 +173,7 @@ describe('the chat page', () => {
     expect(lastMessage(engine)).toBe('shorter');
   });
 
-  it('keeps the answer if a regeneration is refused, and says why', async () => {
+  itInLongForm('keeps the answer if a regeneration is refused, and says why', async () => {
     const { page } = await openChat({ answer: 'The first answer.' });
     await send(page, 'Hi');
     await idle(page);
@@ -184,7 +184,7 @@ describe('the chat page', () => {
     expect(await answers(page).first().textContent()).toContain('The first answer.');
   });
 
-  it('shows an error in the middle of an answer with the part that was written', async () => {
+  itInLongForm('shows an error in the middle of an answer with the part that was written', async () => {
     const { page } = await openChat({ answer: 'x'.repeat(50), failAtStep: 10 });
     await send(page, 'Hi');
     await idle(page);
@@ -234,7 +234,7 @@ describe('the chat page', () => {
     );
   });
 
-  it('folds thoughts, and shows calls of tools', async () => {
+  itInLongForm('folds thoughts, and shows calls of tools', async () => {
     const answer = '<think>\nA person asks.\n</think>\n\nThe answer.';
     const { page } = await openChat({ answer, chatTemplate: '{%- if enable_thinking %}<think>\n</think>{%- endif %}' });
     await send(page, 'Think');
@@ -274,7 +274,7 @@ describe('the chat page', () => {
     expect(await answers(page).count()).toBe(0);
   });
 
-  it('has no horizontal scroll on a phone, where the conversations open above the messages', async () => {
+  itInLongForm('has no horizontal scroll on a phone, where the conversations open above the messages', async () => {
     const answer = `\`\`\`\n${'long line '.repeat(30)}\n\`\`\`\n\n${'w'.repeat(200)}\n\n| ${'column | '.repeat(12)}\n|${'---|'.repeat(12)}\n`;
     const { page } = await openChat({ answer }, { width: 390, height: 844 });
     await send(page, 'u'.repeat(200));

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type BrowserContext, chromium, type Page } from 'playwright-core';
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 
 const executablePath = process.env.KVASIR_CHROMIUM ?? '/usr/bin/chromium';
 
@@ -16,6 +16,7 @@ const args = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', .
 class Browser {
   readonly #context: BrowserContext;
   readonly #folder: string;
+  readonly #pages: Page[] = [];
   /** Errors of scripts, and violations of the content security policy. */
   readonly problems: string[] = [];
 
@@ -32,6 +33,7 @@ class Browser {
 
   async page(url: string, viewport = { width: 1280, height: 800 }): Promise<Page> {
     const page = await this.#context.newPage();
+    this.#pages.push(page);
     page.setDefaultTimeout(60_000);
     await page.setViewportSize(viewport);
     page.on('pageerror', (error) => this.problems.push(String(error)));
@@ -43,6 +45,11 @@ class Browser {
     });
     await page.goto(url);
     return page;
+  }
+
+  /** An open page costs CPU time during all later tests. */
+  async closePages(): Promise<void> {
+    for (const page of this.#pages.splice(0)) await page.close();
   }
 
   async close(): Promise<void> {
@@ -57,6 +64,9 @@ export function useBrowser() {
   const closers: (() => Promise<unknown>)[] = [];
   beforeAll(async () => {
     if (hasChromium) browser = await Browser.open();
+  });
+  afterEach(async () => {
+    if (hasChromium) await browser.closePages();
   });
   afterAll(async () => {
     if (!hasChromium) return;

@@ -1,3 +1,5 @@
+import { it } from 'vitest';
+
 /**
  * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part of
  * them that takes a few minutes on two cores.
@@ -6,6 +8,11 @@ export const isLongForm = process.env.KVASIR_TEST_LONG === '1';
 
 /** A number of runs, tokens or requests, or another part of a test. */
 export const inLongForm = <T>(long: T, short: T): T => (isLongForm ? long : short);
+
+/** `it` for a test that only the long form has. */
+export function itInLongForm(name: string, run: () => void | Promise<void>): void {
+  if (isLongForm) it(name, run);
+}
 
 /** The runs of a test with random input: a quarter of `long` by default. `KVASIR_FUZZ_RUNS` sets the number for all such tests. */
 export const fuzzRuns = (long: number): number =>

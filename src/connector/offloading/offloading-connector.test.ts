@@ -5,6 +5,7 @@ import { afterAll } from 'vitest';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings } from '../connector.suite.ts';
+import type { FaultRule } from '../fault/fault-rules.ts';
 import { createConnector } from '../registry.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-offloading-'));
@@ -17,8 +18,8 @@ const make = (extra: JsonObject, role = 'kv_both') =>
   );
 
 /** Short for calls that a rule makes hang; long for others, so that they do not time out on a busy machine. */
-const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []): number =>
-  rules.some(({ on }) => on === call) ? 1 : 60;
+const timeoutFor = (call: string, rules: readonly FaultRule[] = []): number =>
+  rules.some(({ on, fault }) => on === call && fault === 'hung') ? 1 : 60;
 
 // Host memory and a disk below it: engines that use one store after the other share the disk.
 connectorSuite('OffloadingConnector', {

@@ -10,6 +10,7 @@ import { connectorSuite, faultSettings } from '../connector.suite.ts';
 import type { KvIdentity, SchedulerConnector } from '../connector.ts';
 import { promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
+import type { FaultRule } from '../fault/fault-rules.ts';
 import { systemTimers } from '../system-timers.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
@@ -36,8 +37,8 @@ const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
 const fewThreads = { loads_at_once: 2, saves_at_once: 1 };
 
 /** Short for calls that a rule makes hang; long for others, so that they do not time out on a busy machine. */
-const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []): number =>
-  rules.some(({ on }) => on === call) ? 1 : 60;
+const timeoutFor = (call: string, rules: readonly FaultRule[] = []): number =>
+  rules.some(({ on, fault }) => on === call && fault === 'hung') ? 1 : 60;
 
 connectorSuite('SharedStorageConnector', {
   newStorage: () => join(root, `${serial++}`),
