@@ -1,3 +1,4 @@
+import { keptGraphsMax } from '../core/kept-graphs.ts';
 import { ComputeMemory } from '../ggml/compute-memory.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
@@ -74,10 +75,7 @@ export class DecoderGraphs {
   #freeBuilder(): GraphBuilder {
     const spare = this.#spare.pop();
     if (spare !== undefined) return spare;
-    if (this.#kept.length >= GRAPHS_MAX) return this.#kept.shift()!.graph;
+    if (this.#kept.length >= keptGraphsMax) return this.#kept.shift()!.graph;
     return new GraphBuilder(this.#device, this.#kernels, this.#results);
   }
 }
-
-/** One request with up to 15 drafts needs as many. */
-const GRAPHS_MAX = 16;

@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest';
 import { makeRequest } from '../../../sim/workload.ts';
 import { Prng } from '../../base/prng.ts';
 import type { TokenId } from '../../core/ids.ts';
+import { keptGraphsMax } from '../../core/kept-graphs.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import type { KvRequest } from '../../kv/kv-request.ts';
 import { emptyLoad } from '../pace.ts';
@@ -14,21 +15,42 @@ import { DraftModelSpeculator } from './draft-model-speculator.ts';
 import { OwnTextSpeculator } from './own-text-speculator.ts';
 import type { Speculator } from './speculator.ts';
 
-/** Milliseconds of a step by its drafts, and of a new graph if the step has other rows than the last one. */
+/** Milliseconds of a step by its drafts, and of a new graph if no recent step had as many rows. */
 interface Machine {
   readonly steps: readonly (readonly [drafts: number, ms: number])[];
   readonly newGraphMs: number;
-  readonly isBusy?: boolean;
+  /** Makes the noise of the measured durations: factors. */
+  readonly noise?: (prng: Prng) => () => number;
 }
 
-/** Measured with the demo model, and with a model of 0.6B weights. */
+/** Other processes make most steps a little longer, and some much longer. */
+const busy = (prng: Prng) => () => (1 + prng.unit()) * (prng.chance(0.03) ? 20 : 1);
+
+/** The speed changes about every thirty steps. */
+function changing(prng: Prng): () => number {
+  let factor = 1;
+  return () => {
+    if (prng.chance(0.03)) factor = prng.chance(0.5) ? 1 : 1 + 3 * prng.unit();
+    return factor * (1 + 0.3 * prng.unit());
+  };
+}
+
+/** Single measurements say almost nothing. */
+const heavy = (prng: Prng) => () =>
+  Math.exp(prng.unit() + prng.unit() + prng.unit() - 1.5) * (prng.chance(0.1) ? 5 : 1);
+
+/** Measured with the demo model on one and on two threads, and with a model of 0.6B weights. */
+const tiny: Machine = { steps: [[0, 0.14], [1, 0.23], [2, 0.27], [4, 0.33], [7, 0.48], [12, 0.7]], newGraphMs: 0.13 }; // biome-ignore format: a table
 const small: Machine = { steps: [[0, 0.29], [1, 0.41], [2, 0.45], [4, 0.48], [8, 0.58], [12, 0.7]], newGraphMs: 0.18 }; // biome-ignore format: a table
 const large: Machine = { steps: [[0, 20], [1, 21.5], [3, 24], [7, 31], [12, 41]], newGraphMs: 0.8 }; // biome-ignore format: a table
 const machines: readonly (readonly [string, Machine])[] = [
+  ['a very small model', tiny],
+  ['a very small model on a machine whose speed changes', { ...tiny, noise: changing }],
+  ['a very small model with heavy noise', { ...tiny, noise: heavy }],
   ['a small model', small],
-  ['a small model on a busy machine', { ...small, isBusy: true }],
+  ['a small model on a busy machine', { ...small, noise: busy }],
   ['a large model', large],
-  ['a large model on a busy machine', { ...large, isBusy: true }],
+  ['a large model on a busy machine', { ...large, noise: busy }],
   [
     'a machine on which rows cost as much as steps',
     {
@@ -77,7 +99,15 @@ function simulate(
   guess?: { readonly of: (right: readonly number[], prng: Prng) => number[]; readonly ms: number },
 ): Simulated[] {
   const prng = new Prng(7);
-  let lastRows = 0;
+  const noiseOf = machine.noise?.(new Prng(8)) ?? (() => 1);
+  const kept: number[] = [];
+  const hasGraph = (drafts: number): boolean => {
+    const index = kept.indexOf(drafts);
+    if (index >= 0) kept.splice(index, 1);
+    else if (kept.length === keptGraphsMax) kept.shift();
+    kept.push(drafts);
+    return index >= 0;
+  };
   return requests.map(([text, count]) => {
     const tokens = new TokenBuffer(Array.from({ length: 200 }, (_, i) => i % 150));
     const kv = { scheduled: { all: [] }, tables: [] } as unknown as KvRequest;
@@ -98,9 +128,8 @@ function simulate(
       const drafts = speculator.draft([state], 100)[0] ?? new Int32Array(0);
       let accepted = 0;
       while (accepted < drafts.length && drafts[accepted] === right[accepted]) accepted++;
-      const noise = machine.isBusy === true ? noiseOf(prng) : 1;
-      const stepMs = noise * (msOf(machine, drafts.length) + (lastRows === 1 + drafts.length ? 0 : machine.newGraphMs));
-      lastRows = 1 + drafts.length;
+      const noise = noiseOf();
+      const stepMs = noise * (msOf(machine, drafts.length) + (hasGraph(drafts.length) ? 0 : machine.newGraphMs));
       // Noise makes both longer, so that only the drafts matter.
       ms += stepMs / noise;
       plainMs += (1 + accepted) * msOf(machine, 0);
@@ -113,9 +142,6 @@ function simulate(
     return { ms, plainMs };
   });
 }
-
-/** Other processes make most steps a little longer, and some much longer. */
-const noiseOf = (prng: Prng): number => (1 + prng.unit()) * (prng.chance(0.03) ? 20 : 1);
 
 const ratioOf = (runs: readonly Simulated[]): number =>
   runs.reduce((sum, { plainMs }) => sum + plainMs, 0) / runs.reduce((sum, { ms }) => sum + ms, 0);
@@ -135,10 +161,10 @@ describe.each(machines)('drafts from the own text, with %s', (_, machine) => {
   test('gain on texts that repeat', () => {
     const isCheap = machine.newGraphMs > 0;
     const alone = simulate(ownText(), machine, times(4, [repeating, 192] as const));
-    expect(ratioOf(alone)).toBeGreaterThan(isCheap ? 3 : 0.97);
+    expect(ratioOf(alone)).toBeGreaterThan(isCheap ? 2.3 : 0.97);
     const requests = times(6, [texts[0]![1], 192] as const).flatMap((other) => [other, [repeating, 192] as const]);
     const mixed = simulate(ownText(), machine, requests).filter((_run, i) => i % 2 === 1);
-    expect(ratioOf(mixed)).toBeGreaterThan(isCheap ? 2 : 0.97);
+    expect(ratioOf(mixed)).toBeGreaterThan(isCheap ? 1.7 : 0.97);
   });
 });
 

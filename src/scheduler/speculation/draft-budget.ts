@@ -7,7 +7,7 @@ import type { RequestState } from '../request-state.ts';
  * A share of all decode time may be lost. What the drafts of a request gain fills the common budget, and the rest belongs to that
  * request. So the loss of all requests together is at most this share plus `COMMON_MAX` steps, as far as the time of steps without drafts is
  * predicted rightly and no debt is forgotten (`DEBT_MAX`). Each request can spend its own gain.
- * With a debt, there are drafts only where their expected gain is larger than the debt.
+ * With a debt, there are drafts only where their expected gain is larger than the debt, or than `GAIN_REQUIRED_MAX`.
  *
  * The unit is the duration of the current step without drafts.
  */
@@ -30,9 +30,9 @@ export class DraftBudget {
     this.#gainPerToken = 1 / decodes;
   }
 
-  /** A step without drafts took longer because of a new graph, or because of guesses that became no drafts. */
-  spentAfterDrafts(lost: number): void {
-    this.#add(-Math.min(Math.max(lost, 0), AFTER_DRAFTS_MAX));
+  /** Guesses became no drafts. */
+  spentOnGuesses(lost: number): void {
+    this.#add(-Math.min(lost, GUESSES_MAX));
   }
 
   /** For each request with drafts in the last step. `tokens`: output tokens that the step gave to it. */
@@ -50,11 +50,11 @@ export class DraftBudget {
     }
   }
 
-  /** 0 if the budget of these requests is not used up. */
-  debtOf(states: Iterable<RequestState>): number {
+  /** How much the drafts of these requests must gain: 0 if their budget is not used up. */
+  gainRequired(states: Iterable<RequestState>): number {
     let budget = this.#common;
     for (const state of states) budget += this.#own.get(state) ?? 0;
-    return Math.max(-budget, 0);
+    return Math.min(Math.max(-budget, 0), GAIN_REQUIRED_MAX);
   }
 
   #add(amount: number): void {
@@ -63,10 +63,12 @@ export class DraftBudget {
 }
 
 /** The share of decode time that may be lost. */
-const SHARE = 0.01;
+const SHARE = 0.005;
 /** About the price of one or two steps with rejected drafts on a small model. */
-const COMMON_MAX = 3;
+const COMMON_MAX = 2;
 /** More debt is forgotten. */
-const DEBT_MAX = 5;
+const DEBT_MAX = 30;
+/** Texts that repeat give more, so that they have drafts again with any debt. */
+const GAIN_REQUIRED_MAX = 5;
 /** More is a pause of the process. */
-const AFTER_DRAFTS_MAX = 2;
+const GUESSES_MAX = 2;

@@ -1,3 +1,4 @@
+import { keptGraphsMax } from '../../core/kept-graphs.ts';
 import type { StepLoad } from '../pace.ts';
 import { StepCost } from '../step-cost.ts';
 
@@ -15,85 +16,72 @@ export interface DraftRows {
  * Steps with drafts have a model of their own. In a common model, errors of one kind of steps would change the present speed, and so
  * the prediction of the other kind, with which they are compared.
  *
- * A step with another number of rows than the step before needs a new compute graph. On small models that takes as long
- * as computing. A step with drafts mostly needs two: its own, and that of the step without drafts after it.
+ * A step with a number of rows that no recent step had needs a new compute graph. On small models that takes as long as computing. The
+ * next step with as many rows does not need it, so the prediction leaves it out. Of two such steps, the model learns from the second only:
+ * with many requests, the number of rows may be new in most steps.
  */
 export class DraftCost {
   readonly #plain = new StepCost(PLAIN_SHAPE);
   /** In milliseconds at the speed of `#plain`. */
   readonly #drafted = new StepCost(DRAFTED_SHAPE);
-  /** Rows of the last step; NaN after a step with prompts, and before the first step. */
-  #lastRows = Number.NaN;
-  #lastDecodes = Number.NaN;
+  /** The numbers of rows whose graphs the runner has, the last used last. NaN: of a step with prompts. */
+  readonly #kept: number[] = [];
+  /** Steps with a new graph, of which every second one is left out. */
+  #newGraphs = 0;
 
-  /** Called after each step. `ms` is undefined if the step's duration is not only computing. */
-  observe({ decodes, decodeContext, draftTokens, draftContext, promptTokens }: StepLoad, ms: number | undefined): void {
+  /** Called after each step. `ms` is undefined if the step is not to be learned from. Returns whether the model has learned from the step. */
+  observe(load: StepLoad, ms: number | undefined): boolean {
+    const { decodes, decodeContext, draftTokens, draftContext, promptTokens } = load;
     const rows = { decodes, decodeContext, drafts: draftTokens, draftContext };
-    if (ms !== undefined && decodes > 0 && promptTokens === 0) {
-      if (draftTokens === 0) this.#plain.observe(plainFeatures(rows, this.#isNewGraph(rows)), ms);
-      else this.#drafted.observe(draftedFeatures(rows, this.#isNewGraph(rows)), ms / this.#plain.slowdown);
-    }
-    this.#lastRows = promptTokens > 0 ? Number.NaN : decodes + draftTokens;
-    this.#lastDecodes = promptTokens > 0 ? Number.NaN : decodes;
+    const isNewGraph = this.#computed(promptTokens > 0 ? Number.NaN : decodes + draftTokens);
+    if (ms === undefined || decodes === 0 || promptTokens > 0) return false;
+    if (isNewGraph && ++this.#newGraphs % 2 === 1) return false;
+    if (draftTokens === 0) this.#plain.observe(plainFeatures(rows), ms);
+    else this.#drafted.observe(draftedFeatures(rows), ms / this.#plain.slowdown);
+    return true;
   }
 
   /** Of the next step. */
   msOf(rows: DraftRows): number {
-    const isNewGraph = this.#isNewGraph(rows);
-    if (rows.drafts === 0) return this.#predictPlain(rows, isNewGraph);
-    if (this.#drafted.observations === 0) return this.#typicalMs(rows, isNewGraph);
-    return this.#plain.slowdown * this.#drafted.predict(draftedFeatures(rows, isNewGraph));
-  }
-
-  /** What the next step costs, with the new graph of the step after it. */
-  priceOf(rows: DraftRows): number {
-    return this.msOf(rows) + (rows.drafts > 0 ? this.#newGraphMs(rows) : 0);
+    if (rows.drafts === 0) return this.#predictPlain(rows);
+    if (this.#drafted.observations === 0) return this.typicalMsOf(rows);
+    return this.#plain.slowdown * this.#drafted.predict(draftedFeatures(rows));
   }
 
   /** The same, if drafts cost as much as on a typical machine. */
-  typicalPriceOf(rows: DraftRows): number {
-    if (rows.drafts === 0) return this.priceOf(rows);
-    return this.#typicalMs(rows, this.#isNewGraph(rows)) + this.#newGraphMs(rows);
-  }
-
-  /** The next step, if there had been no drafts in it or before it. */
-  plainMs(rows: Pick<DraftRows, 'decodes' | 'decodeContext'>): number {
-    return this.#predictPlain(rows, rows.decodes !== this.#lastDecodes);
-  }
-
-  #typicalMs(rows: DraftRows, isNewGraph: boolean): number {
-    const ratio =
-      typical(draftedFeatures(rows, isNewGraph), DRAFTED_SHAPE) / typical(plainFeatures(rows, isNewGraph), PLAIN_SHAPE);
-    return ratio * this.#predictPlain(rows, isNewGraph);
-  }
-
-  #newGraphMs(rows: DraftRows): number {
-    return this.#predictPlain(rows, true) - this.#predictPlain(rows, false);
-  }
-
-  #isNewGraph({ decodes, drafts }: DraftRows): boolean {
-    return decodes + drafts !== this.#lastRows;
+  typicalMsOf(rows: DraftRows): number {
+    if (rows.drafts === 0) return this.#predictPlain(rows);
+    const ratio = typical(draftedFeatures(rows), DRAFTED_SHAPE) / typical(plainFeatures(rows), PLAIN_SHAPE);
+    return ratio * this.#predictPlain(rows);
   }
 
   /** Relative to a typical machine before the first observation. */
-  #predictPlain(rows: Pick<DraftRows, 'decodes' | 'decodeContext'>, isNewGraph: boolean): number {
-    const features = plainFeatures(rows, isNewGraph);
+  #predictPlain(rows: DraftRows): number {
+    const features = plainFeatures(rows);
     return this.#plain.observations > 0 ? this.#plain.predict(features) : typical(features, PLAIN_SHAPE);
+  }
+
+  /** Returns whether the runner had to build a graph for the step. */
+  #computed(rows: number): boolean {
+    const index = this.#kept.indexOf(rows);
+    if (index >= 0) this.#kept.splice(index, 1);
+    else if (this.#kept.length === keptGraphsMax) this.#kept.shift();
+    this.#kept.push(rows);
+    return index < 0;
   }
 }
 
 /** A step reads the weights once; a row costs little until the kernels need a further pass; KV is read for each request. */
-const plainFeatures = (
-  { decodes, decodeContext }: Pick<DraftRows, 'decodes' | 'decodeContext'>,
-  isNewGraph: boolean,
-): number[] => [1, decodes, decodeContext, isNewGraph ? 1 : 0];
-const PLAIN_SHAPE = [12, 1, 1 / 400, 2];
+const plainFeatures = ({ decodes, decodeContext }: DraftRows): number[] => [1, decodes, decodeContext];
+const PLAIN_SHAPE = [12, 1, 1 / 400];
 
-const draftedFeatures = (
-  { decodes, decodeContext, drafts, draftContext }: DraftRows,
-  isNewGraph: boolean,
-): number[] => [1, decodes + drafts, decodeContext, draftContext, isNewGraph ? 1 : 0];
-const DRAFTED_SHAPE = [13, 1, 1 / 400, 1 / 2000, 2];
+const draftedFeatures = ({ decodes, decodeContext, drafts, draftContext }: DraftRows): number[] => [
+  1,
+  decodes + drafts,
+  decodeContext,
+  draftContext,
+];
+const DRAFTED_SHAPE = [13, 1, 1 / 400, 1 / 2000];
 
 const typical = (features: readonly number[], shape: readonly number[]): number =>
   features.reduce((sum, feature, i) => sum + feature * shape[i]!, 0);

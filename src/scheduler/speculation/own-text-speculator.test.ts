@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { makeRequest } from '../../../sim/workload.ts';
 import type { TokenId } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
@@ -7,6 +7,7 @@ import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
 import { chooseDrafts, type DraftChances, type StepPrices } from './choose-drafts.ts';
 import { OwnTextSpeculator } from './own-text-speculator.ts';
+import { TextIndex } from './text-index.ts';
 
 const options = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 2, promptLookupMax: 5 } as const;
 const stateOf = (tokens: number[]) =>
@@ -29,7 +30,7 @@ function observe(speculator: OwnTextSpeculator, draftTokens: number, ms: number)
 
 /** Steps in which `msPerRow` is the time of a further row. */
 function learnTimes(speculator: OwnTextSpeculator, msPerRow: number): void {
-  for (let i = 0; i < 40; i++) observe(speculator, i % 4, 20 + msPerRow * (i % 4));
+  for (let i = 0; i < 50; i++) observe(speculator, i % 5, 20 + msPerRow * (i % 5));
 }
 
 describe('drafts from the own text', () => {
@@ -83,6 +84,53 @@ describe('drafts from the own text', () => {
       expect(next).toBeLessThan(30);
       state.append(next as TokenId);
     }
+  });
+});
+
+describe('a text without repetitions', () => {
+  test('is searched in one of eight steps, and in each step again after matches that were right', () => {
+    const find = vi.spyOn(TextIndex.prototype, 'find');
+    const speculator = new OwnTextSpeculator(options);
+    const state = stateOf(range(300));
+    const searchesIn = (steps: number, next: (step: number) => number): number => {
+      find.mockClear();
+      for (let i = 0; i < steps; i++) {
+        speculator.draft([state], 100);
+        // No step is measured, so nothing is drafted.
+        state.append(next(i) as TokenId);
+      }
+      return find.mock.calls.length;
+    };
+    searchesIn(200, (i) => 1000 + i);
+    expect(searchesIn(80, (i) => 2000 + i)).toBe(10);
+    searchesIn(20, (i) => i);
+    expect(searchesIn(80, (i) => 20 + i)).toBe(80);
+    find.mockRestore();
+  });
+});
+
+describe('the price of drafts', () => {
+  const text = [...range(40), ...range(20)];
+  const countNow = (speculator: OwnTextSpeculator): number => speculator.draft([stateOf(text)], 100)[0]?.length ?? 0;
+
+  test('is measured with few drafts first', () => {
+    const speculator = new OwnTextSpeculator(options);
+    for (let i = 0; i < 10; i++) observe(speculator, 0, 20);
+    const counts = range(7).map(() => {
+      const drafts = countNow(speculator);
+      observe(speculator, drafts, 20 + drafts / 2);
+      return drafts;
+    });
+    expect(counts[0]).toBe(2);
+    expect(counts.at(-1)).toBe(8);
+    for (const [i, count] of counts.entries()) expect(count).toBeLessThanOrEqual(2 * (counts[i - 1] ?? 1));
+  });
+
+  test('does not depend on a pause in the first step', () => {
+    const speculator = new OwnTextSpeculator(options);
+    observe(speculator, 0, 500);
+    for (let i = 0; i < 3; i++) observe(speculator, 0, 20);
+    expect(countNow(speculator)).toBe(2);
   });
 });
 

@@ -15,6 +15,10 @@ interface Known {
   matchLength: number;
   /** The token that follows the match, until it is compared. Undefined without a match. */
   guess: { readonly position: number; readonly token: number } | undefined;
+  /** Searches since the last drafts, less for each match that was right; see `STEPS_BETWEEN`. */
+  fruitless: number;
+  /** Steps until the next search. */
+  rest: number;
 }
 
 /**
@@ -22,6 +26,9 @@ interface Known {
  * lookup). The number of drafts follows their chances and the measured time of further rows.
  *
  * The token after a match is compared with the next token also if it is no draft. So chances are known without a loss.
+ *
+ * On a very small model, a search in each step takes a measurable share of the time. So a request in which searches are of no use is
+ * searched in every second step, and later in every eighth.
  */
 export class OwnTextSpeculator implements Speculator {
   readonly #options: OwnTextOptions;
@@ -35,20 +42,27 @@ export class OwnTextSpeculator implements Speculator {
     this.#options = options;
   }
 
-  draft(decodes: readonly RequestState[], tokensLeft: number): (Int32Array | undefined)[] {
-    const matches = decodes.map((state) => {
-      const known = this.#knownOf(state);
-      this.#compareGuess(state, known);
-      return this.#find(state, known);
-    });
+  draft(decodes: readonly RequestState[], tokensLeft: number): readonly (Int32Array | undefined)[] {
+    const matches = decodes.map((state) => this.#search(state, this.#knownOf(state)));
+    if (!matches.some(isMatch)) return nothing;
+    return this.#choose(decodes, matches, tokensLeft);
+  }
+
+  #choose(
+    decodes: readonly RequestState[],
+    matches: readonly (TextMatch | undefined)[],
+    tokensLeft: number,
+  ): (Int32Array | undefined)[] {
     const proposals = matches.map((match, i) => ({
       chances: match === undefined ? nothing : this.#chances(this.#knownOf(decodes[i]!), match.length),
     }));
     if (proposals.every(({ chances }) => chances.length === 0)) return [];
     const counts = this.#prices.choose(decodes, proposals, tokensLeft);
-    return decodes.map(({ tokens }, i) =>
-      counts[i] === 0 ? undefined : copyFrom(tokens.view(), matches[i]!.next, counts[i]!),
-    );
+    return decodes.map((state, i) => {
+      if (counts[i] === 0) return undefined;
+      this.#knownOf(state).fruitless = 0;
+      return copyFrom(state.tokens.view(), matches[i]!.next, counts[i]!);
+    });
   }
 
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
@@ -79,6 +93,8 @@ export class OwnTextSpeculator implements Speculator {
         }),
         matchLength: 0,
         guess: undefined,
+        fruitless: 0,
+        rest: 0,
       };
       this.#known.set(state, known);
     }
@@ -97,7 +113,14 @@ export class OwnTextSpeculator implements Speculator {
     return chances;
   }
 
-  #find(state: RequestState, known: Known): TextMatch | undefined {
+  #search(state: RequestState, known: Known): TextMatch | undefined {
+    if (known.guess !== undefined) this.#compareGuess(state, known);
+    if (known.rest > 0) {
+      known.rest--;
+      return undefined;
+    }
+    known.fruitless = Math.min(known.fruitless + 1, FRUITLESS_MAX);
+    known.rest = STEPS_BETWEEN[Math.floor(known.fruitless / SEARCHES_EACH)]! - 1;
     const match = known.index.find();
     if (match === undefined) return undefined;
     known.matchLength = match.length;
@@ -109,7 +132,11 @@ export class OwnTextSpeculator implements Speculator {
     const { guess } = known;
     if (guess === undefined || guess.position >= tokens.length) return;
     known.guess = undefined;
-    this.#learn(known, known.matchLength, tokens.at(guess.position) === guess.token);
+    const isRight = tokens.at(guess.position) === guess.token;
+    this.#learn(known, known.matchLength, isRight);
+    if (!isRight) return;
+    known.fruitless = Math.max(known.fruitless - FRUITFUL, 0);
+    known.rest = 0;
   }
 
   #learn({ acceptance }: Known, matchLength: number, isAccepted: boolean): void {
@@ -119,4 +146,11 @@ export class OwnTextSpeculator implements Speculator {
 }
 
 const CHANCE_MIN = 0.05;
+/** A search in so many steps, after 0, 16, 32 and 48 fruitless searches. */
+const STEPS_BETWEEN: readonly number[] = [1, 2, 4, 8];
+const SEARCHES_EACH = 16;
+const FRUITLESS_MAX = SEARCHES_EACH * (STEPS_BETWEEN.length - 1);
+/** A match that was right counts as so many fruitless searches. */
+const FRUITFUL = 32;
 const nothing: readonly never[] = [];
+const isMatch = (match: TextMatch | undefined): boolean => match !== undefined;

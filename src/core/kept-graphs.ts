@@ -1,0 +1,5 @@
+/**
+ * For how many numbers of rows a runner keeps its compute graph, those that were computed last. A step with another number of rows takes
+ * longer, because its graph must be built. One request with up to 15 drafts needs as many.
+ */
+export const keptGraphsMax = 16;
