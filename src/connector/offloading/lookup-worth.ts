@@ -6,13 +6,10 @@ const missesMin = 16;
 const missesMax = 99;
 /** Of the durations of look-ups, the newest has this part of the mean. */
 const newestPart = 1 / 8;
-/** Of the requests that do not wait, one in so many is looked up all the same, beside its computing. */
-const sampleEvery = 8;
 
 /**
  * Decides whether an idle engine waits for a look-up. While the look-up runs, the engine could already compute. If the last n
- * look-ups found nothing, the next one finds something with a probability of about 1 / (n + 1) (Laplace's rule of succession
- * with one success). So waiting is worth its time if
+ * look-ups found nothing, the next one finds something with a probability of about 1 / (n + 1). So waiting is worth its time if
  *
  *     computing the blocks / (n + 1)  >=  the duration of a look-up
  *
@@ -23,7 +20,6 @@ export class LookupWorth {
   /** Look-ups in a row that found nothing. */
   #misses = 0;
   #meanMs = 0;
-  #notWaited = 0;
 
   /** The answers of a look-up are known. `waitedMs`: its duration, if the engine was idle at its start. */
   ended(isFound: boolean, waitedMs?: number): void {
@@ -36,11 +32,6 @@ export class LookupWorth {
   isWorthWaiting(computeMs: number | undefined): boolean {
     if (this.#misses < missesMin || computeMs === undefined) return true;
     return computeMs / (this.#misses + 1) >= this.#meanMs;
-  }
-
-  /** For a request that does not wait: whether it is looked up all the same, to find out whether waiting is worth its time again. */
-  takeSample(): boolean {
-    return this.#notWaited++ % sampleEvery === 0;
   }
 }
 

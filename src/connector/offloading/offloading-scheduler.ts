@@ -395,9 +395,9 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
   }
 
-  /** The request does not wait for it. */
+  /** The request does not wait for it: finds out whether waiting is worth its time again. One at a time. */
   #sampleLookup(worth: LookupWorth, keys: readonly BlockKey[], isAllowed: (name: string) => boolean): void {
-    if (this.#sample !== undefined || !worth.takeSample()) return;
+    if (this.#sample !== undefined) return;
     this.#sample = this.#lookups.start(keys, isAllowed, (answers) => {
       this.#sample = undefined;
       this.#learn(worth, keys, answers);
