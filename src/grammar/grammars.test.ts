@@ -23,6 +23,14 @@ async function accepts(outputs: StructuredOutputs, text: string): Promise<boolea
   return state !== undefined && isAllowed(constraint.allowedTokens(state, false), smallEos);
 }
 
+/** The second schema holds for all elements, also for those of the first one's `prefixItems`. */
+const mergedLists = {
+  allOf: [
+    { type: 'array', prefixItems: [{ type: 'integer' }] },
+    { type: 'array', items: { type: 'integer', exclusiveMinimum: 0.1 } },
+  ],
+};
+
 describe('schemas', () => {
   it.each<[string, object, string, boolean]>([
     [
@@ -55,6 +63,9 @@ describe('schemas', () => {
     ],
     ['values of a format', { type: 'string', format: 'date', enum: ['2024-01-31'] }, '"2024-01-31"', true],
     ['merged schemas', { allOf: [{ type: 'integer', minimum: 3 }, { maximum: 4 }] }, '5', false],
+    ['merged lists', mergedLists, '[0]', false],
+    ['merged lists', mergedLists, '[1,2]', true],
+    ['merged lists', mergedLists, '[1,0]', false],
   ])('%s', async (_, json, text, expected) => {
     expect(await accepts({ json }, text)).toBe(expected);
   });

@@ -94,6 +94,10 @@ function plain(schema: SchemaObject, path: string, resolve: Resolve): SchemaObje
 }
 
 function mergeObjects(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
+  if (hasTuple(a) || hasTuple(b)) {
+    const [tuple, left, right] = [mergeTuples(a, b, path, resolve), withoutTuple(a), withoutTuple(b)];
+    return { ...mergeObjects(left, right, path, resolve), ...tuple };
+  }
   const result: Record<string, unknown> = { ...a };
   for (const [keyword, value] of Object.entries(b)) {
     const other = a[keyword];
@@ -107,6 +111,28 @@ function mergeObjects(a: SchemaObject, b: SchemaObject, path: string, resolve: R
   if (a.properties !== undefined || b.properties !== undefined)
     result.properties = mergeProperties(a, b, path, resolve);
   return result;
+}
+
+const hasTuple = ({ items, prefixItems }: SchemaObject): boolean => Array.isArray(items) || Array.isArray(prefixItems);
+
+const withoutTuple = ({ items: _, prefixItems: __, additionalItems: ___, ...rest }: SchemaObject): SchemaObject => rest;
+
+/** The schemas of the first elements, and that of all others, which `items` has after `prefixItems` and alone. */
+function tupleOf({ items, prefixItems, additionalItems }: SchemaObject): { firsts: unknown[]; rest: unknown } {
+  if (Array.isArray(items)) return { firsts: items, rest: additionalItems };
+  return { firsts: Array.isArray(prefixItems) ? prefixItems : [], rest: items };
+}
+
+/** Element by element: `items` of one schema also holds for the `prefixItems` of the other. */
+function mergeTuples(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
+  const [left, right] = [tupleOf(a), tupleOf(b)];
+  const both = (first: unknown, second: unknown, keyword: string): unknown =>
+    schemas(first ?? true, second ?? true, pointer(path, keyword), resolve);
+  const prefixItems = Array.from({ length: Math.max(left.firsts.length, right.firsts.length) }, (_, i) =>
+    both(left.firsts[i] ?? left.rest, right.firsts[i] ?? right.rest, 'prefixItems'),
+  );
+  const hasRest = left.rest !== undefined || right.rest !== undefined;
+  return { prefixItems, ...(hasRest ? { items: both(left.rest, right.rest, 'items') } : {}) };
 }
 
 function mergeProperties(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
