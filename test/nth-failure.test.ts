@@ -224,6 +224,8 @@ const isMemoryOfStep = ({ site } = { site: '' }): boolean =>
     /^ggml_gallocr_alloc_graph in allocate \(ggml\/graph:/,
     /^ggml_backend_graph_compute in .* \(ggml\/native-thread-main:/,
     /^new ArrayBuffer in #grow \(ggml\/graph:/,
+    // A step with a new number of rows has a new graph.
+    /^new ArrayBuffer in <instance_members_initializer> \(ggml\/graph:/,
     /^new ArrayBuffer in reserve \(native\/native-memory:.* \(runner\/attention\//,
   ].some((pattern) => pattern.test(site));
 
