@@ -221,7 +221,7 @@ function untidyStore(): string {
  */
 const isMemoryOfStep = ({ site } = { site: '' }): boolean =>
   [
-    /^ggml_gallocr_alloc_graph in allocate \(ggml\/graph:/,
+    /^ggml_gallocr_alloc_graph in allocate \(ggml\/compute-memory:/,
     /^ggml_backend_graph_compute in .* \(ggml\/native-thread-main:/,
     /^new ArrayBuffer in #grow \(ggml\/graph:/,
     // A step with a new number of rows has a new graph.
