@@ -166,9 +166,9 @@ class Soak {
   readonly #prng: Prng;
   readonly #killer: RankKiller;
   readonly #probes: Probes;
-  /** Of rank 0: those of its last process, `#rank0`. */
   /** Up to which part of the run, in samples, they were taken. */
   #sampled = 0;
+  /** Of rank 0: those of its last process, `#rank0`. */
   readonly #samples = { server: [] as Sample[], rank0: [] as Sample[] };
   #rank0: number | undefined;
   readonly #problems: string[] = [];

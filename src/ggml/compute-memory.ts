@@ -24,7 +24,7 @@ export class ComputeMemory {
     const { native } = this.#device;
     const isAllocated = native.ggml_gallocr_alloc_graph(this.#allocator, graph);
     const bytes = isAllocated ? Number(native.ggml_gallocr_get_buffer_size(this.#allocator, 0)) : 0;
-    // ggml replaces the buffer only by a larger one. After a failure there is none.
+    // ggml frees the buffer before it allocates a larger one, so after a failure there is no buffer. It never allocates a smaller one.
     if (bytes !== this.#bytes) this.#moves++;
     this.#bytes = bytes;
     return isAllocated;

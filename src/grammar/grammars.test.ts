@@ -88,6 +88,16 @@ describe('schemas', () => {
       { allOf: [{ enum: [''] }, { type: 'string', format: 'date' }] },
       /"" .* `date` .* at #/,
     ],
+    [
+      'objects with other properties than allowed',
+      { allOf: [{ enum: [{ a: 'x' }] }, { type: 'object', additionalProperties: { type: 'integer' } }] },
+      /`enum` with objects or arrays together with `additionalProperties` is not supported/,
+    ],
+    [
+      'arrays that are too long',
+      { allOf: [{ const: [1, 2] }, { type: 'array', maxItems: 1 }] },
+      /`enum` with objects or arrays together with `maxItems` is not supported/,
+    ],
     ['a wrong type', { type: 'banana' }, /at #\/type/],
     ['references to elsewhere', { $ref: 'https://x.org/a' }, /only references inside/],
     ['a wrong pattern', { properties: { a: { pattern: '(?!a)b' } } }, /lookaround .* at #\/properties\/a\/pattern/],

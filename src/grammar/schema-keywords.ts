@@ -63,7 +63,8 @@ export function checkKeywords(schema: SchemaObject, path: string): void {
 export const allTypes = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'] as const;
 export type TypeName = (typeof allTypes)[number];
 
-const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]>>> = {
+/** Keywords that restrict values of one type, and no others. */
+export const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]>>> = {
   object: [
     ...['properties', 'required', 'additionalProperties', 'patternProperties', 'propertyNames'],
     ...['minProperties', 'maxProperties'],

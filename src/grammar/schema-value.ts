@@ -1,12 +1,14 @@
 import { hasFormat } from './json-text.ts';
-import { pointer, SchemaError, type SchemaObject } from './schema-keywords.ts';
-
-const structural = ['properties', 'required', 'items', 'prefixItems', 'patternProperties', 'propertyNames', 'minItems'];
+import { keywordsOfType, pointer, SchemaError, type SchemaObject } from './schema-keywords.ts';
 
 /** Whether a value of `enum` or `const` matches the other keywords of its schema. */
 export function satisfies(value: unknown, schema: SchemaObject, path: string): boolean {
   if (typeof value === 'object' && value !== null) {
-    const other = structural.find((keyword) => schema[keyword] !== undefined);
+    const keywords = keywordsOfType[Array.isArray(value) ? 'array' : 'object']!;
+    // `true` restricts nothing, except in `uniqueItems`.
+    const other = keywords.find(
+      (keyword) => schema[keyword] !== undefined && (schema[keyword] !== true || keyword === 'uniqueItems'),
+    );
     if (other === undefined) return true;
     throw new SchemaError(
       pointer(path, other),
