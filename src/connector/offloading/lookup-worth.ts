@@ -1,5 +1,3 @@
-import type { BlockKey } from '../block-key.ts';
-
 /** So many look-ups in a row find nothing before a request does not wait. */
 const missesMin = 16;
 /** More misses count as so many. So prompts whose computing takes 100 times as long as a look-up always wait. */
@@ -32,32 +30,5 @@ export class LookupWorth {
   isWorthWaiting(computeMs: number | undefined): boolean {
     if (this.#misses < missesMin || computeMs === undefined) return true;
     return computeMs / (this.#misses + 1) >= this.#meanMs;
-  }
-}
-
-/** As many as `max_tracker_size` by default. */
-const leftMax = 64_000;
-
-/** Blocks that have left host memory, so that a tier below probably has them. Bounded: the oldest are forgotten. */
-export class LeftHost {
-  readonly #keys = new Set<BlockKey>();
-
-  add(key: BlockKey): void {
-    this.#keys.delete(key);
-    this.#keys.add(key);
-    if (this.#keys.size <= leftMax) return;
-    for (const oldest of this.#keys) {
-      this.#keys.delete(oldest);
-      return;
-    }
-  }
-
-  has(key: BlockKey): boolean {
-    return this.#keys.has(key);
-  }
-
-  /** No tier has the block. */
-  delete(key: BlockKey): void {
-    this.#keys.delete(key);
   }
 }
