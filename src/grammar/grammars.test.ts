@@ -31,6 +31,19 @@ const mergedLists = {
   ],
 };
 
+const closedPatterns = {
+  allOf: [
+    { type: 'object', patternProperties: { '^x': {} }, additionalProperties: false },
+    { additionalProperties: false },
+  ],
+};
+
+/** The first option allows any object, whose properties are not evaluated then. */
+const openOptions = { anyOf: [{ type: 'object' }, { properties: { b: {} } }], unevaluatedProperties: false };
+
+const openParts = { allOf: [{ properties: { a: {} } }, { properties: { b: {} } }] };
+const closedPart = { allOf: [{ properties: { a: {} }, unevaluatedProperties: false }, { properties: { b: {} } }] };
+
 describe('schemas', () => {
   it.each<[string, object, string, boolean]>([
     [
@@ -63,6 +76,14 @@ describe('schemas', () => {
     ],
     ['values of a format', { type: 'string', format: 'date', enum: ['2024-01-31'] }, '"2024-01-31"', true],
     ['merged schemas', { allOf: [{ type: 'integer', minimum: 3 }, { maximum: 4 }] }, '5', false],
+    ['merged patterns of names', closedPatterns, '{"x1":1}', false],
+    ['merged patterns of names', closedPatterns, '{}', true],
+    ['no unevaluated properties', { type: 'object', unevaluatedProperties: false }, '{"a":1}', false],
+    ['no unevaluated properties of options', openOptions, '{"a":1}', false],
+    ['evaluated properties of options', openOptions, '{"b":1}', true],
+    ['no unevaluated properties of a part', closedPart, '{"b":1}', false],
+    ['evaluated properties of all parts', { ...openParts, unevaluatedProperties: false }, '{"a":1,"b":1}', true],
+    ['no unevaluated properties of all parts', { ...openParts, unevaluatedProperties: false }, '{"c":1}', false],
     ['merged lists', mergedLists, '[0]', false],
     ['merged lists', mergedLists, '[1,2]', true],
     ['merged lists', mergedLists, '[1,0]', false],
@@ -83,6 +104,22 @@ describe('schemas', () => {
     ['merges without end', { allOf: [{ $ref: '#' }, { type: 'object' }] }, /without end/],
     ['deep nesting', nested(150), /more than 100 nested schemas/],
     ['overlapping options', { oneOf: [{ type: 'integer' }, { type: 'number' }] }, /use `anyOf` at #\/oneOf/],
+    [
+      'options without types that accept the values of others',
+      { oneOf: [{ type: 'string' }, { properties: { a: { type: 'integer' } } }] },
+      /use `anyOf` at #\/oneOf/,
+    ],
+    ['options that restrict different types', { oneOf: [{ minimum: 5 }, { minLength: 3 }] }, /use `anyOf` at #\/oneOf/],
+    [
+      'required properties that are unevaluated',
+      { required: ['a'], unevaluatedProperties: false },
+      /no output matches it/,
+    ],
+    [
+      'unevaluated properties of merged options',
+      { allOf: [{ anyOf: [{ properties: { a: {} } }], unevaluatedProperties: false }, { properties: { b: {} } }] },
+      /`unevaluatedProperties` beside `anyOf` .* at #\/unevaluatedProperties/,
+    ],
     [
       'values without the format',
       { allOf: [{ enum: [''] }, { type: 'string', format: 'date' }] },

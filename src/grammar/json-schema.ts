@@ -30,7 +30,7 @@ import {
   typeOfValue,
   typesOf,
 } from './schema-keywords.ts';
-import { areDisjoint, hasOnlyAnnotations, merge } from './schema-merge.ts';
+import { areDisjoint, hasOnlyAnnotations, merge, mergeParts } from './schema-merge.ts';
 import { satisfies } from './schema-value.ts';
 
 /** How values are laid out. */
@@ -181,14 +181,17 @@ class SchemaReader {
       const target = this.#resolve($ref, path);
       if (hasOnlyAnnotations(schema, '$ref')) return this.#reference(target.path, target.schema);
       const { $ref: __, ...siblings } = schema;
-      return this.#schema(merge(target.schema, siblings, path, this.#resolve), path);
+      const all = mergeParts(siblings, (rest) => merge(target.schema, rest, path, this.#resolve));
+      return this.#schema(all, path);
     }
     const parts = listOf(schema, 'allOf', path);
     if (parts !== undefined) {
       const others: SchemaObject = Object.fromEntries(Object.entries(schema).filter(([key]) => key !== 'allOf'));
-      const all = parts.reduce<Schema>(
-        (sum, part, i) => merge(sum, schemaAt(part, pointer(pointer(path, 'allOf'), i)), path, this.#resolve),
-        others,
+      const all = mergeParts(others, (rest) =>
+        parts.reduce<Schema>(
+          (sum, part, i) => merge(sum, schemaAt(part, pointer(pointer(path, 'allOf'), i)), path, this.#resolve),
+          rest,
+        ),
       );
       return this.#schema(all, path);
     }
@@ -206,7 +209,9 @@ class SchemaReader {
     const isAlone = hasOnlyAnnotations(rest, keyword);
     const options = list.map((option, i) => {
       const place = pointer(pointer(path, keyword), i);
-      return this.#schema(isAlone ? option : merge(rest, schemaAt(option, place), place, this.#resolve), place);
+      if (isAlone) return this.#schema(option, place);
+      const all = mergeParts(rest, (others) => merge(others, schemaAt(option, place), place, this.#resolve));
+      return this.#schema(all, place);
     });
     return choice(...options);
   }
@@ -339,7 +344,9 @@ class SchemaReader {
     const members = names.map((name) => {
       const isDeclared = Object.hasOwn(properties, name);
       const place = pointer(isDeclared ? pointer(path, 'properties') : path, name);
-      const value = isDeclared ? properties[name] : (schema.additionalProperties ?? true);
+      const value = isDeclared
+        ? properties[name]
+        : (schema.additionalProperties ?? schema.unevaluatedProperties ?? true);
       return {
         expression: this.#grammar.member(text(JSON.stringify(name)), this.#schema(value, place)),
         isRequired: required.has(name),
@@ -372,7 +379,8 @@ class SchemaReader {
   /** A member that `properties` does not name; undefined if there may be none. */
   #extraMember(schema: SchemaObject, names: readonly string[], path: string): Expression | undefined {
     const patterns = Object.entries(objectOf(schema, 'patternProperties', path));
-    const isPlain = names.length === 0 && schema.properties === undefined && patterns.length === 0;
+    const isClosed = schema.properties !== undefined || schema.unevaluatedProperties === false;
+    const isPlain = names.length === 0 && !isClosed && patterns.length === 0;
     const additional = schemaAt(schema.additionalProperties ?? isPlain, pointer(path, 'additionalProperties'));
     const keys = schema.propertyNames;
     if (keys !== undefined && (names.length > 0 || patterns.length > 0)) {

@@ -1,4 +1,5 @@
 import {
+  allTypes,
   isSchemaObject,
   pointer,
   type Schema,
@@ -6,6 +7,7 @@ import {
   type SchemaObject,
   sameValue,
   schemaAt,
+  type TypeName,
   typeOfValue,
   typesOf,
 } from './schema-keywords.ts';
@@ -81,16 +83,39 @@ export function merge(a: Schema, b: Schema, path: string, resolve: Resolve): Sch
   }
 }
 
-/** Without `$ref`, `allOf` and `const`, which other keywords express. */
+/**
+ * Merges keywords of a schema with a part of the same schema: an element of `allOf` or `anyOf`, or what `$ref` names. `unevaluatedProperties`
+ * knows the properties of all parts, so it stays beside the merged keywords.
+ */
+export function mergeParts(whole: SchemaObject, merged: (keywords: SchemaObject) => Schema): Schema {
+  const { unevaluatedProperties, ...keywords } = whole;
+  const schema = merged(keywords);
+  return unevaluatedProperties === undefined || !isSchemaObject(schema) ? schema : { ...schema, unevaluatedProperties };
+}
+
+/** Without `$ref`, `allOf`, `const` and `unevaluatedProperties`, which other keywords express. */
 function plain(schema: SchemaObject, path: string, resolve: Resolve): SchemaObject {
-  const { $ref, allOf, const: constant, ...rest } = schema;
-  let result: Schema = rest;
+  const { $ref, allOf, const: constant, unevaluatedProperties, ...rest } = schema;
+  let result: Schema = isSchemaObject(unevaluatedProperties) ? { ...rest, unevaluatedProperties } : rest;
   if (constant !== undefined) result = merge({ enum: [constant] }, result, path, resolve);
   if ($ref !== undefined) result = merge(resolve($ref, path).schema, result, path, resolve);
   if (Array.isArray(allOf)) {
     for (const part of allOf) result = merge(result, schemaAt(part, pointer(path, 'allOf')), path, resolve);
   }
-  return isSchemaObject(result) ? result : result ? {} : { enum: [] };
+  if (!isSchemaObject(result)) result = result ? {} : { enum: [] };
+  return unevaluatedProperties === false ? closed(result, path) : result;
+}
+
+/** `unevaluatedProperties: false`, as `additionalProperties`. */
+function closed(schema: SchemaObject, path: string): SchemaObject {
+  if (schema.anyOf !== undefined || schema.oneOf !== undefined) {
+    const place = pointer(path, 'unevaluatedProperties');
+    throw new SchemaError(
+      place,
+      '`unevaluatedProperties` beside `anyOf` or `oneOf` cannot be merged with other schemas',
+    );
+  }
+  return { additionalProperties: false, ...schema };
 }
 
 function mergeObjects(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
@@ -110,7 +135,23 @@ function mergeObjects(a: SchemaObject, b: SchemaObject, path: string, resolve: R
   }
   if (a.properties !== undefined || b.properties !== undefined)
     result.properties = mergeProperties(a, b, path, resolve);
+  if (a.patternProperties === undefined)
+    Object.assign(result, patternsBeside(b, a.additionalProperties, path, resolve));
+  if (b.patternProperties === undefined)
+    Object.assign(result, patternsBeside(a, b.additionalProperties, path, resolve));
   return result;
+}
+
+/** `additionalProperties` of one schema also holds for the names of the other's `patternProperties`. */
+function patternsBeside(schema: SchemaObject, additional: unknown, path: string, resolve: Resolve): SchemaObject {
+  const { patternProperties } = schema;
+  if (additional === undefined || !isSchemaObject(patternProperties)) return {};
+  const place = pointer(path, 'patternProperties');
+  const merged = Object.entries(patternProperties).map(([key, value]) => [
+    key,
+    schemas(value, additional, place, resolve),
+  ]);
+  return { patternProperties: Object.fromEntries(merged) };
 }
 
 const hasTuple = ({ items, prefixItems }: SchemaObject): boolean => Array.isArray(items) || Array.isArray(prefixItems);
@@ -162,10 +203,9 @@ export function areDisjoint(a: Schema, b: Schema, path: string, resolve: Resolve
       (value) => !(right.enum as unknown[]).some((other) => sameValue(value, other)),
     );
   }
-  const [ours, theirs] = [valueTypes(left, path), valueTypes(right, path)];
-  const common = ours.filter((type) => theirs.includes(type));
+  const common = [...commonValueTypes(left, right, path), ...commonValueTypes(right, left, path)];
+  if (common.some((type) => type !== 'object')) return false;
   if (common.length === 0) return true;
-  if (common.length > 1 || common[0] !== 'object') return false;
   const names = Array.isArray(left.required) ? left.required : [];
   return names.some((name: unknown) => {
     if (typeof name !== 'string' || !Array.isArray(right.required) || !right.required.includes(name)) return false;
@@ -180,7 +220,15 @@ export function areDisjoint(a: Schema, b: Schema, path: string, resolve: Resolve
   });
 }
 
-function valueTypes(schema: SchemaObject, path: string): readonly string[] {
-  const names = schema.enum === undefined ? typesOf(schema, path) : (schema.enum as unknown[]).map(typeOfValue);
-  return names.map((name) => (name === 'integer' ? 'number' : name));
+/** The types of values that the grammar of the first schema allows and the second schema accepts. Without `type`, it accepts all types. */
+function commonValueTypes(allowed: SchemaObject, accepting: SchemaObject, path: string): readonly string[] {
+  const accepted = valueTypes(accepting.type === undefined ? allTypes : typesOf(accepting, path), accepting);
+  const hasOptions = allowed.anyOf !== undefined || allowed.oneOf !== undefined;
+  const names = hasOptions && allowed.type === undefined ? allTypes : typesOf(allowed, path);
+  return valueTypes(names, allowed).filter((type) => accepted.includes(type));
+}
+
+function valueTypes(names: readonly TypeName[], schema: SchemaObject): readonly string[] {
+  const types = schema.enum === undefined ? names : (schema.enum as unknown[]).map(typeOfValue);
+  return types.map((name) => (name === 'integer' ? 'number' : name));
 }
