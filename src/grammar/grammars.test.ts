@@ -5,7 +5,8 @@ import { isAllowed } from '../core/constraint.ts';
 import type { TokenId } from '../core/ids.ts';
 import { readStructuredOutputs, type StructuredOutputs } from '../core/structured-outputs.ts';
 import { Grammars } from './grammars.ts';
-import { structuredSource } from './structured-grammar.ts';
+import { buildNetwork } from './network.ts';
+import { structuredGrammar, structuredSource } from './structured-grammar.ts';
 
 const grammars = new Grammars(smallSource, buildsHere);
 
@@ -43,6 +44,9 @@ const openOptions = { anyOf: [{ type: 'object' }, { properties: { b: {} } }], un
 
 const openParts = { allOf: [{ properties: { a: {} } }, { properties: { b: {} } }] };
 const closedPart = { allOf: [{ properties: { a: {} }, unevaluatedProperties: false }, { properties: { b: {} } }] };
+
+/** 2 ** 53 + 1, which a reader of JSON rounds to 2 ** 53. */
+const beyond = '9007199254740993';
 
 describe('schemas', () => {
   it.each<[string, object, string, boolean]>([
@@ -87,6 +91,9 @@ describe('schemas', () => {
     ['merged lists', mergedLists, '[0]', false],
     ['merged lists', mergedLists, '[1,2]', true],
     ['merged lists', mergedLists, '[1,0]', false],
+    ['integers above the largest with an exact double', { type: 'integer', exclusiveMinimum: 2 ** 53 }, beyond, false],
+    ['integers far above it', { type: 'integer', exclusiveMinimum: 2 ** 53 }, '9007199254740994', true],
+    ['no types but objects', { unevaluatedProperties: false }, '1', false],
   ])('%s', async (_, json, text, expected) => {
     expect(await accepts({ json }, text)).toBe(expected);
   });
@@ -135,11 +142,49 @@ describe('schemas', () => {
       { allOf: [{ const: [1, 2] }, { type: 'array', maxItems: 1 }] },
       /`enum` with objects or arrays together with `maxItems` is not supported/,
     ],
+    [
+      'objects that have properties which are not evaluated',
+      { enum: [{ a: 1 }], unevaluatedProperties: false },
+      /`enum` with objects or arrays together with `unevaluatedProperties` is not supported/,
+    ],
     ['a wrong type', { type: 'banana' }, /at #\/type/],
     ['references to elsewhere', { $ref: 'https://x.org/a' }, /only references inside/],
     ['a wrong pattern', { properties: { a: { pattern: '(?!a)b' } } }, /lookaround .* at #\/properties\/a\/pattern/],
   ])('of %s are refused', async (_, json, message) => {
     await expect(compile({ json })).rejects.toThrow(message);
+  });
+
+  it.each<[object, RegExp]>([
+    [{ type: 'object', minProperties: 1, maxProperties: 0 }, /`minProperties` of 1 .* `maxProperties` of 0 at #/],
+    [{ type: 'string', minLength: 3, maxLength: 2 }, /`minLength` of 3 .* `maxLength` of 2 at #/],
+    [{ type: 'string', format: 'date', minLength: 3, maxLength: 2 }, /`minLength`/],
+    [{ type: 'array', minItems: 3, maxItems: 2 }, /`minItems` of 3 .* `maxItems` of 2 at #/],
+    [{ type: 'array', prefixItems: [true], items: false, minItems: 2 }, /`minItems` of 2 .* 1 item\(s\) at #/],
+    [{ type: 'number', minimum: 3, maximum: 2.5 }, /`minimum` of 3 .* `maximum` of 2.5 at #/],
+    [{ type: 'integer', minimum: 3, exclusiveMaximum: 3 }, /`minimum` of 3 .* `exclusiveMaximum` of 3 at #/],
+    [{ type: 'number', exclusiveMinimum: 3, maximum: 3 }, /`exclusiveMinimum` of 3 .* `maximum` of 3 at #/],
+    [
+      { type: 'number', exclusiveMinimum: 4, exclusiveMaximum: 3 },
+      /`exclusiveMinimum` of 4 .* `exclusiveMaximum` of 3/,
+    ],
+    [{ type: 'integer', exclusiveMinimum: 3, exclusiveMaximum: 4 }, /no output matches it/],
+    [{ properties: { a: { minimum: 3, maximum: 2 } } }, /at #\/properties\/a/],
+    [{ anyOf: [{ type: 'null' }, { minimum: 3, maximum: 2 }] }, /at #\/anyOf\/1/],
+    [{ allOf: [{ type: 'array', minItems: 3 }, { maxItems: 2 }] }, /`minItems` of 3 .* `maxItems` of 2 at #/],
+    [{ contains: true, minContains: 2, maxContains: 1 }, /`contains` is not supported/],
+    [{ minContains: 2, maxContains: 1 }, /`minContains` is not supported/],
+    [{ type: 'integer', minimum: 1e30 }, /a bound of 1e\+30 .* 20 digits at #\/minimum/],
+    [{ type: 'number', exclusiveMaximum: -1e20 }, /20 digits at #\/exclusiveMaximum/],
+  ])('that contradict themselves are refused: %j', async (json, message) => {
+    await expect(compile({ json })).rejects.toThrow(message);
+  });
+
+  it.each(['maxLength', 'maxItems', 'maxProperties'])('%s above 1,000,000 is a limit of 1,000,000', (keyword) => {
+    const type = { maxLength: 'string', maxItems: 'array', maxProperties: 'object' }[keyword];
+    const grammar = structuredGrammar({ json: JSON.stringify({ type, [keyword]: 2 ** 31 - 1 }) });
+    // The first element has no comma before it, so the elements that are counted are one fewer.
+    const counted = 1_000_000 - (keyword === 'maxLength' ? 0 : 1);
+    expect(buildNetwork(grammar, new Map()).counters.map(({ max }) => max)).toContain(counted);
   });
 });
 

@@ -3,6 +3,8 @@ import { characters, choice, type Expression, empty, nothing, optional, repeat, 
 /** Numbers have at most so many digits on each side of the point: a model that repeats a digit comes to an end. */
 const digitsMax = 20;
 const largest = 10n ** BigInt(digitsMax) - 1n;
+/** As a double, which is one more: numbers do not reach it. */
+export const largestNumber = Number(largest);
 
 const digit = characters('09');
 const digits = (min: number, max: number): Expression => repeat(digit, min, max);
@@ -28,14 +30,17 @@ export interface NumberBounds {
 export function integerBetween(bounds: NumberBounds): Expression {
   const { min = -Infinity, max = Infinity, isMinExclusive = false, isMaxExclusive = false } = bounds;
   if (min === -Infinity && max === Infinity) return anyInteger;
-  const first = clamp(Math.ceil(min)) + (isMinExclusive && Number.isInteger(min) ? 1n : 0n);
-  const last = clamp(Math.floor(max)) - (isMaxExclusive && Number.isInteger(max) ? 1n : 0n);
+  const first = clamp(isMinExclusive ? integerAbove(min) : Math.ceil(min));
+  const last = clamp(isMaxExclusive ? -integerAbove(-max) : Math.floor(max));
   return signed(first, last);
 }
 
+/** Readers round integers beyond 2 ** 53 to a double, so it must be another double. */
+const integerAbove = (value: number): number => Math.max(Math.floor(value) + 1, Math.ceil(nextAbove(value)));
+
 const clamp = (value: number): bigint => {
-  if (value >= Number(largest)) return largest;
-  return value <= -Number(largest) ? -largest : BigInt(value);
+  if (value >= largestNumber) return largest;
+  return value <= -largestNumber ? -largest : BigInt(value);
 };
 
 function signed(first: bigint, last: bigint): Expression {
@@ -119,7 +124,7 @@ function positive(min: number, max: number): Expression {
 
 /** The shortest decimal number of a double, with at most `digitsMax` digits after the point. */
 function decimal(value: number, roundUp: boolean): Decimal {
-  if (value >= Number(largest)) return { whole: largest, fraction: '' };
+  if (value >= largestNumber) return { whole: largest, fraction: '' };
   const [mantissa = '', exponent = '0'] = value.toString().split('e');
   const [whole = '', fraction = ''] = mantissa.split('.');
   const shift = Number(exponent);

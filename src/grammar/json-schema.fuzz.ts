@@ -16,7 +16,7 @@ const name = fc.constantFrom('a', 'b', 'ab', 'é', '"', 'x y', '🐦', 'construc
 const bound = fc.oneof(
   fc.integer({ min: -150, max: 150 }),
   fc.double({ min: -20, max: 20, noNaN: true }),
-  fc.constantFrom(0.1, -0.5, 1e-7),
+  fc.constantFrom(0.1, -0.5, 1e-7, 5e-324, 2 ** 53, -(2 ** 53), 1e19, 1e20, 1e21, -1e30),
 );
 const optionalKeys = { requiredKeys: [] };
 const number = fc

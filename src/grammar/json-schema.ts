@@ -10,16 +10,15 @@ import {
   sequence,
   text,
 } from './expression.ts';
-import { integerBetween, numberBetween } from './json-number.ts';
+import { anyInteger, integerBetween, numberBetween } from './json-number.ts';
 import { keyExcept, stringOfFormat, stringOfLength, stringWithPattern } from './json-text.ts';
 import { type GrammarLimits, grammarLimits } from './limits.ts';
-import { countMax, RegexError } from './regex.ts';
+import { RegexError } from './regex.ts';
+import { type Counts, countsOf, numberBoundsOf } from './schema-bounds.ts';
 import {
   checkKeywords,
-  countOf,
   isSchemaObject,
   listOf,
-  numberOf,
   objectOf,
   pointer,
   type Schema,
@@ -254,25 +253,14 @@ class SchemaReader {
   }
 
   #number(type: 'number' | 'integer', schema: SchemaObject, path: string): Expression {
-    const [min, above] = [numberOf(schema, 'minimum', path), numberOf(schema, 'exclusiveMinimum', path)];
-    const [max, below] = [numberOf(schema, 'maximum', path), numberOf(schema, 'exclusiveMaximum', path)];
-    if ([min, above, max, below].every((bound) => bound === undefined) && type === 'number') return rule('number');
-    const isMinExclusive = above !== undefined && (min === undefined || above >= min);
-    const isMaxExclusive = below !== undefined && (max === undefined || below <= max);
-    const bounds = {
-      ...(min === undefined && above === undefined ? {} : { min: isMinExclusive ? above : min! }),
-      ...(max === undefined && below === undefined ? {} : { max: isMaxExclusive ? below : max! }),
-      isMinExclusive,
-      isMaxExclusive,
-    };
+    const bounds = numberBoundsOf(schema, path);
+    if (bounds === undefined) return type === 'integer' ? anyInteger : rule('number');
     return type === 'integer' ? integerBetween(bounds) : numberBetween(bounds);
   }
 
   #string(schema: SchemaObject, path: string): Expression {
-    const min = countOf(schema, 'minLength', path, 0);
-    const max = countOf(schema, 'maxLength', path, Infinity);
+    const { min, max } = countsOf(schema, 'minLength', 'maxLength', path);
     const { pattern, format } = schema;
-    if (min > countMax) throw new SchemaError(pointer(path, 'minLength'), `a length above ${countMax}`, true);
     const formatted = typeof format === 'string' ? stringOfFormat(format) : undefined;
     const lengths = ['minLength', 'maxLength'].filter((keyword) => schema[keyword] !== undefined);
     const given = [
@@ -286,8 +274,7 @@ class SchemaReader {
     }
     if (formatted !== undefined) return formatted;
     if (pattern !== undefined) return this.#pattern(pattern, pointer(path, 'pattern'));
-    if (max < min) throw new SchemaError(pointer(path, 'maxLength'), 'the maximum is below the minimum');
-    return min === 0 && max === Infinity ? rule('string') : stringOfLength(min, max > countMax ? Infinity : max);
+    return min === 0 && max === Infinity ? rule('string') : stringOfLength(min, max);
   }
 
   #pattern(pattern: unknown, path: string): Expression {
@@ -306,11 +293,12 @@ class SchemaReader {
     const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
     const prefix = tuple === undefined ? [] : tuple;
     if (!Array.isArray(prefix)) throw new SchemaError(pointer(path, 'prefixItems'), 'expected a list');
-    const min = countOf(schema, 'minItems', path, 0);
-    const max = Math.min(countOf(schema, 'maxItems', path, Infinity), rest === false ? prefix.length : Infinity);
-    if (max < min) throw new SchemaError(pointer(path, 'maxItems'), 'the maximum is below the minimum');
-    if (min > countMax) throw new SchemaError(pointer(path, 'minItems'), `a length above ${countMax}`, true);
-    const most = max > countMax ? Infinity : max;
+    const { min, max } = countsOf(schema, 'minItems', 'maxItems', path);
+    const most = rest === false ? Math.min(max, prefix.length) : max;
+    if (most < min) {
+      const problem = `\`minItems\` of ${min} contradicts \`items\`, which allows ${most} item(s)`;
+      throw new SchemaError(path, problem);
+    }
     const isRestUsed = most > prefix.length && (rest !== undefined || prefix.length === 0 || min > prefix.length);
     const item = isRestUsed ? this.#schema(rest ?? true, pointer(path, 'items')) : nothing;
     const firsts = prefix
@@ -429,9 +417,8 @@ class SchemaReader {
     schema: SchemaObject,
     members: { readonly names: number; readonly required: number; readonly extra: Expression | undefined },
     path: string,
-  ): { min: number; max: number } {
-    const min = countOf(schema, 'minProperties', path, 0);
-    const max = countOf(schema, 'maxProperties', path, Infinity);
+  ): Counts {
+    const { min, max } = countsOf(schema, 'minProperties', 'maxProperties', path);
     const { names, required, extra } = members;
     // A model can write a key twice, which counts once.
     const isMinKept = min <= required || (names === 0 && extra !== undefined && min <= 1);
@@ -440,7 +427,7 @@ class SchemaReader {
     const isMaxKept = max === Infinity || names === 0 || (extra === undefined && max >= names);
     if (!isMaxKept)
       throw new SchemaError(pointer(path, 'maxProperties'), '`maxProperties` with `properties` is not supported');
-    return { min, max: max > countMax ? Infinity : max };
+    return { min, max };
   }
 }
 

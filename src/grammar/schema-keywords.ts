@@ -67,7 +67,7 @@ export type TypeName = (typeof allTypes)[number];
 export const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]>>> = {
   object: [
     ...['properties', 'required', 'additionalProperties', 'patternProperties', 'propertyNames'],
-    ...['minProperties', 'maxProperties'],
+    ...['minProperties', 'maxProperties', 'unevaluatedProperties'],
   ],
   array: ['items', 'prefixItems', 'additionalItems', 'minItems', 'maxItems', 'uniqueItems'],
   string: ['minLength', 'maxLength', 'pattern', 'format'],
