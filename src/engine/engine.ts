@@ -40,17 +40,18 @@ import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
 import {
   completionRequest,
-  hasLongText,
   type LongRequest,
   type PreparedRequest,
+  prepareCost,
   prepareLongRequest,
   prepareRequest,
 } from './prepare.ts';
-import { checkTextFits, isLongConversation, isLongText } from './prompt-limits.ts';
+import { checkTextFits, renderCost, tokenizeCost } from './prompt-limits.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { TextQueue } from './text-queue.ts';
+import { TurnBudget } from './turn-budget.ts';
 import { Wakeup } from './wakeup.ts';
 
 interface StartOptions {
@@ -82,6 +83,7 @@ export class Engine implements AsyncEngine {
   readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
+  readonly #turn = new TurnBudget();
   readonly #grammars: Grammars;
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
@@ -142,7 +144,9 @@ export class Engine implements AsyncEngine {
     try {
       this.#checkOpen();
       const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed, pooling };
-      const prepared = hasLongText(request) ? prepareLongRequest(request, parts) : prepareRequest(request, parts);
+      const prepared = this.#turn.take(prepareCost(request))
+        ? prepareRequest(request, parts)
+        : prepareLongRequest(request, parts);
       const { structuredOutputs, n } = prepared.params;
       this.#checkRoom(n);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
@@ -170,7 +174,7 @@ export class Engine implements AsyncEngine {
     this.#checkNotClosed();
     const { text, options } = readPromptText(prompt, given);
     checkTextFits(text, this.#parts.tokenizer, this.model);
-    if (!isLongText(text)) return Array.from(this.#parts.tokenizer.encode(text, options));
+    if (this.#turn.take(tokenizeCost(text))) return Array.from(this.#parts.tokenizer.encode(text, options));
     this.#checkRoom(1);
     return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => Array.from(tokens));
   }
@@ -198,7 +202,8 @@ export class Engine implements AsyncEngine {
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
     const { renderLongChat } = this.#parts;
-    if (renderLongChat === undefined || !isLongConversation(messages)) return this.applyChatTemplate(messages, options);
+    if (renderLongChat === undefined || this.#turn.take(renderCost(messages)))
+      return this.applyChatTemplate(messages, options);
     this.#checkNotClosed();
     const { signal, ...others } = options;
     const full = { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true };

@@ -254,3 +254,26 @@ describe('a long prompt', () => {
     }),
   );
 });
+
+describe('a burst of short prompts', () => {
+  const prompts = Array.from({ length: 40 }, (_, i) => `${i} `.padEnd(1000, 'a bird '));
+
+  it('is tokenized in the background, but for the first 16,384 characters of a turn', () =>
+    withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
+      const all = await Promise.all(prompts.map((prompt) => engine.tokenizePrompt(prompt)));
+      expect(all).toEqual(prompts.map((prompt) => engine.tokenize(prompt)));
+      expect(tokenizer.backgroundTexts).toEqual(prompts.slice(16));
+      await engine.tokenizePrompt(prompts[0]!);
+      expect(tokenizer.backgroundTexts).toHaveLength(24);
+    }));
+
+  it('gives the same outputs as each prompt alone', () =>
+    withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
+      const texts = (all: OutputDelta[][]) => all.map((deltas) => deltas.map(({ text }) => text).join(''));
+      const together = await Promise.all(prompts.map((prompt) => generate(engine, { prompt, params })));
+      expect(tokenizer.backgroundTexts).toEqual(prompts.slice(16));
+      const alone: OutputDelta[][] = [];
+      for (const prompt of prompts) alone.push(await generate(engine, { prompt: tokenizer.encode(prompt), params }));
+      expect(texts(together)).toEqual(texts(alone));
+    }));
+});

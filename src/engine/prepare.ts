@@ -10,7 +10,7 @@ import { describeValue } from '../core/sampling-read.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import { promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
-import { checkTextFits, isLongText } from './prompt-limits.ts';
+import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
 
 /** A checked request: it fits the model, and all defaults are set. */
 export interface PreparedRequest {
@@ -70,7 +70,7 @@ export function completionRequest(
 const withSeed = ({ structuredOutputs: _, ...params }: SamplingParams, seed: bigint): SamplingParams =>
   Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
 
-/** A request with a long text that is not tokenized yet. */
+/** A request with a text that is not tokenized yet. */
 export interface LongRequest {
   readonly text: string;
   readonly options: EncodeOptions;
@@ -80,8 +80,9 @@ export interface LongRequest {
   finish(promptTokens: Int32Array): PreparedRequest;
 }
 
-export const hasLongText = (request: GenerateRequest): boolean =>
-  isLongText(promptText(request.prompt, request)?.text ?? '');
+/** Of `prepareRequest`: the cost of tokenizing. */
+export const prepareCost = (request: GenerateRequest): number =>
+  tokenizeCost(promptText(request.prompt, request)?.text ?? '');
 
 /** Like `prepareRequest`, for a text that is tokenized on another thread: checks everything except the tokens. */
 export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts): LongRequest {

@@ -2,19 +2,17 @@ import { promptTooLong } from '../core/errors.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { ChatMessage, ModelInfo } from './contract.ts';
 
-/** Longer texts are tokenized on another thread: libllama takes about a microsecond per character. */
-const TEXT_LENGTH_AT_ONCE = 16_384;
-/** Conversations of more messages are rendered on another thread: a template takes some 30 microseconds per message. */
-const MESSAGES_AT_ONCE = 256;
-/** A template copies every text a few times, and checks each with regular expressions. */
-const CONVERSATION_LENGTH_AT_ONCE = 262_144;
+/** Per message. A template also copies every text a few times, and checks each with regular expressions. */
+const MESSAGE_COST = 64;
+const CHARACTERS_PER_COST = 16;
 
-export const isLongText = (text: string): boolean => text.length > TEXT_LENGTH_AT_ONCE;
+/** The cost of tokenizing a text, for `TurnBudget`: libllama takes about a microsecond per character. */
+export const tokenizeCost = (text: string): number => text.length;
 
-export function isLongConversation(messages: readonly ChatMessage[]): boolean {
-  if (messages.length > MESSAGES_AT_ONCE) return true;
+/** The cost of rendering a conversation. */
+export function renderCost(messages: readonly ChatMessage[]): number {
   const length = messages.reduce((sum, { content }) => sum + (typeof content === 'string' ? content.length : 0), 0);
-  return length > CONVERSATION_LENGTH_AT_ONCE;
+  return MESSAGE_COST * messages.length + length / CHARACTERS_PER_COST;
 }
 
 /**
