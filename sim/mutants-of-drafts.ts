@@ -29,4 +29,22 @@ export const draftMutants: readonly Mutant[] = [
     find: 'this.waitingCost = undefined;',
     replace: 'this.#constraintState = this.request.constraint?.start;',
   },
+  {
+    bug: 'drafts continue outputs of requests with another cache salt',
+    breaks: ['drafts from a text that it may not know'],
+    seed: 1,
+    scenario: 'local',
+    file: 'src/scheduler/speculation/response-cache.ts',
+    find: 'let root = roots.get(salt);',
+    replace: 'let root = roots.get(salt) ?? roots.get(undefined);',
+  },
+  {
+    bug: 'drafts continue the next output in the memory of the cache',
+    breaks: ['drafts from a text that it may not know'],
+    seed: 1,
+    scenario: 'local',
+    file: 'src/scheduler/speculation/suffix-tree.ts',
+    find: 'if (token === END) break;',
+    replace: 'if (token === END) continue;',
+  },
 ];

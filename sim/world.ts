@@ -13,6 +13,7 @@ import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
+import type { Speculator } from '../src/scheduler/speculation/speculator.ts';
 import { EventChecker } from './event-checker.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
@@ -26,6 +27,7 @@ import { RandomDrafts } from './random-drafts.ts';
 import { dearLoads, RandomPrices } from './random-prices.ts';
 import { randomSpec, spanSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
+import { randomCacheShape, SuffixDrafts } from './suffix-drafts.ts';
 import { checkWatched } from './watch-checker.ts';
 import { Workload } from './workload.ts';
 
@@ -165,7 +167,13 @@ export class World {
     const loadPolicy = loading === 'always' ? 'always' : 'auto';
     const draftPrng = new Prng(seed + 2 ** 44);
     const mayDraft = this.#spec.groups.every(({ kind }) => kind !== 'state') && draftPrng.chance(0.5);
-    const speculator = mayDraft ? new RandomDrafts(draftPrng, vocabSize, this.#checker.nextTokens) : undefined;
+    // A separate generator, so that other worlds stay as they are.
+    const suffixPrng = new Prng(seed + 2 ** 45);
+    const drafts = (): Speculator =>
+      suffixPrng.chance(0.3)
+        ? new SuffixDrafts(suffixPrng, randomCacheShape(suffixPrng))
+        : new RandomDrafts(draftPrng, vocabSize, this.#checker.nextTokens);
+    const speculator = mayDraft ? drafts() : undefined;
     this.#scheduler = new Scheduler(
       this.#spec,
       this.#options,

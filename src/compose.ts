@@ -37,8 +37,8 @@ import {
   readSpeculativeConfig,
   type SpeculationOptions,
 } from './scheduler/speculation/options.ts';
-import { OwnTextSpeculator } from './scheduler/speculation/own-text-speculator.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
+import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
 import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
@@ -265,7 +265,7 @@ function mayVerifyDrafts(
 
 function speculatorOf(speculation: SpeculationOptions | undefined): Speculator | undefined {
   if (speculation === undefined) return undefined;
-  if (speculation.method === 'ngram') return new OwnTextSpeculator(speculation);
+  if (speculation.method !== 'draft_model') return new TextSpeculator(speculation);
   return new DraftModelSpeculator(speculation.numSpeculativeTokens);
 }
 

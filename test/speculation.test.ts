@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RandomDrafts } from '../sim/random-drafts.ts';
 import { Prng } from '../src/base/prng.ts';
-import { OwnTextSpeculator } from '../src/scheduler/speculation/own-text-speculator.ts';
+import { TextSpeculator } from '../src/scheduler/speculation/text-speculator.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveOptions, type DriveRequest, promptOf } from './support/drive.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -81,7 +81,7 @@ describe.each(models)('speculation of a %s model with %s weights', (architecture
 
   it('accepts drafts from the own text when the output repeats', async () => {
     const config = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 1, promptLookupMax: 4 } as const;
-    const traces = await drive.run(requests, { speculator: new OwnTextSpeculator(config) });
+    const traces = await drive.run(requests, { speculator: new TextSpeculator(config) });
     for (const [id, { tokens }] of traces) expect(tokens, id).toEqual(plain.get(id)!.tokens);
   });
 });

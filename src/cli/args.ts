@@ -255,7 +255,7 @@ export function addEngineFlags(command: Command): Command {
     )
     .option(
       '--speculative-config <json>',
-      'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
+      'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', also from earlier outputs, like \'{"method":"suffix"}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,
     )
     .option(

@@ -65,9 +65,9 @@ export interface EngineOptions {
   /** The connector and its options: see `KvTransferConfig`. vLLM's snake_case names are accepted too. */
   readonly kvTransferConfig?: KvTransferConfig | JsonObject;
   /**
-   * Speculation with drafts from the request's own text, `{ method: 'ngram', numSpeculativeTokens: 8 }`, or from a small model,
-   * `{ model: 'small.gguf', numSpeculativeTokens: 5 }`. vLLM's snake_case names are accepted too. The text is the same as without.
-   * Default: off.
+   * Speculation with drafts from the request's own text, `{ method: 'ngram', numSpeculativeTokens: 8 }`, also from earlier outputs,
+   * `{ method: 'suffix' }`, or from a small model, `{ model: 'small.gguf', numSpeculativeTokens: 5 }`. vLLM's snake_case names are
+   * accepted too. The text is the same as without. Default: off.
    */
   readonly speculativeConfig?: SpeculativeConfig | JsonObject;
   /**

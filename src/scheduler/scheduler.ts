@@ -399,6 +399,7 @@ export class Scheduler implements SchedulerInterface {
   #forget(state: RequestState): void {
     this.#release(state);
     this.#requests.delete(state.request.id);
+    this.#speculator?.ended?.(state);
   }
 
   #release(state: RequestState): void {

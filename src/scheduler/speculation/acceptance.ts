@@ -23,17 +23,21 @@ export class Acceptance {
     this.#priorWeight.fill(prior.weight);
   }
 
-  /** In [0, 1]. */
+  /** In [0, 1] if all observations were of shares of 1, else perhaps more. */
   probability(length: number): number {
     const at = classOf(length);
     const weight = this.#priorWeight[at]!;
     return (this.#accepted[at]! + weight * this.#prior.probability(length)) / (this.#verified[at]! + weight);
   }
 
-  observe(length: number, isAccepted: boolean): void {
+  /**
+   * `share`: if the token followed only a share of the earlier occurrences, it is accepted as often as other tokens times this share. So
+   * what is learned from it counts less.
+   */
+  observe(length: number, isAccepted: boolean, share = 1): void {
     const at = classOf(length);
     this.#accepted[at] = KEPT * this.#accepted[at]! + (isAccepted ? 1 : 0);
-    this.#verified[at] = KEPT * this.#verified[at]! + 1;
+    this.#verified[at] = KEPT * this.#verified[at]! + share;
     if (this.#prior.isForgotten) this.#priorWeight[at]! *= KEPT;
   }
 

@@ -12,8 +12,8 @@ import type { KvRequest } from '../../kv/kv-request.ts';
 import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
 import { DraftModelSpeculator } from './draft-model-speculator.ts';
-import { OwnTextSpeculator } from './own-text-speculator.ts';
 import type { Speculator } from './speculator.ts';
+import { TextSpeculator } from './text-speculator.ts';
 
 /** Milliseconds of a step by its drafts, and of a new graph if no recent step had as many rows. */
 interface Machine {
@@ -139,33 +139,60 @@ function simulate(
       for (const { token } of newTokens) state.append(token);
       if (drafts.length > 0) speculator.verified(state, drafts, newTokens);
     }
+    speculator.ended?.(state);
     return { ms, plainMs };
   });
 }
 
 const ratioOf = (runs: readonly Simulated[]): number =>
   runs.reduce((sum, { plainMs }) => sum + plainMs, 0) / runs.reduce((sum, { ms }) => sum + ms, 0);
-const ownText = (): OwnTextSpeculator =>
-  new OwnTextSpeculator({ method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 });
+const ownText = (): TextSpeculator =>
+  new TextSpeculator({ method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 });
+const suffixes = (): TextSpeculator =>
+  new TextSpeculator({
+    method: 'suffix',
+    numSpeculativeTokens: 12,
+    suffixDecodingMaxTreeDepth: 24,
+    suffixDecodingMaxCachedRequests: 100,
+    suffixDecodingMaxSpecFactor: 1,
+    suffixDecodingMinTokenProb: 0.1,
+  });
+const methods = [
+  ['the own text', ownText],
+  ['suffixes', suffixes],
+] as const;
 const long = 2000;
 const times = <T>(count: number, item: T): T[] => Array.from({ length: count }, () => item);
 
-describe.each(machines)('drafts from the own text, with %s', (_, machine) => {
+const methodsOnMachines = methods.flatMap(([method, speculator]) =>
+  machines.map(([name, machine]) => [method, name, speculator, machine] as const),
+);
+
+describe.each(methodsOnMachines)('drafts from %s, with %s', (_method, _machine, speculatorOf, machine) => {
   test.each(texts)('lose less than 3 %% on a text %s', (_name, text) => {
-    expect(ratioOf(simulate(ownText(), machine, [[text, long]]))).toBeGreaterThan(0.97);
+    expect(ratioOf(simulate(speculatorOf(), machine, [[text, long]]))).toBeGreaterThan(0.97);
     // Requests of 192 tokens, after one that has gained much.
-    const [, ...after] = simulate(ownText(), machine, [[repeating, 500], ...times(12, [text, 192] as const)]);
+    const [, ...after] = simulate(speculatorOf(), machine, [[repeating, 500], ...times(12, [text, 192] as const)]);
     expect(ratioOf(after)).toBeGreaterThan(0.97);
   });
 
   test('gain on texts that repeat', () => {
     const isCheap = machine.newGraphMs > 0;
-    const alone = simulate(ownText(), machine, times(4, [repeating, 192] as const));
+    const alone = simulate(speculatorOf(), machine, times(4, [repeating, 192] as const));
     expect(ratioOf(alone)).toBeGreaterThan(isCheap ? 2.3 : 0.97);
     const requests = times(6, [texts[0]![1], 192] as const).flatMap((other) => [other, [repeating, 192] as const]);
-    const mixed = simulate(ownText(), machine, requests).filter((_run, i) => i % 2 === 1);
+    const mixed = simulate(speculatorOf(), machine, requests).filter((_run, i) => i % 2 === 1);
     expect(ratioOf(mixed)).toBeGreaterThan(isCheap ? 1.7 : 0.97);
   });
+});
+
+/** The words are those of an earlier request, but neither the prompt nor the text before has them. */
+const likeEarlier: Text = (before) => 1000 + before.length;
+
+test.each(machines)('an output that repeats an earlier output is faster, with %s', (_, machine) => {
+  const [first, ...later] = simulate(suffixes(), machine, times(6, [likeEarlier, 192] as const));
+  expect(ratioOf([first!])).toBeGreaterThan(0.97);
+  expect(ratioOf(later)).toBeGreaterThan(machine.newGraphMs > 0 ? 1.7 : 0.97);
 });
 
 describe.each(machines)('drafts from a model, with %s', (_, machine) => {

@@ -2,7 +2,7 @@ import { defineError } from '../../base/errors.ts';
 import type { JsonObject } from '../../base/json.ts';
 
 /** How drafts are proposed; read from vLLM's `--speculative-config`. */
-export type SpeculationOptions = OwnTextOptions | DraftModelOptions;
+export type SpeculationOptions = OwnTextOptions | SuffixOptions | DraftModelOptions;
 
 interface CommonOptions {
   /** The largest number of drafts of a request in a step. */
@@ -16,6 +16,18 @@ export interface OwnTextOptions extends CommonOptions {
   readonly promptLookupMax: number;
 }
 
+export interface SuffixOptions extends CommonOptions {
+  readonly method: 'suffix';
+  /** A match and its drafts are together at most so long. */
+  readonly suffixDecodingMaxTreeDepth: number;
+  /** How many outputs of earlier requests are searched. 0: none. */
+  readonly suffixDecodingMaxCachedRequests: number;
+  /** The largest number of drafts for each token of the match. */
+  readonly suffixDecodingMaxSpecFactor: number;
+  /** A draft ends before tokens that followed a smaller share of the earlier occurrences. */
+  readonly suffixDecodingMinTokenProb: number;
+}
+
 export interface DraftModelOptions extends CommonOptions {
   readonly method: 'draft_model';
   /** A GGUF file or a name on Hugging Face, as in `EngineOptions.model`. */
@@ -25,18 +37,26 @@ export interface DraftModelOptions extends CommonOptions {
 /** vLLM's `--speculative-config` in camelCase. */
 export interface SpeculativeConfig {
   /**
-   * `ngram`: drafts from the request's own text (prompt lookup). `draft_model`: drafts from a small model. Default: `draft_model` if
-   * there is a `model`, else `ngram`.
+   * `ngram`: drafts from the request's own text (prompt lookup). `suffix`: the most frequent continuations in the own text and in outputs
+   * of earlier requests. `draft_model`: drafts from a small model. Default: `draft_model` if there is a `model`, else `ngram`.
    */
-  readonly method?: 'ngram' | 'draft_model';
+  readonly method?: 'ngram' | 'suffix' | 'draft_model';
   /** The draft model, with the same vocabulary: a GGUF file or a name on Hugging Face. */
   readonly model?: string;
-  /** The largest number of drafts of a request in a step. */
-  readonly numSpeculativeTokens: number;
+  /** The largest number of drafts of a request in a step. Required, but for `suffix` it is `suffixDecodingMaxTreeDepth` by default. */
+  readonly numSpeculativeTokens?: number;
   /** For `ngram`: how many of the last tokens must occur earlier in the text; default: `promptLookupMax`, or 5. */
   readonly promptLookupMin?: number;
   /** For `ngram`: longer matches are no better; default: `promptLookupMin`, or 5. */
   readonly promptLookupMax?: number;
+  /** For `suffix`: a match and its drafts are together at most so long; default: 24. */
+  readonly suffixDecodingMaxTreeDepth?: number;
+  /** For `suffix`: how many outputs of earlier requests with the same cache salt are searched; 0: none; default: 10000. */
+  readonly suffixDecodingMaxCachedRequests?: number;
+  /** For `suffix`: at most so many drafts for each token of the match; default: 1. */
+  readonly suffixDecodingMaxSpecFactor?: number;
+  /** For `suffix`: a draft ends before tokens that followed a smaller share of the earlier occurrences; default: 0.1. */
+  readonly suffixDecodingMinTokenProb?: number;
 }
 
 export const speculativeConfigInvalid = defineError(
@@ -49,6 +69,10 @@ const EXAMPLE = '{"method":"ngram","num_speculative_tokens":8,"prompt_lookup_min
 /** As many rows as a step of one request has with it: more drafts cost more than they can save. */
 const TOKENS_MAX = 64;
 const LOOKUP_MAX = 32;
+/** The work for each token of the text grows with it. */
+const TREE_DEPTH_MAX = 128;
+const CACHED_REQUESTS_MAX = 1_000_000;
+const SPEC_FACTOR_MAX = 64;
 
 const invalid = (problem: string) => speculativeConfigInvalid({ problem, example: EXAMPLE });
 
@@ -60,25 +84,53 @@ export function readSpeculativeConfig(config: JsonObject | object): SpeculationO
   const given = new Map(Object.entries(config).map(([key, value]) => [snakeCase(key), value as unknown]));
   const { method, model } = methodOf(given);
   const known = KEYS[method];
-  for (const key of given.keys())
+  for (const key of given.keys()) {
+    const unsupported = UNSUPPORTED.get(key);
+    if (unsupported !== undefined) throw invalid(`vLLM's key "${key}" is not supported: ${unsupported}`);
     if (!known.includes(key))
       throw invalid(`the key "${key}" is unknown for the method "${method}"; its keys are ${known.join(', ')}`);
-  const integer = (key: string, max: number): number | undefined => {
-    const value = given.get(key);
-    if (value === undefined || value === null) return undefined;
-    if (typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= max) return value;
-    throw invalid(`${key} is ${JSON.stringify(value)}, but must be a whole number from 1 to ${max}`);
-  };
-  const numSpeculativeTokens = integer('num_speculative_tokens', TOKENS_MAX);
+  }
+  const integer = integersOf(given);
+  if (method === 'suffix') return suffixOptions(given);
+  const numSpeculativeTokens = integer('num_speculative_tokens', 1, TOKENS_MAX);
   if (numSpeculativeTokens === undefined) throw invalid('num_speculative_tokens is missing');
   if (method === 'draft_model') return { method, model, numSpeculativeTokens };
-  const [min, max] = [integer('prompt_lookup_min', LOOKUP_MAX), integer('prompt_lookup_max', LOOKUP_MAX)];
+  const [min, max] = [integer('prompt_lookup_min', 1, LOOKUP_MAX), integer('prompt_lookup_max', 1, LOOKUP_MAX)];
   // As in vLLM: 5 and 5, and one of them if only the other one is given.
   const promptLookupMin = min ?? max ?? 5;
   const promptLookupMax = max ?? min ?? 5;
   if (promptLookupMin > promptLookupMax)
     throw invalid(`prompt_lookup_min ${promptLookupMin} is larger than prompt_lookup_max ${promptLookupMax}`);
   return { method, numSpeculativeTokens, promptLookupMin, promptLookupMax };
+}
+
+/** With vLLM's defaults. */
+function suffixOptions(given: ReadonlyMap<string, unknown>): SuffixOptions {
+  const integer = integersOf(given);
+  const number = numbersOf(given);
+  const depth = integer('suffix_decoding_max_tree_depth', 1, TREE_DEPTH_MAX) ?? 24;
+  return {
+    method: 'suffix',
+    numSpeculativeTokens: integer('num_speculative_tokens', 1, TOKENS_MAX) ?? Math.min(depth, TOKENS_MAX),
+    suffixDecodingMaxTreeDepth: depth,
+    suffixDecodingMaxCachedRequests: integer('suffix_decoding_max_cached_requests', 0, CACHED_REQUESTS_MAX) ?? 10_000,
+    suffixDecodingMaxSpecFactor: number('suffix_decoding_max_spec_factor', 0, SPEC_FACTOR_MAX) ?? 1,
+    suffixDecodingMinTokenProb: number('suffix_decoding_min_token_prob', 0, 1) ?? 0.1,
+  };
+}
+
+type Reader = (key: string, min: number, max: number) => number | undefined;
+
+const integersOf = (given: ReadonlyMap<string, unknown>): Reader => reader(given, 'a whole number', Number.isInteger);
+const numbersOf = (given: ReadonlyMap<string, unknown>): Reader => reader(given, 'a number', Number.isFinite);
+
+function reader(given: ReadonlyMap<string, unknown>, kind: string, isKind: (value: number) => boolean): Reader {
+  return (key, min, max) => {
+    const value = given.get(key);
+    if (value === undefined || value === null) return undefined;
+    if (typeof value === 'number' && isKind(value) && value >= min && value <= max) return value;
+    throw invalid(`${key} is ${JSON.stringify(value)}, but must be ${kind} from ${min} to ${max}`);
+  };
 }
 
 /** @throws KvasirError `speculativeConfigInvalid`. */
@@ -95,19 +147,37 @@ export function parseSpeculativeConfig(text: string): SpeculationOptions {
 
 const KEYS: Readonly<Record<SpeculationOptions['method'], readonly string[]>> = {
   ngram: ['method', 'num_speculative_tokens', 'prompt_lookup_min', 'prompt_lookup_max'],
+  suffix: [
+    'method',
+    'num_speculative_tokens',
+    'suffix_decoding_max_tree_depth',
+    'suffix_decoding_max_cached_requests',
+    'suffix_decoding_max_spec_factor',
+    'suffix_decoding_min_token_prob',
+  ],
   draft_model: ['method', 'model', 'num_speculative_tokens'],
 };
+
+/** Keys of vLLM, and why there is nothing that they could set. */
+const UNSUPPORTED: ReadonlyMap<string, string> = new Map([
+  ['rejection_sample_method', 'a draft is accepted only if it equals the sampled token'],
+  ['draft_sample_method', 'the draft model guesses greedily'],
+  ['use_heterogeneous_vocab', 'the draft model must have the same vocabulary'],
+  ['draft_tensor_parallel_size', 'the draft model runs in the process of the engine'],
+]);
 
 function methodOf(
   given: ReadonlyMap<string, unknown>,
 ):
-  | { readonly method: 'ngram'; readonly model: undefined }
+  | { readonly method: 'ngram' | 'suffix'; readonly model: undefined }
   | { readonly method: 'draft_model'; readonly model: string } {
   const model = given.get('model');
   const method = given.get('method') ?? (model === undefined ? 'ngram' : 'draft_model');
-  if (method === 'ngram') return { method, model: undefined };
+  if (method === 'ngram' || method === 'suffix') return { method, model: undefined };
   if (method !== 'draft_model')
-    throw invalid(`method ${JSON.stringify(method)} is not supported; the methods are "ngram" and "draft_model"`);
+    throw invalid(
+      `method ${JSON.stringify(method)} is not supported; the methods are "ngram", "suffix" and "draft_model"`,
+    );
   if (typeof model !== 'string' || model === '')
     throw invalid('the method "draft_model" needs "model": a GGUF file, or a name on Hugging Face');
   return { method, model };

@@ -29,6 +29,8 @@ export interface Speculator {
   draft(decodes: readonly RequestState[], tokensLeft: number): readonly (Int32Array | undefined)[];
   /** Called for each request whose drafts a step has computed. `newTokens`: those that the step added; may be none. */
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void;
+  /** Called once when a request has ended for any reason. Its tokens do not change any more. */
+  ended?(state: RequestState): void;
   /** Called after each step. `ms` is undefined if its duration is not only computing. */
   observe(load: StepLoad, ms: number | undefined): void;
 }

@@ -6,13 +6,13 @@ import type { KvRequest } from '../../kv/kv-request.ts';
 import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
 import { chooseDrafts, type DraftChances, type StepPrices } from './choose-drafts.ts';
-import { OwnTextSpeculator } from './own-text-speculator.ts';
 import { TextIndex } from './text-index.ts';
+import { TextSpeculator } from './text-speculator.ts';
 
 const options = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 2, promptLookupMax: 5 } as const;
-const stateOf = (tokens: number[]) =>
+const stateOf = (tokens: number[], cacheSalt?: string) =>
   new RequestState(
-    makeRequest('a', tokens),
+    makeRequest('a', tokens, cacheSalt === undefined ? {} : { cacheSalt }),
     new TokenBuffer(tokens),
     { scheduled: { all: [] }, tables: [] } as unknown as KvRequest,
     0,
@@ -21,7 +21,7 @@ const sampled = (tokens: readonly number[]) => tokens.map((token) => ({ token: t
 const range = (count: number) => Array.from({ length: count }, (_, i) => i);
 
 /** A step of one request with these drafts took so many milliseconds. */
-function observe(speculator: OwnTextSpeculator, draftTokens: number, ms: number): void {
+function observe(speculator: TextSpeculator, draftTokens: number, ms: number): void {
   speculator.observe(
     { ...emptyLoad(), decodes: 1, decodeContext: 100, draftTokens, draftContext: 100 * draftTokens },
     ms,
@@ -29,27 +29,27 @@ function observe(speculator: OwnTextSpeculator, draftTokens: number, ms: number)
 }
 
 /** Steps in which `msPerRow` is the time of a further row. */
-function learnTimes(speculator: OwnTextSpeculator, msPerRow: number): void {
+function learnTimes(speculator: TextSpeculator, msPerRow: number): void {
   for (let i = 0; i < 50; i++) observe(speculator, i % 5, 20 + msPerRow * (i % 5));
 }
 
 describe('drafts from the own text', () => {
   test('continue the text after the last occurrence of its last tokens', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     learnTimes(speculator, 0.5);
     const [draft] = speculator.draft([stateOf([...range(40), ...range(20)])], 100);
     expect([...draft!]).toEqual(range(28).slice(20));
   });
 
   test('end at the budget of the step', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     learnTimes(speculator, 0.5);
     const [draft] = speculator.draft([stateOf([...range(40), ...range(20)])], 3);
     expect(draft).toHaveLength(3);
   });
 
   test('become fewer if they are rejected, and more again if they are accepted', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     learnTimes(speculator, 2);
     const state = stateOf([...range(40), ...range(5)]);
     const countNow = (): number => speculator.draft([state], 100)[0]?.length ?? 0;
@@ -67,13 +67,13 @@ describe('drafts from the own text', () => {
   });
 
   test('are not computed if further rows take most of the time of a step', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     learnTimes(speculator, 12);
     expect(speculator.draft([stateOf([...range(40), ...range(2)])], 100)[0]).toBeUndefined();
   });
 
   test('begin again when the text repeats again, without one that was tried for that', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     learnTimes(speculator, 2);
     const state = stateOf([...range(40), ...range(5)]);
     for (let i = 0; i < 20; i++) {
@@ -87,10 +87,54 @@ describe('drafts from the own text', () => {
   });
 });
 
+describe('drafts from earlier outputs', () => {
+  const suffix = {
+    method: 'suffix',
+    numSpeculativeTokens: 8,
+    suffixDecodingMaxTreeDepth: 24,
+    suffixDecodingMaxCachedRequests: 10,
+    suffixDecodingMaxSpecFactor: 1,
+    suffixDecodingMinTokenProb: 0.1,
+  } as const;
+
+  /** A request with this salt has ended: its prompt was 100 to 119, its output 0 to 59. */
+  function afterOne(cacheSalt?: string, cachedRequests = 10): TextSpeculator {
+    const speculator = new TextSpeculator({ ...suffix, suffixDecodingMaxCachedRequests: cachedRequests });
+    const ended = stateOf(
+      range(20).map((token) => 100 + token),
+      cacheSalt,
+    );
+    for (const { token } of sampled(range(60))) ended.append(token);
+    speculator.ended(ended);
+    learnTimes(speculator, 0.5);
+    return speculator;
+  }
+
+  test('continue a text that an earlier output had, but no text that only its prompt had', () => {
+    const speculator = afterOne();
+    expect([...speculator.draft([stateOf([500, ...range(20)])], 100)[0]!]).toEqual(range(28).slice(20));
+    expect(speculator.draft([stateOf([500, 100, 101, 102, 103, 104, 105])], 100)[0]).toBeUndefined();
+  });
+
+  test('are made only for requests with the same cache salt', () => {
+    const [mine, yours, none] = ['mine', 'yours', undefined].map((salt) => stateOf([500, ...range(20)], salt));
+    const expected = Int32Array.from(range(28).slice(20));
+    expect(afterOne('mine').draft([mine!, yours!, none!], 100)).toEqual([expected, undefined, undefined]);
+    expect(afterOne().draft([mine!, yours!, none!], 100)).toEqual([undefined, undefined, expected]);
+  });
+
+  test('are not made if no output is cached', () => {
+    const speculator = afterOne(undefined, 0);
+    expect(speculator.draft([stateOf([500, ...range(20)])], 100)[0]).toBeUndefined();
+    // The own text is still searched.
+    expect(speculator.draft([stateOf([...range(40), ...range(20)])], 100)[0]).toHaveLength(8);
+  });
+});
+
 describe('a text without repetitions', () => {
   test('is searched in one of eight steps, and in each step again after matches that were right', () => {
     const find = vi.spyOn(TextIndex.prototype, 'find');
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     const state = stateOf(range(300));
     const searchesIn = (steps: number, next: (step: number) => number): number => {
       find.mockClear();
@@ -111,10 +155,10 @@ describe('a text without repetitions', () => {
 
 describe('the price of drafts', () => {
   const text = [...range(40), ...range(20)];
-  const countNow = (speculator: OwnTextSpeculator): number => speculator.draft([stateOf(text)], 100)[0]?.length ?? 0;
+  const countNow = (speculator: TextSpeculator): number => speculator.draft([stateOf(text)], 100)[0]?.length ?? 0;
 
   test('is measured with few drafts first', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     for (let i = 0; i < 10; i++) observe(speculator, 0, 20);
     const counts = range(7).map(() => {
       const drafts = countNow(speculator);
@@ -127,7 +171,7 @@ describe('the price of drafts', () => {
   });
 
   test('does not depend on a pause in the first step', () => {
-    const speculator = new OwnTextSpeculator(options);
+    const speculator = new TextSpeculator(options);
     observe(speculator, 0, 500);
     for (let i = 0; i < 3; i++) observe(speculator, 0, 20);
     expect(countNow(speculator)).toBe(2);
