@@ -151,6 +151,8 @@ function casesFor(mutate: Mutation | undefined, names: RegExp): { readonly name:
               async_load: mode === 'async',
               loads_at_once: 2,
               saves_at_once: 1,
+              lookup_timeout_seconds: 60,
+              save_timeout_seconds: 60,
             },
           }),
         ),

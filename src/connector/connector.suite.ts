@@ -58,16 +58,23 @@ export const faultSettings = ({ seed = 0, rules }: ConnectorSettings): JsonObjec
         },
       };
 
+/** Of loads that must time out. The last ones are only for machines that are very busy. */
+const deadlinesMs = [500, 4_000, 32_000];
+
 /**
  * Runs a case in which a load must miss its deadline, and other loads must not. A short deadline saves time. If the machine was too busy
- * for the other loads (`isDisturbed`), the case runs again with a long deadline.
+ * for the other loads (`isDisturbed`), the case runs again with a longer deadline.
  */
 async function withDeadlines<Outcome>(
   run: (loadTimeoutMs: number) => Promise<Outcome>,
   isDisturbed: (outcome: Outcome) => boolean,
 ): Promise<Outcome> {
-  const outcome = await run(500);
-  return isDisturbed(outcome) ? run(15_000) : outcome;
+  let outcome: Outcome | undefined;
+  for (const deadlineMs of deadlinesMs) {
+    outcome = await run(deadlineMs);
+    if (!isDisturbed(outcome)) break;
+  }
+  return outcome!;
 }
 
 /** The contract of every connector, in both modes, with one rank and with two. */
@@ -90,7 +97,7 @@ export function connectorSuite(
     EngineHarness.open(await create(storage, { role: 'kv_both', mode: 'async', ...settings }), {
       identities: suiteWorld(1),
       blockCount: 64,
-      loadTimeoutMs: 10_000,
+      loadTimeoutMs: 120_000,
       ...options,
     });
 
@@ -207,7 +214,7 @@ export function connectorSuite(
               const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs })];
               const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
               const [request, other] = await serve(engine, [prompt, promptOf('b', 2)]);
-              expect(await engine.close(delayMs + 2000)).toBe(true);
+              expect(await engine.close()).toBe(true);
               return { request: request!, other: other! };
             };
             const { request, other } =
@@ -216,7 +223,7 @@ export function connectorSuite(
                     serveWith,
                     ({ request, other }) => request.failures.length + other.failures.length > 2,
                   )
-                : await serveWith(30_000);
+                : await serveWith(120_000);
             expect([request.loadedBlocks, request.computedBlocks]).toEqual([4, 2]);
             if (reason !== undefined) expect(request.failures).toEqual([reason, reason]);
             expect(request.failures).toHaveLength(2);
@@ -353,10 +360,12 @@ export function connectorSuite(
         it('a shutdown ends running transfers', async () => {
           const storage = newStorage();
           await fill(storage, [promptOf('a', 20)], identities);
-          // A store takes far longer than a step, so a save is open after the step that orders it.
+          // Only the shutdown ends the transfers. The abort ends the delays at once, but not a read or write of a thread. A step waits for its
+          // sync loads, so they are over before the shutdown.
+          const endless = 1e9;
           const rules = [
-            faultRule({ fault: 'slow', on: 'load', delayMs: 20 }),
-            faultRule({ fault: 'slow', on: 'store', delayMs: 1_000 }),
+            faultRule({ fault: 'slow', on: 'load', delayMs: mode === 'async' ? endless : 20 }),
+            faultRule({ fault: 'slow', on: 'store', delayMs: endless }),
           ];
           const engine = await open(storage, { mode, rules }, { identities });
           engine.add('a', promptOf('a', 20));
