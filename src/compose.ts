@@ -1,7 +1,7 @@
 /** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: only these files name concrete classes. */
 import { assertDefined } from './base/assert.ts';
 import { blockedThreadCount } from './base/call-thread.ts';
-import { systemClock } from './base/clock.ts';
+import { type Clock, systemClock } from './base/clock.ts';
 import type { JsonObject } from './base/json.ts';
 import { uniform } from './base/philox.ts';
 import { sha256 } from './base/sha256.ts';
@@ -67,8 +67,12 @@ export interface MeasuredEngine {
   processIds(): readonly number[];
 }
 
-/** Like `createEngine`. `restarts`: how often a worker process that dies is replaced. */
-export async function openMeasuredEngine(options: EngineOptions, restarts?: RestartPolicy): Promise<MeasuredEngine> {
+/** Like `createEngine`. `restarts`: how often a worker process that dies is replaced. `clock`: measures the steps. */
+export async function openMeasuredEngine(
+  options: EngineOptions,
+  restarts?: RestartPolicy,
+  clock: Clock = systemClock,
+): Promise<MeasuredEngine> {
   const given = resolveEngineOptions(options);
   const speculation = given.speculativeConfig && readSpeculativeConfig(given.speculativeConfig);
   const transfer = await openTransfer(given);
@@ -101,7 +105,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       ...(restarts === undefined ? {} : { restarts }),
     });
     connector = await transfer.connector?.openScheduler({
-      clock: systemClock,
+      clock,
       timers: systemTimers,
       wake,
       identities: ranks.map(({ identity }) => identity),
@@ -141,6 +145,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       },
       {
         scheduler: scheduling,
+        clock,
         maxWaiting: resolved.maxWaiting,
         ...(resolved.seed === undefined ? {} : { drawSeed: seedSequence(resolved.seed) }),
         ...(resolved.onEvent === undefined ? {} : { onEvent: resolved.onEvent }),
