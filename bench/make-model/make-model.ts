@@ -13,7 +13,7 @@ const shapeNames = Object.keys(shapes) as ModelShape[];
 const [path, typeName = 'Q8_0', shapeName = 'qwen3-0.6b'] = process.argv.slice(2);
 const type = types.find((name) => name === typeName);
 const shape = shapeNames.find((name) => name === shapeName);
-if (path === undefined || type === undefined || shape === undefined) {
+if (path === undefined || path.startsWith('-') || type === undefined || shape === undefined) {
   console.error(`usage: make-model <file.gguf> [${types.join(' | ')}] [${shapeNames.join(' | ')}]`);
   process.exitCode = 2;
 } else {
