@@ -14,11 +14,9 @@ struct amx_block {
 };
 
 INLINE void amx_expand(const uint8_t *tile, int64_t blocks, int64_t b, struct amx_block *to) {
-  const scale_bits *scales = (const scale_bits *)tile;
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(scale_bits);
-  load_weights(weights + b * WEIGHT_BYTES, to->weights);
+  load_weights(tile + weights_at(blocks, b), to->weights);
   UNROLL for (int g = 0; g < 8; g++) to->weights[g] ^= splat_byte(-128);
-  to->scale = load_scales(scales + b * TILE_OUTPUTS);
+  to->scale = load_scales((const scale_bits *)(tile + scales_at(b)));
 }
 
 /* Adds the products of `count` blocks of 16 or 32 rows to `sums`. */

@@ -1,9 +1,9 @@
 /*
- * Matmuls with Q5_0 matrices. 32 inputs share a scale, and a weight is scale * (five bits - 16). Weights of a tile:
+ * Matmuls with Q5_0 matrices. 32 inputs share a scale, and a weight is scale * (five bits - 16). Weights of a block
+ * in a tile:
  *
- *   scales  [inputs / 32][TILE_OUTPUTS]         F16
- *   weights [inputs / 32][5][TILE_OUTPUTS][4]   bytes: four times nibbles, of which the lower ones have the first 16
- *                                               inputs; then fifth bits: bit g of byte i belongs to input 4 g + i
+ *   [5][TILE_OUTPUTS][4]   bytes: four times nibbles, of which the lower ones have the first 16 inputs; then fifth
+ *                          bits: bit g of byte i belongs to input 4 g + i
  *
  * Eight times a weight is multiplied like a weight of Q8_0, and scales are an eighth: both are exact. Fifth bits are
  * flipped where weights are signed.
@@ -24,6 +24,8 @@ struct packed {
 INLINE void set_test_scales(struct packed *p) { p->scale = 0x2c7c ^ (p->scale & 3); }
 
 typedef f16 scale_bits;
+#include "scale-groups.h"
+
 INLINE vec load_scales(const f16 *scales) { return load_f16(scales) * splat(0.125f); }
 
 INLINE void load_weights(const uint8_t *weights, ivec w[2 * GROUPS]) {
@@ -53,13 +55,13 @@ INLINE void lay_out_fifth_bits(const uint8_t from[4], uint8_t to[4]) {
 }
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  f16 *scales = (f16 *)tile;
-  uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
   for (int64_t b = 0; b < blocks; b++) {
+    f16 *scales = (f16 *)(tile + scales_at(b));
+    uint8_t *weights = tile + weights_at(blocks, b);
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
-      uint8_t *to = weights + b * WEIGHT_BYTES + row * 4;
-      scales[b * TILE_OUTPUTS + row] = from->scale;
+      uint8_t *to = weights + row * 4;
+      scales[row] = from->scale;
       for (int g = 0; g < GROUPS; g++) memcpy(to + g * TILE_OUTPUTS * 4, from->nibbles + 4 * g, 4);
       lay_out_fifth_bits(from->fifth_bits, to + GROUPS * TILE_OUTPUTS * 4);
     }
@@ -67,8 +69,8 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16) + b * WEIGHT_BYTES + row * 4;
-  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
+  const uint8_t *weights = tile + weights_at(blocks, b) + row * 4;
+  const float scale = float_of(((const f16 *)(tile + scales_at(b)))[row]);
   const uint8_t *fifth = weights + GROUPS * TILE_OUTPUTS * 4;
   for (int i = 0; i < BLOCK; i++) {
     const uint8_t two = weights[i % 16 / 4 * TILE_OUTPUTS * 4 + i % 4];

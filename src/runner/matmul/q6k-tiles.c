@@ -4,9 +4,10 @@
  * Three bytes have the weights of four inputs: three in the lower six bits, and the fourth in the upper two bits of all
  * three. These inputs are 16 apart. A tile:
  *
- *   weights [inputs / 256][4][3][4][TILE_OUTPUTS][4]  bytes: of 64 inputs, three sixteens, four groups of four
- *   scales  [inputs / 256][16][TILE_OUTPUTS]          signed bytes
- *   d       [inputs / 256][TILE_OUTPUTS]              f16
+ *   [inputs / 256]
+ *     weights [4][3][4][TILE_OUTPUTS][4]  bytes: of 64 inputs, three sixteens, four groups of four
+ *     scales  [16][TILE_OUTPUTS]          signed bytes
+ *   d [inputs / 256][TILE_OUTPUTS]        f16
  */
 #include "tiles.h"
 #include "k-rows.h"
@@ -19,16 +20,18 @@ struct packed {
 
 INLINE void set_test_scales(struct packed *p) { p->d = 0x2c7c ^ (p->d & 3); }
 
-#define WEIGHT_BYTES (192 * TILE_OUTPUTS) /* of 256 inputs */
+struct block {
+  uint8_t weights[4][3][4][TILE_OUTPUTS][4];
+  int8_t scales[16][TILE_OUTPUTS];
+};
 struct tile {
-  uint8_t (*weights)[4][3][4][TILE_OUTPUTS][4];
-  int8_t (*scales)[16][TILE_OUTPUTS];
+  struct block *blocks;
   f16 (*d)[TILE_OUTPUTS];
 };
 
 INLINE struct tile parts_of(const uint8_t *tile, int64_t blocks) {
-  const uint8_t *scales = tile + blocks * WEIGHT_BYTES, *d = scales + blocks * 16 * TILE_OUTPUTS;
-  return (struct tile){(void *)tile, (void *)scales, (void *)d};
+  struct block *first = (struct block *)tile;
+  return (struct tile){first, (void *)(first + blocks)};
 }
 
 /* Four weights of each output, group g of the s-th sixteen inputs. */
@@ -50,15 +53,16 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tile, const struct quantized *x,
     struct pair part[ROWS_AT_ONCE / 2];
     UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4, rows);
+      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk]);
+      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         struct pair pairs[2];
         UNROLL for (int g = 0; g < 4; g++) {
-          w[g] = (ivec)vsubq_s8((int8x16_t)six_bits(t.weights[b][chunk], s, g), vdupq_n_s8(32));
+          w[g] = (ivec)vsubq_s8((int8x16_t)six_bits(t.blocks[b].weights[chunk], s, g), vdupq_n_s8(32));
         }
         pair_weights(w, 4, pairs);
-        const ivec scale = widen_signed(t.scales[b][chunk * 4 + s]);
+        const ivec scale = widen_signed(t.blocks[b].scales[chunk * 4 + s]);
         UNROLL for (int p = 0; p < rows / 2; p++) {
           const struct quantized *y = x + 2 * p * row_blocks(blocks) + b, *z = y + row_blocks(blocks);
           const int at = chunk * 64 + s * 16;
@@ -91,11 +95,12 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     ivec part[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = splat_int(0);
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4, rows);
+      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk]);
+      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
-        UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);
-        const ivec scale = signed_scales(widen_signed(t.scales[b][chunk * 4 + s]));
+        UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.blocks[b].weights[chunk], s, g);
+        const ivec scale = signed_scales(widen_signed(t.blocks[b].scales[chunk * 4 + s]));
         UNROLL for (int r = 0; r < rows; r++) {
           const struct quantized *y = x + r * row_blocks(blocks) + b;
           const int8_t *values = y->values + chunk * 64 + s * 16;
@@ -123,10 +128,10 @@ INLINE void amx_expand_weights(const uint8_t *tile, int64_t blocks, int64_t b, i
   const ivec bytes = splat_int(0x00ff00ff);
   const shorts added = (shorts)splat_int(0x00200020), seven_bits = (shorts)splat_int(0x007f007f);
   UNROLL for (int s = 0; s < 4; s++) {
-    const ivec signed_scale = widen_signed(t.scales[b][4 * k + s]) & splat_int(0xffff);
+    const ivec signed_scale = widen_signed(t.blocks[b].scales[4 * k + s]) & splat_int(0xffff);
     const shorts scale = (shorts)(signed_scale | signed_scale << 16);
     UNROLL for (int g = 0; g < 4; g++) {
-      const ivec w = six_bits(t.weights[b][k], s, g);
+      const ivec w = six_bits(t.blocks[b].weights[k], s, g);
       const shorts even = ((shorts)(w & bytes) - added) * scale, odd = ((shorts)(w >> 8 & bytes) - added) * scale;
       upper[4 * s + g] = ((ivec)(even >> 7) & bytes) | ((ivec)(odd >> 7) & bytes) << 8;
       lower[4 * s + g] = (ivec)((even & seven_bits) | (odd & seven_bits) << 8);
@@ -163,7 +168,7 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
       t.d[b][row] = from->d;
-      for (int s = 0; s < 16; s++) t.scales[b][s][row] = from->scales[s];
+      for (int s = 0; s < 16; s++) t.blocks[b].scales[s][row] = from->scales[s];
       uint8_t weights[BLOCK];
       unpack(from, weights);
       for (int chunk = 0; chunk < 4; chunk++) {
@@ -173,7 +178,7 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
           for (int s = 0; s < 3; s++) {
             memcpy(&own, weights + chunk * 64 + s * 16 + g * 4, 4);
             own |= (last >> (2 * s) & 0x03030303u) << 6;
-            memcpy(t.weights[b][chunk][s][g][row], &own, 4);
+            memcpy(t.blocks[b].weights[chunk][s][g][row], &own, 4);
           }
         }
       }
@@ -188,10 +193,10 @@ INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, 
     const int s = i % 64 / 16, g = i % 16 / 4;
     int weight = -32;
     for (int k = 0; k < 3; k++) {
-      const uint8_t byte = t.weights[b][i / 64][k][g][row][i % 4];
+      const uint8_t byte = t.blocks[b].weights[i / 64][k][g][row][i % 4];
       weight += s == 3 ? (byte >> 6) << (2 * k) : s == k ? byte & 63 : 0;
     }
-    out[i] = d * (float)t.scales[b][i / 16][row] * (float)weight;
+    out[i] = d * (float)t.blocks[b].scales[i / 16][row] * (float)weight;
   }
 }
 

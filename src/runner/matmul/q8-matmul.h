@@ -1,25 +1,22 @@
 /*
- * Rows times tiles in which 32 inputs have one scale:
- *
- *   scales  [inputs / 32][TILE_OUTPUTS]   scale_bits
- *   weights [inputs / 32][...]            in the kernel's layout
- *
- * Before the include, a kernel defines: scale_bits, a stored scale; load_scales; WEIGHT_BYTES, of 32 inputs;
+ * Rows times tiles in which 32 inputs have one scale (scale-groups.h). Before the include, a kernel defines load_scales;
  * load_weights; dot, the dot products of a block as integers; dot_start, with which these sums begin.
  */
 INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
-  const scale_bits *scales = (const scale_bits *)tile;
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(scale_bits);
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
-  for (int64_t b = 0; b < blocks; b++) {
-    prefetch(weights + b * WEIGHT_BYTES, WEIGHT_BYTES, rows);
-    /* Scales are stored apart from weights, so the next tile's scales are prefetched here. */
-    __builtin_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), 0, 3);
+  const uint8_t *scales = tile, *weights = tile;
+  for (int64_t b = 0; b < blocks; b++, scales += SCALE_BYTES, weights += WEIGHT_BYTES) {
+    if (b % TOGETHER == 0) {
+      scales = tile + group_at(b);
+      weights = scales + blocks_of_group(blocks, b) * SCALE_BYTES;
+      prefetch(scales, 64);
+    }
+    prefetch(weights, WEIGHT_BYTES);
     ivec w[8];
-    load_weights(weights + b * WEIGHT_BYTES, w);
-    const vec scale = load_scales(scales + b * TILE_OUTPUTS);
+    load_weights(weights, w);
+    const vec scale = load_scales((const scale_bits *)scales);
 #if defined(ROW_PAIRS)
     if (rows > 1) {
       struct pair pairs[4];

@@ -1,7 +1,7 @@
 /*
- * Matmuls with Q8_0 matrices. Weights of a tile:
+ * Matmuls with Q8_0 matrices. Weights of a block in a tile:
  *
- *   [inputs / 32][8][TILE_OUTPUTS][4]      bytes, whose upper bit is flipped where SIGN_BITS has it set
+ *   [8][TILE_OUTPUTS][4]      bytes, whose upper bit is flipped where SIGN_BITS has it set
  */
 #include "tiles.h"
 #include "q8-rows.h"
@@ -17,6 +17,8 @@ struct packed {
 INLINE void set_test_scales(struct packed *p) { p->scale = 0x2c7c ^ (p->scale & 3); }
 
 typedef f16 scale_bits;
+#include "scale-groups.h"
+
 INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
 
 INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
@@ -33,27 +35,27 @@ INLINE ivec dot(const ivec w[GROUPS], const struct quantized *y) {
 #include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  f16 *scales = (f16 *)tile;
-  uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
   for (int64_t b = 0; b < blocks; b++) {
+    f16 *scales = (f16 *)(tile + scales_at(b));
+    uint8_t *weights = tile + weights_at(blocks, b);
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
-      scales[b * TILE_OUTPUTS + row] = from->scale;
+      scales[row] = from->scale;
       for (int g = 0; g < GROUPS; g++) {
         uint32_t four;
         memcpy(&four, from->values + 4 * g, 4);
         four ^= SIGN_BITS;
-        memcpy(weights + ((b * GROUPS + g) * TILE_OUTPUTS + row) * 4, &four, 4);
+        memcpy(weights + (g * TILE_OUTPUTS + row) * 4, &four, 4);
       }
     }
   }
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
-  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
+  const uint8_t *weights = tile + weights_at(blocks, b);
+  const float scale = float_of(((const f16 *)(tile + scales_at(b)))[row]);
   for (int i = 0; i < BLOCK; i++) {
-    const uint8_t weight = weights[((b * GROUPS + i / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
+    const uint8_t weight = weights[(i / 4 * TILE_OUTPUTS + row) * 4 + i % 4];
     out[i] = (float)(int8_t)(weight ^ (uint8_t)SIGN_BITS) * scale;
   }
 }

@@ -31,7 +31,7 @@ const shared = [
   'amx-operations.h',
 ];
 const by32 = {
-  headers: [...shared, 'q8-rows.h', 'q8-matmul.h', 'amx-by-32.h'],
+  headers: [...shared, 'q8-rows.h', 'scale-groups.h', 'q8-matmul.h', 'amx-by-32.h'],
   activations: 'by 32',
   blockInputs: 32,
 } as const;

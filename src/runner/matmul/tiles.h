@@ -46,13 +46,17 @@ struct matrix { /* written by TypeScript */
 #define ROW_COUNT(tensor) NE(tensor, 1)
 
 /*
- * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. While a tile is
- * multiplied by `rows` rows, this prefetches the bytes that follow these at a distance, into the first-level cache. One
- * row needs them sooner. A prefetch beyond the end of a matrix has no effect.
+ * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the
+ * bytes that follow these at two distances: into the second-level cache, and later into the first-level cache. A
+ * prefetch beyond the end of a matrix has no effect.
  */
-INLINE void prefetch(const void *p, int bytes, int rows) {
-  const int distance = rows == 1 ? 4096 : 8192;
-  UNROLL for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)p + distance + i, 0, 3);
+#define FAR_AHEAD 6144
+#define AHEAD 3072
+INLINE void prefetch(const void *p, int bytes) {
+  UNROLL for (int i = 0; i < bytes; i += 64) {
+    __builtin_prefetch((const char *)p + FAR_AHEAD + i, 0, 2);
+    __builtin_prefetch((const char *)p + AHEAD + i, 0, 3);
+  }
 }
 
 #define tile_bytes(blocks) ((blocks) * TILE_OUTPUTS * (int64_t)sizeof(struct packed))

@@ -1,0 +1,26 @@
+/*
+ * Tiles in which 32 inputs have one scale. The scales of as many blocks as fill a cache line come before the weights of
+ * these blocks. So a tile is read from its first byte to its last, which is fastest:
+ *
+ *   [inputs / 32 / TOGETHER]
+ *     scales  [TOGETHER][TILE_OUTPUTS]   scale_bits
+ *     weights [TOGETHER][WEIGHT_BYTES]   in the kernel's layout
+ *
+ * The last group may have fewer blocks. Before the include, a kernel defines scale_bits, a stored scale, and
+ * WEIGHT_BYTES, of 32 inputs.
+ */
+#define SCALE_BYTES (TILE_OUTPUTS * (int)sizeof(scale_bits))
+#define TOGETHER (SCALE_BYTES < 64 ? 64 / SCALE_BYTES : 1)
+
+/* Blocks of the group that begins with block `first`. */
+INLINE int blocks_of_group(int64_t blocks, int64_t first) {
+  return blocks - first < TOGETHER ? (int)(blocks - first) : TOGETHER;
+}
+INLINE int64_t group_at(int64_t first) { return first * (SCALE_BYTES + WEIGHT_BYTES); }
+
+/* Offsets in a tile. */
+INLINE int64_t scales_at(int64_t b) { return group_at(b / TOGETHER * TOGETHER) + b % TOGETHER * SCALE_BYTES; }
+INLINE int64_t weights_at(int64_t blocks, int64_t b) {
+  const int64_t first = b / TOGETHER * TOGETHER;
+  return group_at(first) + blocks_of_group(blocks, first) * SCALE_BYTES + (b - first) * WEIGHT_BYTES;
+}
