@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { bos, eos, type ToyOptions, toyEngine, toyVocabSize, untilIdle } from '../../test/support/toy-model.ts';
 import { AssertionError, assert } from '../base/assert.ts';
+import type { BlockId } from '../core/ids.ts';
 import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
 
 interface Completion {
@@ -80,6 +81,23 @@ describe('generate', () => {
       const [completion] = await generate(engine, { prompt: 'x', params });
       expect(completion).toMatchObject({ text: '', tokens: [0x61], finish: { reason: 'stop', stopReason: 0x61 } });
     }));
+
+  it('reports a recovery while the next step is computed', async () => {
+    const order: string[] = [];
+    const beforeStep = async (step: number): Promise<void> => void order.push(`step ${step}`);
+    const onEvent = ({ message }: { readonly message: string }): void => void order.push(message);
+    await withEngine({ beforeStep, settings: { onEvent } }, async ({ engine, executor }) => {
+      const execute = executor.execute.bind(executor);
+      executor.execute = async (plan) => {
+        const result = await execute(plan);
+        const block = plan.sequences[0]!.blockTables[0]!.ids[0] as BlockId;
+        return executor.steps === 2 ? { ...result, invalidBlocks: [block] } : result;
+      };
+      await generate(engine, { prompt: 'a bird', params: { maxTokens: 2, ignoreEos: true } });
+    });
+    const message = 'Recovered from KV load failure: 1 request(s) rescheduled (4 tokens affected).';
+    expect(order).toEqual(['step 1', 'step 2', 'step 3', message]);
+  });
 
   it('accepts a text, tokens, and a rendered chat', () =>
     withEngine({}, async ({ engine }) => {

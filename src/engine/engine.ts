@@ -11,7 +11,6 @@ import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
-import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
@@ -33,7 +32,6 @@ import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, p
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
-import { LoadFailureLog } from './load-failure-log.ts';
 import type { EngineObserver, RequestArrival } from './observer.ts';
 import { Observers } from './observers.ts';
 import { Outbox } from './outbox.ts';
@@ -51,6 +49,7 @@ import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { TextQueue } from './text-queue.ts';
+import { TransferLog } from './transfer-log.ts';
 import { TurnBudget } from './turn-budget.ts';
 import { Wakeup } from './wakeup.ts';
 
@@ -70,7 +69,10 @@ interface StartOptions {
 export class Engine implements AsyncEngine {
   readonly model: ModelInfo;
   readonly #parts: EngineParts;
-  readonly #outbox = new Outbox((update) => this.#deliver(update));
+  readonly #outbox = new Outbox(
+    (update) => this.#deliver(update),
+    () => this.#report(),
+  );
   readonly #settings: EngineSettings;
   readonly #drawSeed: () => bigint;
   /** Every completion that has not ended. */
@@ -78,8 +80,7 @@ export class Engine implements AsyncEngine {
   readonly #totals = new EngineTotals();
   readonly #observers: Observers;
   readonly #clock: Clock;
-  readonly #loadFailures: LoadFailureLog;
-  readonly #breakers: BreakerLog;
+  readonly #transferLog: TransferLog;
   readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
@@ -104,10 +105,10 @@ export class Engine implements AsyncEngine {
     }
     this.model = parts.model;
     this.#settings = settings;
-    this.#drawSeed = settings.drawSeed ?? randomSeed;
+    this.#drawSeed = settings.drawSeed ?? (() => crypto.getRandomValues(new BigUint64Array(1))[0]!);
     this.#clock = settings.clock ?? systemClock;
-    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
-    this.#breakers = new BreakerLog(settings.onEvent);
+    const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
+    this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
     this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
@@ -377,7 +378,7 @@ export class Engine implements AsyncEngine {
     while (this.#closing === undefined) {
       if (await step(parts)) {
         this.#totals.countStep();
-        this.#report();
+        this.#tellKvEvents();
         this.#cache?.changed();
         this.#loseBlocks();
         continue;
@@ -389,6 +390,7 @@ export class Engine implements AsyncEngine {
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
+    this.#report();
   }
 
   /** No step is in flight. Returns whether blocks were lost, so that there may be work. */
@@ -405,11 +407,11 @@ export class Engine implements AsyncEngine {
     assert(scheduled === this.#live.size, `${scheduled} requests in the scheduler, ${this.#live.size} in the engine`);
   }
 
-  /** After a step: reports to the program that runs the engine. */
   #report(): void {
-    const { transfers } = this.#parts.scheduler.stats();
-    this.#loadFailures.update(transfers);
-    this.#breakers.update(this.#clock.nowMs(), () => transfers.counters);
+    this.#transferLog.update(this.#parts.scheduler.stats().transfers);
+  }
+
+  #tellKvEvents(): void {
     const events = this.#parts.connector?.takeEvents() ?? [];
     if (events.length === 0) return;
     this.#settings.onKvEvents?.(events);
@@ -495,5 +497,3 @@ export class Engine implements AsyncEngine {
     }
   }
 }
-
-const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;

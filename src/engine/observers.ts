@@ -2,7 +2,7 @@ import { assertDefined } from '../base/assert.ts';
 import type { RequestId } from '../core/ids.ts';
 import type { EngineRequest, FinishReason } from '../core/request.ts';
 import type { SequencePlan } from '../core/step.ts';
-import type { ScheduledStep } from '../scheduler/contract.ts';
+import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import type { Inspector, RequestPhase } from '../scheduler/inspector.ts';
 import type { CompletionTimes, EngineObserver, RequestArrival, TraceHeaders } from './observer.ts';
 import type { RequestHandle } from './request-handle.ts';
@@ -91,6 +91,12 @@ export class Observers {
     let planMs = 0;
     let executeMs = 0;
     let deliverMs = 0;
+    const measuredExecute = async (plan: ScheduledStep): Promise<ExecutedStep> => {
+      const startMs = this.#nowMs();
+      const result = await executor.execute(plan);
+      executeMs = this.#nowMs() - startMs;
+      return result;
+    };
     return {
       nowMs,
       draftModel,
@@ -118,12 +124,7 @@ export class Observers {
         },
       },
       executor: {
-        execute: async (plan) => {
-          const startMs = this.#nowMs();
-          const result = await executor.execute(plan);
-          executeMs = this.#nowMs() - startMs;
-          return result;
-        },
+        execute: (plan) => (this.#observers.size === 0 ? executor.execute(plan) : measuredExecute(plan)),
       },
       outbox: {
         put: (updates) => outbox.put(updates),

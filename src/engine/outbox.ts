@@ -4,11 +4,13 @@ import type { RequestUpdate } from '../core/request.ts';
 /** The updates of applied steps that are not delivered yet. They are delivered while the next step is computed. */
 export class Outbox {
   readonly #deliver: (update: RequestUpdate) => void;
+  readonly #before: () => void;
   #updates: readonly RequestUpdate[] = [];
 
-  /** `deliver` is synchronous and must not throw. */
-  constructor(deliver: (update: RequestUpdate) => void) {
+  /** `deliver` is synchronous and must not throw. `before` is called before the updates of a step are delivered. */
+  constructor(deliver: (update: RequestUpdate) => void, before: () => void = () => undefined) {
     this.#deliver = deliver;
+    this.#before = before;
   }
 
   put(updates: readonly RequestUpdate[]): void {
@@ -18,6 +20,7 @@ export class Outbox {
   deliver(): void {
     const updates = this.#updates;
     this.#updates = [];
+    this.#before();
     for (const update of updates) this.#deliver(update);
   }
 

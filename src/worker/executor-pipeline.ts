@@ -45,9 +45,7 @@ export class PipelineExecutor implements Executor {
   async #execute(step: ScheduledStep): Promise<ExecutedStep> {
     const outputs: Promise<RankOutput>[] = [];
     for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
-    // If a rank fails, the ranks after it fail too. The error of the first rank is the cause.
-    await Promise.allSettled(outputs);
-    const done = await Promise.all(outputs);
+    const done = outputs.length === 1 ? [await outputs[0]!] : await settledAll(outputs);
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
     for (const { result } of done) assertResultOf(step, result);
     assertLeftOut(step, done);
@@ -71,6 +69,12 @@ export class PipelineExecutor implements Executor {
   async close(): Promise<void> {
     await Promise.all(this.#ranks.map((rank) => rank.close({ timeoutMs: closeTimeoutMs })));
   }
+}
+
+/** If a rank fails, the ranks after it fail too. The error of the first rank is the cause. */
+async function settledAll(outputs: readonly Promise<RankOutput>[]): Promise<RankOutput[]> {
+  await Promise.allSettled(outputs);
+  return Promise.all(outputs);
 }
 
 function assertResultOf({ stepId, sequences }: ScheduledStep, { stepId: actual, sampled }: StepResult): void {

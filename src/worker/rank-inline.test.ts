@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { emptyMetadata, type KvIdentity, type TransferId, type WorkerConnector } from '../connector/connector.ts';
 import { CheckingRunner, suiteFingerprint } from '../connector/connector-checks.suite.ts';
-import { stepId, tokenCount } from '../core/ids.ts';
+import { requestId, stepId, tokenCount } from '../core/ids.ts';
+import { TokenBuffer } from '../core/tokens.ts';
 import { InlineRank } from './rank-inline.ts';
 
 const identity: KvIdentity = {
@@ -23,6 +24,26 @@ const report = {
   counters: {},
   expectedFinishedCount: 0,
 };
+
+test('the first rank computes before `execute` returns, so that the event loop works beside it', async () => {
+  const runner = new CheckingRunner(identity, 4);
+  let steps = 0;
+  const execute = runner.execute.bind(runner);
+  runner.execute = (...args) => {
+    steps++;
+    return execute(...args);
+  };
+  const rank = new InlineRank(runner, identity);
+  const table = { ids: Int32Array.of(1), length: 1 };
+  const tokens = new TokenBuffer(Int32Array.of(5), 1);
+  const spans = [{ start: tokenCount(0), end: tokenCount(1) }];
+  const sequence = { requestId: requestId('a'), tokens, spans, blockTables: [table] };
+  const step = { stepId: stepId(1), sequences: [sequence], tokenCount: tokenCount(1), released: [] };
+  const computing = rank.execute(step, undefined);
+  expect(steps).toBe(1);
+  await computing;
+  await rank.close({ timeoutMs: 0 });
+});
 
 test('a rank that waits for saves that a step flushes counts as computing, so the deadline of steps ends the wait', async () => {
   let flushed = (): void => undefined;

@@ -68,7 +68,8 @@ export class InlineRank implements Rank {
       await upstream;
       return nothingComputed(step);
     }
-    const before = await upstream;
+    // Without an `await`, the first rank computes before `execute` returns.
+    const before = upstream === undefined ? undefined : await upstream;
     const absent = before?.leftOut ?? [];
     const failedBlocks = failures.map(({ block }) => block);
     const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
