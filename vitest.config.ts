@@ -37,6 +37,7 @@ const computingHere = [
   'prompt-results',
   'sliding-window',
   'speculation',
+  'suffix-speculation',
 ].map((name) => `test/${name}.test.ts`);
 /** With KVASIR_SEED, tests with random input are the same in each run. */
 const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];

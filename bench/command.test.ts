@@ -8,6 +8,7 @@ import { openDecodeBytes } from './latency/decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
 import { readBandwidth } from './latency/memory-bandwidth.ts';
 import type { TierThroughputRow } from './offloading/throughput.ts';
+import type { SpeculationRow } from './speculation/speculation.ts';
 import { median } from './statistics.ts';
 import { DecodeWindow } from './subject/decode-window.ts';
 import type { Subject } from './subject/subject.ts';
@@ -39,6 +40,27 @@ describe('kvasir bench', () => {
       expect(Number.isFinite(overheadMs)).toBe(true);
     }
   });
+
+  it.each(['suffix', 'ngram'])(
+    'speculation measures drafts of %s, also for an output like earlier ones',
+    async (method) => {
+      const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB'];
+      const { code, out, err } = await runBench(
+        'speculation',
+        ...engine,
+        ...['--method', method, '--gen-len', '16', '--repetitions', '1', '--json'],
+      );
+      expect(code).toBe(0);
+      expect(err).toContain('tokens per step');
+      const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: SpeculationRow[] };
+      expect(rows.map(({ task }) => task).slice(0, 2)).toEqual(['rewriting', 'like earlier outputs']);
+      for (const { acceptance, draftedPerToken, tokensPerStep } of rows) {
+        expect(tokensPerStep).toBeGreaterThanOrEqual(1);
+        expect(acceptance === null).toBe(draftedPerToken === 0);
+        expect(acceptance ?? 1).toBeLessThanOrEqual(1);
+      }
+    },
+  );
 
   it('interactive measures a stream and a short prompt beside long prompts, with a limit, without, and with libllama', async () => {
     const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];

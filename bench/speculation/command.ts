@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
@@ -18,16 +18,26 @@ import { measureSpeculation, type SpeculationRow, type SpeculationTask } from '.
 
 interface SpeculationFlags extends BenchFlags {
   readonly genLen: number;
+  readonly method: keyof typeof configs;
 }
 
-/** Without `--speculative-config`: as in docs/speculation.md. */
-const defaultConfig = { method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 } as const;
+/** Without `--speculative-config`. */
+const configs = {
+  ngram: { method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 },
+  suffix: { method: 'suffix' },
+} as const;
 
 export function speculationCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
   const command = new Command('speculation')
-    .summary('decoding with drafts from the own text, against plain decoding')
+    .summary('decoding with drafts from earlier text, against plain decoding')
     .description(
-      'Measure decoding with --speculative-config and without in turn: for an output that quotes its prompt, and for outputs that cannot be predicted. The tokens must be equal.',
+      'Measure decoding with --speculative-config and without in turn: for an output that quotes its prompt, for an output that is like three earlier outputs, and for outputs that cannot be predicted. The tokens must be equal.',
+    )
+    .addOption(
+      new Option('--method <method>', 'drafts from the own text, or also from earlier outputs, as vLLM calls them')
+        .choices(['ngram', 'suffix'])
+        .default('ngram')
+        .conflicts('speculativeConfig'),
     )
     .option('--gen-len <tokens>', 'tokens of each output', integerFrom(16), 192);
   return addEngineFlags(addBenchFlags(command, 5)).action(async (flags: SpeculationFlags) =>
@@ -41,7 +51,7 @@ function measure(
   flags: SpeculationFlags,
   signal: AbortSignal,
 ): Promise<void> {
-  const { speculativeConfig = defaultConfig, ...options } = benchOptions(flags, context);
+  const { speculativeConfig = configs[flags.method], ...options } = benchOptions(flags, context);
   return withEngine(openEngine, options, signal, ({ engine: plain }) =>
     withEngine(openEngine, { ...options, speculativeConfig }, signal, async (measured) => {
       const engines = { plain, speculative: measured.engine };
@@ -57,47 +67,60 @@ function measure(
 }
 
 /**
- * Rewriting: a grammar makes the output a quotation of the prompt, and a bias towards long tokens fixes its tokens. The prompt has the
- * same tokens. So the work is the same for every model. Greedy outputs for random prompts often repeat themselves.
+ * Rewriting: the prompt has the tokens of the output. Like earlier outputs: requests before had the same story with other names. So the work
+ * is the same for every model. Greedy outputs for random prompts often repeat themselves.
  */
 async function tasksOf(engine: AsyncEngine, maxTokens: number, signal: AbortSignal): Promise<SpeculationTask[]> {
   const random = new RandomTokens(7, engine.model.vocabSize);
-  const story = engine.tokenize(STORY, { addSpecial: false });
-  const quotation = {
-    temperature: 0,
-    maxTokens: 2 * story.length,
-    structuredOutputs: { choice: [STORY] },
-    logitBias: new Map(
-      story.map((token) => [token, Math.min(BIAS_PER_CHARACTER * engine.detokenize([token]).length, 100)]),
-    ),
-  };
+  // Of their own, so that the random prompts are those of earlier results.
+  const prompts = new RandomTokens(8, engine.model.vocabSize);
+  const quotation = quotationOf(engine, storyOf('Lily', 'Tom', 'ball'), prompts.take(16));
   const quoted: number[] = [];
-  for await (const { tokenIds } of engine.generate({ prompt: Int32Array.from(story), params: quotation }, { signal }))
-    quoted.push(...tokenIds);
+  for await (const { tokenIds } of engine.generate(quotation, { signal })) quoted.push(...tokenIds);
+  const earlier = [storyOf('Anna', 'Ben', 'kite'), storyOf('Mia', 'Sam', 'drum'), storyOf('Sue', 'Max', 'doll')];
   const params = { maxTokens, ignoreEos: true };
   return [
-    { name: 'rewriting', prompt: Int32Array.from(quoted), params: quotation },
+    { ...quotation, name: 'rewriting', prompt: Int32Array.from(quoted) },
+    {
+      ...quotation,
+      name: 'like earlier outputs',
+      earlier: earlier.map((story) => quotationOf(engine, story, prompts.take(16))),
+    },
     { name: 'random prompt, greedy', prompt: random.take(256), params: { ...params, temperature: 0 } },
     { name: 'random prompt, temperature 1', prompt: random.take(256), params: { ...params, temperature: 1, seed: 1n } },
     { name: 'random tokens', prompt: random.take(256), params: { ...params, temperature: 100, seed: 2n } },
   ];
 }
 
+/** A grammar makes the output this story, and a bias towards long tokens fixes its tokens. */
+function quotationOf(engine: AsyncEngine, story: string, prompt: Int32Array): SpeculationTask {
+  const tokens = engine.tokenize(story, { addSpecial: false });
+  const bias = (token: number): number => Math.min(BIAS_PER_CHARACTER * engine.detokenize([token]).length, 100);
+  const params = {
+    temperature: 0,
+    maxTokens: 2 * tokens.length,
+    structuredOutputs: { choice: [story] },
+    logitBias: new Map(tokens.map((token) => [token, bias(token)])),
+  };
+  return { name: 'a story', prompt, params };
+}
+
 /** More than the model's own preference for a shorter token. */
 const BIAS_PER_CHARACTER = 12;
 
-const STORY =
-  'Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her friend Tom. One day, she saw a big red ball under the old tree. Lily ran to the ball and said, "Look, Tom! I found a ball. Can we play with it?" Tom was very happy. They threw the ball up and down, and they laughed all day. When the sun went away, they put the ball in a box and went home to eat soup. ';
+const storyOf = (girl: string, friend: string, thing: string): string =>
+  `Once upon a time, there was a little girl named ${girl}. She loved to play outside in the park with her friend ${friend}. One day, she saw a big red ${thing} under the old tree. ${girl} ran to the ${thing} and said, "Look, ${friend}! I found a ${thing}. Can we play with it?" ${friend} was very happy. They threw the ${thing} up and down, and they laughed all day. When the sun went away, they put the ${thing} in a box and went home to eat soup. `;
 
 function speculationTable(rows: readonly SpeculationRow[]): string {
-  const header = ['task', 'plain tok/s', 'with drafts', 'ratio', 'drafted per token', 'accepted per token'];
+  const header = ['task', 'plain tok/s', 'with drafts', 'ratio', 'drafted per token', 'accepted', 'tokens per step'];
   const lines = rows.map((row) => [
     row.task,
     row.plainTokensPerSecond,
     row.speculativeTokensPerSecond,
     row.ratio,
     row.draftedPerToken,
-    row.acceptedPerToken,
+    row.acceptance ?? '-',
+    row.tokensPerStep,
   ]);
   return formatTable(header, lines);
 }
