@@ -133,7 +133,7 @@ export class EngineSubject implements Subject {
 }
 
 /** The clocks at the time when tokens are delivered. */
-interface EngineReading extends StepTimings {
+export interface EngineReading extends StepTimings {
   readonly atMs: number;
   readonly cpuMs: number | undefined;
 }
@@ -142,7 +142,7 @@ interface EngineReading extends StepTimings {
  * Tokens are delivered while the next step computes. The compute timer excludes the step in progress, at the start and
  * at the end of the window, so the window has whole steps.
  */
-function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
+export function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
   const steps = Math.max(1, to.steps - from.steps);
   const wallMs = to.atMs - from.atMs;
   const outsideMs = Math.max(0, wallMs - (to.computeMs - from.computeMs));

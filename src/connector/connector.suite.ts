@@ -65,7 +65,7 @@ const deadlinesMs = [500, 4_000, 32_000];
  * Runs a case in which a load must miss its deadline, and other loads must not. A short deadline saves time. If the machine was too busy
  * for the other loads (`isDisturbed`), the case runs again with a longer deadline.
  */
-async function withDeadlines<Outcome>(
+export async function withDeadlines<Outcome>(
   run: (loadTimeoutMs: number) => Promise<Outcome>,
   isDisturbed: (outcome: Outcome) => boolean,
 ): Promise<Outcome> {

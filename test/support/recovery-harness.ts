@@ -161,11 +161,11 @@ export class RecoveryHarness {
     }
     // Hung calls pin their blocks, and a small pool may need these blocks: so the calls end after a while.
     const releasing = setInterval(() => connector?.releaseHung(), 100);
-    // I8: a run takes milliseconds, so a request that has not ended by then never will.
+    // I8: a run takes milliseconds, so a request that has not ended by then never will, also on a busy machine.
     const watchdog = new AbortController();
     const completions = await Promise.race([
       Promise.all(runs),
-      sleep(15_000, undefined, { signal: watchdog.signal }).then(() => {
+      sleep(patienceMs, undefined, { signal: watchdog.signal }).then(() => {
         throw new Error(`I8: requests do not end: ${JSON.stringify(engine.stats())}`);
       }),
     ]).finally(() => {
@@ -295,12 +295,14 @@ export function onAllRanks(
   return new Set(sets.flatMap((keys) => [...keys]).filter(isOnAll));
 }
 
+/** After this time, a run that hangs fails with the reason. */
+const patienceMs = 120_000;
 const blocksPerGroup = 160;
 const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
 /** After the last request: waits until all transfers have ended and their blocks are unpinned. */
 async function settled(engine: Engine, connector: MemoryConnector | undefined): Promise<void> {
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + patienceMs;
   connector?.releaseHung();
   while (engine.stats().transfers.open > 0) {
     // An engine that an assertion has stopped completes no transfers: the assertion is the result of the run.

@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
-import { connectorSuite, faultSettings } from '../connector.suite.ts';
+import { connectorSuite, faultSettings, withDeadlines } from '../connector.suite.ts';
 import { promptOf } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import { createConnector } from '../registry.ts';
@@ -58,11 +58,11 @@ writeFileSync(
 const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
   readKvTransferConfig({ kvConnector, kvRole, kvConnectorModulePath: file, kvConnectorExtraConfig });
 const identity = { ...suiteIdentity, blockBytes: 512 };
-const open = async (extra: JsonObject) =>
+const open = async (extra: JsonObject, loadTimeoutMs = 120_000) =>
   EngineHarness.open(await createConnector(config('MapConnector', extra)), {
     identities: [identity],
     blockCount: 64,
-    loadTimeoutMs: 300,
+    loadTimeoutMs,
   });
 
 let serial = 0;
@@ -102,13 +102,18 @@ describe('fault injection into a module of the user', () => {
       await writer.runToDrained();
       await writer.close();
       const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
-      const reader = await open({ store: fault, fault_injection: { rules } });
-      const request = reader.add('r', prompt);
-      await reader.runToEnd();
+      const read = async (loadTimeoutMs?: number) => {
+        const reader = await open({ store: fault, fault_injection: { rules } }, loadTimeoutMs);
+        const request = reader.add('r', prompt);
+        await reader.runToEnd();
+        reader.end(request);
+        await reader.close();
+        return request;
+      };
+      const request =
+        fault === 'hung' ? await withDeadlines(read, ({ failures }) => failures.length > 2) : await read();
       const failed = harmless.includes(fault) ? 0 : 2;
       expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - failed, failed]);
-      reader.end(request);
-      await reader.close();
     },
   );
 
