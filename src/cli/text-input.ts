@@ -1,5 +1,7 @@
-import { readFile } from 'node:fs/promises';
+import { FileTooLarge, readLimited } from '../base/read-limited.ts';
 import { fileUnreadable, textNotUtf8 } from './cli-errors.ts';
+
+const fileBytesMax = 64 * 2 ** 20;
 
 /** The text of a flag: the value itself, the content of a file (`@path`), or standard input (`-`). */
 export async function readTextFlag(what: string, value: string, readStdin: () => Promise<Uint8Array>): Promise<string> {
@@ -11,11 +13,17 @@ export async function readTextFlag(what: string, value: string, readStdin: () =>
 export async function readTextFile(what: string, path: string): Promise<string> {
   let bytes: Uint8Array;
   try {
-    bytes = await readFile(path);
+    bytes = await readLimited(path, fileBytesMax);
   } catch (error) {
-    throw fileUnreadable({ what, path, reason: (error as NodeJS.ErrnoException).code ?? 'unknown' }, error);
+    throw fileUnreadable({ what, path, reason: reasonOf(error as NodeJS.ErrnoException) }, error);
   }
   return decode(what, path, bytes);
+}
+
+function reasonOf(error: NodeJS.ErrnoException): string {
+  if (error instanceof FileTooLarge) return `it has more than ${fileBytesMax} bytes`;
+  if (error.code === 'EISDIR') return 'it is a folder';
+  return error.code === 'ENOENT' ? 'there is no such file' : (error.code ?? error.message);
 }
 
 function decode(what: string, path: string, bytes: Uint8Array): string {

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { assert, assertDefined } from '../base/assert.ts';
-import { deviceUnavailable, outOfNativeMemory } from './errors.ts';
+import { deviceUnavailable, outOfNativeMemory, tooManyThreads } from './errors.ts';
 import {
   type BackendPtr,
   type BufferPtr,
@@ -164,9 +164,13 @@ function keepThreads(
 /** `struct ggml_threadpool_params`: the mask of 512 cores (all zero: any), then five fields. */
 const threadpoolParams = { threads: 512, byteLength: 528 } as const;
 
+/** `GGML_MAX_N_THREADS`. */
+const threadsMax = 512;
+
 /** 0 = as many as the cores that the process may use. */
 function resolveThreads(threads: number): number {
-  return threads > 0 ? threads : availableParallelism();
+  if (threads > threadsMax) throw tooManyThreads({ threads, limit: threadsMax });
+  return threads > 0 ? threads : Math.min(availableParallelism(), threadsMax);
 }
 
 /** Loads the backends in these folders for ggml and libllama; later calls in the process have no effect. */

@@ -26,6 +26,11 @@ export const cpusUnavailable = defineError(
   'The compute threads cannot be pinned to the cores {cpus}. {problem} Correct or remove --cpus.',
   500,
 );
+export const tooManyThreads = defineError(
+  'KVASIR_TOO_MANY_THREADS',
+  'Cannot compute with {threads} threads: {limit} is the limit. Use a smaller --threads, best the number of cores.',
+  500,
+);
 export const deviceUnavailable = defineError(
   'KVASIR_DEVICE_UNAVAILABLE',
   'No {device} device was found (there are: {found}). {hint}',

@@ -296,6 +296,17 @@ describe('HTTP', () => {
     expect(status).toBe(415);
   });
 
+  it('refuses compressed bodies', async () => {
+    for (const encoding of ['gzip', 'br', 'nonsense']) {
+      const { status, error } = await send('POST', '/v1/completions', '\u001f\u008b', {
+        ...AUTHORIZED,
+        'content-encoding': encoding,
+      });
+      expect(status).toBe(415);
+      expect(error.message).toContain(`content encoding ${encoding} is not supported`);
+    }
+  });
+
   it('answers 404 for unknown routes and 405 with `Allow` for wrong methods', async () => {
     expect(await send('GET', '/v1/nothing')).toMatchObject({ status: 404, error: { type: 'invalid_request_error' } });
     const { status, headers } = await send('GET', '/v1/completions');

@@ -15,6 +15,7 @@ import {
   bodyNotUtf8,
   bodyTooLarge,
   clientGone,
+  contentEncodingNotSupported,
   errorAnswer,
   mediaTypeNotSupported,
   methodNotAllowed,
@@ -100,11 +101,13 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
     });
   app.removeAllContentTypeParsers();
   const { bodyMaxBytes: bodyLimit } = options;
-  app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (_, body, done) => {
+  app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (request, body, done) => {
     try {
       done(null, parseJson(body as Buffer));
     } catch (error) {
-      done(error as Error);
+      // Only now: a middleware may have decoded the body.
+      const actual = request.headers['content-encoding'];
+      done(actual === undefined ? (error as Error) : contentEncodingNotSupported({ actual }, error));
     }
   });
   app.setErrorHandler((error, request, reply) => sendError(translate(error, request, options), request, reply));

@@ -31,6 +31,11 @@ export const bodyTooLarge = defineError(
   'The body is larger than {limitBytes} bytes. Send less, or start the server with a larger --max-body-size.',
   413,
 );
+export const contentEncodingNotSupported = defineError(
+  'KVASIR_CONTENT_ENCODING_NOT_SUPPORTED',
+  'The content encoding {actual} is not supported. Send the body as it is, without the header `Content-Encoding`.',
+  415,
+);
 export const mediaTypeNotSupported = defineError(
   'KVASIR_MEDIA_TYPE_NOT_SUPPORTED',
   'The content type must be application/json, got {actual}. Send the header `Content-Type: application/json`.',

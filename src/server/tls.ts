@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
+import { readLimited } from '../base/read-limited.ts';
 import { tlsUnusable } from './server-errors.ts';
 
 /** Whether clients show a certificate, as in Python's `ssl`: 0 never, 1 if they want to, 2 always. */
@@ -46,12 +46,21 @@ export async function readTlsIdentity(files: TlsFiles): Promise<TlsIdentity> {
   }
 }
 
+/** The certificates of all public authorities have less than 1 MiB. */
+const pemBytesMax = 16 * 2 ** 20;
+
 async function readPem(flag: string, path: string): Promise<Buffer> {
   let bytes: Buffer;
   try {
-    bytes = await readFile(path);
+    bytes = await readLimited(path, pemBytesMax);
   } catch (error) {
-    throw tlsUnusable({ files: path, reason: `it cannot be read (${(error as NodeJS.ErrnoException).code})` }, error);
+    throw tlsUnusable(
+      {
+        files: path,
+        reason: `it cannot be read (${(error as NodeJS.ErrnoException).code ?? (error as Error).message})`,
+      },
+      error,
+    );
   }
   if (bytes.includes('-----BEGIN ')) return bytes;
   throw tlsUnusable({ files: path, reason: `${flag} names a file in PEM format, which has lines with -----BEGIN` });

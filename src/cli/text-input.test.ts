@@ -1,0 +1,37 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { itNeeds } from '../../test/support/needs.ts';
+import { readTextFile } from './text-input.ts';
+
+const isPosix = process.platform !== 'win32';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-text-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+it('reads a file of several chunks', async () => {
+  const path = join(folder, 'text');
+  const text = 'é fox '.repeat(50_000);
+  writeFileSync(path, text);
+  expect((await readTextFile('prompt', path)) === text).toBe(true);
+});
+
+itNeeds(isPosix, 'no pipes with names', 'reads a pipe', async () => {
+  const path = join(folder, 'pipe');
+  execFileSync('mkfifo', [path]);
+  const writer = spawn('sh', ['-c', `printf fox > '${path}'`]);
+  expect(await readTextFile('prompt', path)).toBe('fox');
+  writer.kill();
+});
+
+itNeeds(isPosix, 'no /dev/zero', 'refuses a file without an end', async () => {
+  const message = 'Cannot read the chat template /dev/zero: it has more than 67108864 bytes';
+  await expect(readTextFile('chat template', '/dev/zero')).rejects.toThrow(message);
+});
+
+it('says that a folder is not a file', async () => {
+  await expect(readTextFile('prompt', folder)).rejects.toThrow(`${folder}: it is a folder.`);
+  await expect(readTextFile('prompt', join(folder, 'none'))).rejects.toThrow('none: there is no such file.');
+});
