@@ -372,7 +372,8 @@ export class GraphBuilder {
 
   /** Writes an input at a byte offset. An input that no node reads has no memory and needs no data. */
   write(tensor: TensorPtr, data: ArrayBufferView, offset = 0): void {
-    if (this.#dataPointer(tensor) === 0) return;
+    // A tensor with a view has memory.
+    if (!this.#views.has(tensor) && this.#dataPointer(tensor) === 0) return;
     if (this.#device.kind !== 'cpu') {
       this.#device.native.ggml_backend_tensor_set(tensor, data, offset, data.byteLength);
       return;

@@ -27,10 +27,12 @@ export class NativeMemory {
   }
 
   setPointer(at: number, address: number): void {
-    this.bytes.setBigUint64(at, BigInt(address), true);
+    this.setInt64(at, address);
   }
 
+  /** A safe integer. In two halves, because a BigInt allocates memory. */
   setInt64(at: number, value: number): void {
-    this.bytes.setBigInt64(at, BigInt(value), true);
+    this.bytes.setUint32(at, value, true);
+    this.bytes.setInt32(at + 4, Math.floor(value / 2 ** 32), true);
   }
 }

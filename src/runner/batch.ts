@@ -62,12 +62,15 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
   let row = 0;
   for (const sequence of plan.sequences) {
     const firstRow = row;
-    for (const [group, { kind, blockSize }] of groups.entries())
+    // Not `entries()` here and below, which allocates memory for each element until V8 has optimized the function.
+    for (let group = 0; group < groups.length; group++) {
+      const { kind, blockSize } = groups[group]!;
       if (kind === 'state') addSegments(segments[group]!, sequence, { group, blockSize, firstRow });
+    }
     for (const span of sequence.spans) {
       setTokens(tokens, row, sequence, span);
-      for (const [group, ofGroup] of slots.entries())
-        if (ofGroup.length > 0) fillSlots(ofGroup, row, sequence, span, group, memory);
+      for (let group = 0; group < slots.length; group++)
+        if (slots[group]!.length > 0) fillSlots(slots[group]!, row, sequence, span, group, memory);
       for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');

@@ -335,7 +335,9 @@ export class GgmlRunner implements Runner {
     const prepared = performance.now();
     await decoder.graph.compute();
     const computed = performance.now();
-    const result = await this.#resultOf(plan, batch, decoder);
+    let result = this.#resultOf(plan, batch, decoder);
+    if (decoder.promptHidden !== undefined)
+      result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
@@ -343,8 +345,8 @@ export class GgmlRunner implements Runner {
     return result;
   }
 
-  async #resultOf({ stepId }: StepPlan, batch: Batch, decoder: DecoderGraph): Promise<StageResult> {
-    const { graph, result, best, promptHidden } = decoder;
+  /** Without the results of prompts. */
+  #resultOf({ stepId }: StepPlan, batch: Batch, { graph, result, best }: DecoderGraph): StageResult {
     const nothing = batch.sequences.map(() => undefined);
     if (this.#sampler === undefined) {
       assert(result !== undefined, 'a stage before the last has hidden states');
@@ -352,23 +354,17 @@ export class GgmlRunner implements Runner {
       // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
-    const samples =
-      result === undefined
-        ? { sampled: nothing, failures: [] }
-        : this.#sampler.sample(
-            batch,
-            this.#read(graph, result, batch.outputCount * this.vocabSize),
-            this.#bestIn(graph, best),
-          );
-    const prompts =
-      promptHidden === undefined ? undefined : await this.#promptResults(this.#sampler, batch, graph, promptHidden);
-    const failures = [...samples.failures, ...(prompts?.failures ?? [])];
-    return {
-      stepId,
-      sampled: samples.sampled,
-      ...(failures.length === 0 ? {} : { failures }),
-      ...(prompts === undefined ? {} : { prompts: prompts.prompts }),
-    };
+    if (result === undefined) return { stepId, sampled: nothing };
+    const logits = this.#read(graph, result, batch.outputCount * this.vocabSize);
+    const { sampled, failures } = this.#sampler.sample(batch, logits, this.#bestIn(graph, best));
+    return failures.length === 0 ? { stepId, sampled } : { stepId, sampled, failures };
+  }
+
+  async #withPrompts(result: StageResult, batch: Batch, graph: GraphBuilder, hidden: TensorPtr): Promise<StageResult> {
+    const sampler = assertDefined(this.#sampler, 'only the last stage has results of prompts');
+    const prompts = await this.#promptResults(sampler, batch, graph, hidden);
+    const failures = [...(result.failures ?? []), ...prompts.failures];
+    return { ...result, ...(failures.length === 0 ? {} : { failures }), prompts: prompts.prompts };
   }
 
   #promptResults({ sampler }: BatchSampler, batch: Batch, graph: GraphBuilder, promptHidden: TensorPtr) {

@@ -19,7 +19,8 @@ export function clearUnusedPlaces(
   memory: KvMemory,
   groups: readonly UsedGroup[],
 ): void {
-  for (const [group, { kind, blockSize, usedBytes }] of groups.entries()) {
+  for (let group = 0; group < groups.length; group++) {
+    const { kind, blockSize, usedBytes } = groups[group]!;
     if (usedBytes === memory.blockBytes) continue;
     const clear = (block: BlockId): unknown => block !== NULL_BLOCK && memory.bytesOf(block).fill(0, usedBytes);
     if (kind === 'state') {

@@ -36,16 +36,15 @@ export class PipelineExecutor implements Executor {
     this.#lastStep = step.stepId;
     this.#isExecuting = true;
     try {
-      return await this.#execute(step);
+      const outputs: Promise<RankOutput>[] = [];
+      for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
+      return this.#joined(step, outputs.length === 1 ? [await outputs[0]!] : await settledAll(outputs));
     } finally {
       this.#isExecuting = false;
     }
   }
 
-  async #execute(step: ScheduledStep): Promise<ExecutedStep> {
-    const outputs: Promise<RankOutput>[] = [];
-    for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
-    const done = outputs.length === 1 ? [await outputs[0]!] : await settledAll(outputs);
+  #joined(step: ScheduledStep, done: readonly RankOutput[]): ExecutedStep {
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
     for (const { result } of done) assertResultOf(step, result);
     assertLeftOut(step, done);

@@ -58,6 +58,14 @@ export class InlineRank implements Rank {
     if (drained) await this.#runner.close();
   }
 
+  /** `absent`: the sequences that the rank before left out. */
+  #leftOut(step: ScheduledStep, absent: readonly number[], failures: readonly BlockLoadFailure[]): readonly number[] {
+    if (failures.length === 0) return absent;
+    const failedBlocks = failures.map(({ block }) => block);
+    const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
+    return [...new Set([...absent, ...failed])].sort((a, b) => a - b);
+  }
+
   async #forward(
     step: ScheduledStep,
     upstream: Promise<UpstreamOutput> | undefined,
@@ -70,10 +78,8 @@ export class InlineRank implements Rank {
     }
     // Without an `await`, the first rank computes before `execute` returns.
     const before = upstream === undefined ? undefined : await upstream;
-    const absent = before?.leftOut ?? [];
-    const failedBlocks = failures.map(({ block }) => block);
-    const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
-    const leftOut = [...new Set([...absent, ...failed])].sort((a, b) => a - b);
+    const absent = before?.leftOut ?? nothing;
+    const leftOut = this.#leftOut(step, absent, failures);
     if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
     let hidden: HiddenStates | undefined;
     if (before !== undefined) {
@@ -89,6 +95,8 @@ export class InlineRank implements Rank {
     }
   }
 }
+
+const nothing: readonly never[] = [];
 
 /** The result of a step that left sequences out, with the sequence indices of the whole step. */
 function withLeftOut(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {

@@ -43,7 +43,7 @@ export class BatchInputs {
     if (hidden === undefined) graph.write(this.entry, batch.tokens);
     else this.#writeHidden(graph, batch, hidden);
     graph.write(this.positions, batch.positions);
-    for (const [group, slots] of this.slots.entries()) graph.write(slots, batch.slots[group]!);
+    for (let group = 0; group < this.slots.length; group++) graph.write(this.slots[group]!, batch.slots[group]!);
   }
 
   /** For a graph that uses the sampled rows. */

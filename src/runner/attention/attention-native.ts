@@ -179,10 +179,10 @@ export class NativeAttention implements Attention {
     let table = 0;
     for (const { plan, firstRow, rowCount, kvLength, outputIndex, outputCount } of batch.sequences) {
       const count = Math.ceil(kvLength / blockSize);
-      for (const [group, tables] of this.#tables.entries()) {
+      for (let group = 0; group < this.#tables.length; group++) {
         const source = plan.blockTables[group];
         assert(source !== undefined && source.length >= count, 'a block table that covers all KV that is read');
-        tables.words.set(source.ids.subarray(0, count), table);
+        this.#tables[group]!.words.set(source.ids.subarray(0, count), table);
       }
       all.push({ table, firstRow, rowCount });
       if (outputIndex !== undefined) outputs.push({ table, firstRow: outputIndex, rowCount: outputCount });
@@ -213,8 +213,7 @@ const recordOf = (layer: number, rows: AttentionRows): number => (2 * layer + (r
 
 function areSameRows(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
   if (all.length !== outputs.length) return false;
-  for (const [i, run] of all.entries()) {
-    if (run.rowCount !== outputs[i]!.rowCount || run.firstRow !== outputs[i]!.firstRow) return false;
-  }
+  for (let i = 0; i < all.length; i++)
+    if (all[i]!.rowCount !== outputs[i]!.rowCount || all[i]!.firstRow !== outputs[i]!.firstRow) return false;
   return true;
 }

@@ -34,7 +34,8 @@ export class BatchSampler {
   sample({ sequences }: Batch, logits: Float32Array, bestOfRow?: BestOfRow): BatchSamples {
     const sampled: (Sample | undefined)[] = sequences.map(() => undefined);
     const failures: SequenceFailure[] = [];
-    for (const [index, sequence] of sequences.entries()) {
+    for (let index = 0; index < sequences.length; index++) {
+      const sequence = sequences[index]!;
       if (sequence.outputIndex === undefined) continue;
       try {
         sampled[index] = this.#sampleSequence(sequence, sequence.outputIndex, logits, bestOfRow);
