@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
@@ -119,6 +120,13 @@ describe('TLS', () => {
     );
     await kept(() => writeFileSync(files.certificate, ''), /--ssl-certfile names a file in PEM format/);
     await kept(() => rmSync(files.key), /server\.key: it cannot be read \(ENOENT\)/);
+    // A pipe has no writer, so reading it would not end, and later signals would have no effect.
+    if (process.platform !== 'win32')
+      await kept(
+        () => execFileSync('mkfifo', [files.key]),
+        /server\.key: it is a pipe, which can be read at the start/,
+      );
+    rmSync(files.key, { force: true });
     put(second);
     signals.emit('SIGHUP');
     await vi.waitFor(async () => expect(await nameOf(port)).toBe('second'), patience);
