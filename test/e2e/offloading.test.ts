@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { TierReport } from '../../src/connector/offloading/tier-report.ts';
 import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
 import { runHere } from '../support/run-here.ts';
+import { until } from '../support/until.ts';
 
 /** Servers in separate processes that keep KV below their pool. */
 beforeAll(buildCommand);
@@ -45,8 +47,19 @@ async function ask({ complete }: Server, question: object): Promise<Answer> {
   return { tokenIds: choices[0].token_ids, details: usage.prompt_tokens_details };
 }
 
-const askTogether = (server: Server): Promise<Answer[]> =>
-  Promise.all(questions.map((question) => ask(server, question)));
+/** The server is stopped until all requests are sent. So they run together, also if this process is slower than the server. */
+async function askTogether(server: Server): Promise<Answer[]> {
+  server.child.kill('SIGSTOP');
+  let sent = 0;
+  const count = (): void => void sent++;
+  subscribe('undici:request:bodySent', count);
+  const answers = Promise.all(questions.map((question) => ask(server, question)));
+  await until(() => sent === questions.length);
+  unsubscribe('undici:request:bodySent', count);
+  server.child.kill('SIGCONT');
+  return answers;
+}
+
 async function askInTurn(server: Server): Promise<Answer[]> {
   const answers: Answer[] = [];
   for (const question of questions) answers.push(await ask(server, question));

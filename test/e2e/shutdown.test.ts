@@ -16,7 +16,7 @@ import { buildCommand, killCommands, serve, smallPool, start } from '../support/
 import { hasCompiler } from '../support/has-compiler.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
-import { allGone, childrenOf, commandOf, isRunning } from '../support/processes.ts';
+import { allGone, childrenOf, isRunning, isStopped } from '../support/processes.ts';
 import { quickCompiler } from '../support/quick-compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-shutdown-'));
@@ -352,13 +352,14 @@ describe('stopped worker processes', () => {
   });
 
   it('end after SIGTERM while they load', async () => {
-    const child = start(['serve', '--port', '0', ...smallPool, ...ranks]);
+    // Each worker stops itself before it runs the worker's program.
+    const stopping = join(folder, 'stopping.mjs');
+    writeFileSync(stopping, `if (process.argv[1]?.includes('worker-main')) process.kill(process.pid, 'SIGSTOP');`);
+    const child = start(['serve', '--port', '0', ...smallPool, ...ranks], { NODE_OPTIONS: `--import=${stopping}` });
     const exited = once(child, 'exit');
-    // A child that is stopped before it runs the worker's program blocks its parent in the call that starts it.
-    const ranksOf = () => childrenOf(child.pid!).filter((id) => commandOf(id).includes('worker-main'));
-    await expect.poll(() => ranksOf().length, { interval: 2 }).toBe(2);
-    const workers = ranksOf();
-    for (const id of workers) process.kill(id, 'SIGSTOP');
+    const stopped = () => childrenOf(child.pid!).filter(isStopped);
+    await expect.poll(() => stopped().length, { interval: 2 }).toBe(2);
+    const workers = stopped();
     child.kill('SIGTERM');
     expect(await exited).toEqual([143, null]);
     await allGone(workers);

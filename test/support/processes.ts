@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { setTimeout as wait } from 'node:timers/promises';
 
 /** Every process by id, with its parent; a zombie is a process that has ended and whose parent has not read its exit code. */
-function table(): Map<number, { readonly parent: number; readonly isZombie: boolean }> {
+function table(): Map<number, { readonly parent: number; readonly isZombie: boolean; readonly isStopped: boolean }> {
   const { stdout } = spawnSync('ps', ['-A', '-o', 'pid=,ppid=,stat='], { encoding: 'utf8' });
   const rows = stdout
     .trim()
@@ -11,7 +11,7 @@ function table(): Map<number, { readonly parent: number; readonly isZombie: bool
   return new Map(
     rows.map(([id, parent, state]) => [
       Number(id),
-      { parent: Number(parent), isZombie: state?.startsWith('Z') === true },
+      { parent: Number(parent), isZombie: state?.startsWith('Z') === true, isStopped: state?.startsWith('T') === true },
     ]),
   );
 }
@@ -20,6 +20,9 @@ export function isRunning(processId: number): boolean {
   const found = table().get(processId);
   return found !== undefined && !found.isZombie;
 }
+
+/** Whether SIGSTOP has stopped the process. */
+export const isStopped = (processId: number): boolean => table().get(processId)?.isStopped === true;
 
 /** The program and its arguments; empty for a process that has ended. */
 export const commandOf = (processId: number): string =>

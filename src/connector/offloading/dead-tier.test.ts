@@ -186,7 +186,7 @@ describe.each(kinds)('$name below host memory', ({ isThere, needs, open, paused 
     expect(isOpen()).toBe(true);
     mend!();
     const store = () => tier.store(suiteKey('x'), suiteBytes(suiteKey('x')), new AbortController().signal);
-    await expect.poll(() => store().catch(() => 'failed'), { timeout: 20_000 }).toMatch(/tored/);
+    await expect.poll(() => store().catch(() => 'failed')).toMatch(/tored/);
     let i = 5;
     while (isOpen()) {
       time.advance(30_000);
