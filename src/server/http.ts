@@ -141,11 +141,22 @@ function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply)
   return reply.status(answer.status).headers(answer.headers).send(answer.body);
 }
 
+const loggedCauses = new WeakSet<object>();
+
+/** A broken engine refuses all requests for one cause, whose stack is logged once. Each request has a line with the code of its error. */
+function isLogged(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (typeof cause !== 'object' || cause === null) return false;
+  if (loggedCauses.has(cause)) return true;
+  loggedCauses.add(cause);
+  return false;
+}
+
 /** Logs an error whose answer is sent in another way, as an event of a stream. */
 export function noteError(error: unknown, request: FastifyRequest): void {
   const answer = errorAnswer(error);
   request.requestLog.errorCode = answer.body.error.code ?? undefined;
-  if (answer.internal) request.log.error({ err: error }, 'request failed');
+  if (answer.internal && !isLogged(error)) request.log.error({ err: error }, 'request failed');
 }
 
 /** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. */

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
 import type { EngineHealth } from '../engine/contract.ts';
+import { engineBroken } from '../engine/errors.ts';
 import { Server, type ServerOptions } from './server.ts';
 
 const servers: Server[] = [];
@@ -386,6 +387,20 @@ describe('errors', () => {
       status: 500,
       error: { message: 'Internal server error.', type: 'server_error', param: null, code: 'internal_error' },
     });
+  });
+
+  it('of a broken engine have its stack in the log once, and their code in the line of each request', async () => {
+    const lines: string[] = [];
+    const broken = engineBroken({ reason: 'the runner failed' }, new Error('the runner failed'));
+    const { json } = await serve(
+      { throws: broken },
+      { logLevel: 'info', logDestination: { write: (line) => lines.push(line) } },
+    );
+    for (let i = 0; i < 3; i++) expect((await json('/v1/completions', { prompt: 'a' })).status).toBe(503);
+    const logged = () => lines.map((line) => JSON.parse(line) as { msg: string; error?: string });
+    await expect.poll(() => logged().filter(({ msg }) => msg === 'request')).toHaveLength(3);
+    expect(logged().filter(({ msg }) => msg === 'request failed')).toHaveLength(1);
+    expect(lines.filter((line) => line.includes('"KVASIR_ENGINE_BROKEN"'))).toHaveLength(4);
   });
 
   it('of the engine have status 500, and are an event after the stream has begun', async () => {
