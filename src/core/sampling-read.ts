@@ -47,7 +47,8 @@ export function readInteger(
 ): number {
   const value = raw[parameter] ?? fallback;
   if (Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max) return value as number;
-  const bounds = max === Number.MAX_SAFE_INTEGER ? `at least ${min}` : `from ${min} to ${max}`;
+  const isOpen = max === Number.MAX_SAFE_INTEGER && !((value as number) > max);
+  const bounds = isOpen ? `at least ${min}` : `from ${min} to ${max}`;
   throw wrong(parameter, `an integer ${bounds}`, value);
 }
 

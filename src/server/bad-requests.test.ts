@@ -83,6 +83,7 @@ describe('completions with a wrong field', () => {
     ['a huge n', { prompt, n: 1_000_000_000 }, 'n', /`n` must be/],
     ['n above the server limit', { prompt, n: 9 }, null, /1 prompts times n = 9 completions; the limit is 8/],
     ['too many prompts', { prompt: Array(9).fill('a') }, null, /9 prompts/],
+    ['integers that are not exact', { prompt, max_tokens: 2 ** 60 }, 'max_tokens', /of at most 9007199254740991, got/],
     ['n times prompts above the limit', { prompt: ['a', 'b', 'c'], n: 3 }, null, /3 prompts times n = 3/],
     ['a fractional seed', { prompt, seed: 1.5 }, 'seed', /`seed` must be/],
     ['a seed beyond 64 bits', { prompt, seed: 1e30 }, 'seed', /`seed` must be/],

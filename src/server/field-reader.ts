@@ -59,7 +59,9 @@ export class FieldReader {
     if (value === undefined) return undefined;
     const bounded = { max: Number.MAX_SAFE_INTEGER, ...range };
     if (Number.isInteger(value) && isWithin(value as number, bounded)) return value as number;
-    throw this.invalid(name, `an integer${describeRange(range)}`, describeValue(value));
+    // Only larger numbers need to know the largest integer.
+    const shown = (value as number) > bounded.max ? bounded : range;
+    throw this.invalid(name, `an integer${describeRange(shown)}`, describeValue(value));
   }
 
   string(name: string): string | undefined {
