@@ -5,13 +5,16 @@ import { MemoryAhead } from './memory-ahead.ts';
 /** Pieces of one byte; the value is the number of the piece. Each call of `map` waits until the test answers it. */
 function setup(pieceCount: number) {
   const time = new ManualTime();
-  const machine = { isBusy: false };
+  const machine = { isBusy: false, looks: 0 };
   const memory = { next: 0, end: pieceCount };
   const begun: number[] = [];
   const answers: ((isMapped: boolean) => void)[] = [];
   const ahead = new MemoryAhead({
     timers: time,
-    isBusy: () => machine.isBusy,
+    isBusy: () => {
+      machine.looks++;
+      return machine.isBusy;
+    },
     nextPiece: () => (memory.next < memory.end ? Uint8Array.of(memory.next++) : undefined),
     map: (piece) => {
       begun.push(piece[0]!);
@@ -52,14 +55,22 @@ describe('MemoryAhead', () => {
     time.advance(1_000);
     expect(begun).toEqual([]);
     machine.isBusy = false;
-    time.advance(100);
+    time.advance(400);
     machine.isBusy = true;
     await answer();
     time.advance(1_000);
     expect(begun).toEqual([0]);
     machine.isBusy = false;
-    time.advance(100);
+    time.advance(400);
     expect(begun).toEqual([0, 1]);
+  });
+
+  it('looks at a busy machine only every 0.4 s, so that steps lose little time', () => {
+    const { time, machine, ahead } = setup(1);
+    machine.isBusy = true;
+    ahead.wake();
+    time.advance(2_100);
+    expect(machine.looks).toBe(6);
   });
 
   it('on a machine that stays busy, no timer remains until memory is used again', () => {

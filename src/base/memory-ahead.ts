@@ -12,8 +12,10 @@ export interface MemoryAheadOptions<Piece> {
 
 /** As often as `IdleCpus` measures. */
 const pollMs = 100;
+/** Less often, because a poll takes 0.13 ms beside a step of a large model, whose weights replace all else in the caches. Within the longest time that `IdleCpus` compares. */
+const busyPollMs = 400;
 /** On a machine that is busy for longer, the next use of memory starts again. */
-const pollsMax = 100;
+const pollsMax = 25;
 
 /**
  * Maps memory before it is used, piece by piece, while the machine is idle. The first write to a page of new memory takes
@@ -40,7 +42,7 @@ export class MemoryAhead<Piece> {
   wake(): void {
     if (this.#state !== 'resting') return;
     this.#busyPolls = 0;
-    this.#wait();
+    this.#wait(pollMs);
   }
 
   /** Maps no further piece. Resolves when none is being mapped. */
@@ -50,15 +52,15 @@ export class MemoryAhead<Piece> {
     return this.#mapping;
   }
 
-  #wait(): void {
+  #wait(delayMs: number): void {
     this.#state = 'waiting';
-    this.#timer = this.#options.timers.after(pollMs, () => this.#mapNext());
+    this.#timer = this.#options.timers.after(delayMs, () => this.#mapNext());
   }
 
   #mapNext(): void {
     const { nextPiece, map, isBusy } = this.#options;
     if (isBusy()) {
-      if (++this.#busyPolls < pollsMax) this.#wait();
+      if (++this.#busyPolls < pollsMax) this.#wait(busyPollMs);
       else this.#state = 'resting';
       return;
     }
