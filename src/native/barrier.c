@@ -8,6 +8,10 @@
  * waiting thread gives it its core: the two exchange cores (by affinity), and the waiting thread sleeps until the barrier
  * opens. On a machine with idle cores the CPU clock always advances, and all threads spin as ggml's do.
  *
+ * The threads have the system's policy for batches (SCHED_BATCH): the same share of the CPU, but a thread that wakes up does
+ * not interrupt another one. Otherwise a step's threads interrupt the event loop that has just started the step, and it
+ * delivers tokens when the step is over. Beside busy programs they have the usual policy, to get their share.
+ *
  * Pools that are not watched spin as in ggml.
  */
 #define _GNU_SOURCE
@@ -52,6 +56,10 @@
 #define SLEEP_NS 1000000
 /* Threads are pinned to cores as long as the machine is busy. */
 #define PINNED_NS 100000000
+/* Another program uses the core of a thread that is interrupted for so long; the event loop usually needs less. */
+#define FOREIGN_NS 3000000
+/* The threads keep the usual policy for so long. */
+#define USUAL_NS 100000000
 
 #define MEMBERS_MAX 256
 #define POOLS_MAX 64
@@ -62,6 +70,7 @@ struct member {
   _Atomic int cpu;
   _Atomic int is_helped;
   _Atomic int is_pinned;
+  int is_batch; /* known to this thread only */
   _Atomic uint64_t pinned_ns;
   _Atomic pid_t thread; /* 0: has not joined */
   clockid_t clock;
@@ -73,6 +82,8 @@ struct pool {
   pid_t owner;
   cpu_set_t allowed;
   int is_pinned; /* each thread to one of the allowed cores, always */
+  int has_policy; /* the process has the usual policy, so its threads may get another one */
+  _Atomic uint64_t usual_until;
   _Atomic int next_core;
   _Atomic int member_count;
   _Atomic int sleepers;
@@ -160,6 +171,14 @@ static int next_core(struct pool *pool) {
   return -1;
 }
 
+static void choose_policy(struct pool *pool, struct member *me) {
+  if (!pool->has_policy || !is_pinnable(pool, me->thread)) return;
+  const int is_batch = now_ns() >= atomic_load_explicit(&pool->usual_until, memory_order_relaxed);
+  if (is_batch == me->is_batch) return;
+  me->is_batch = is_batch;
+  sched_setscheduler(0, is_batch ? SCHED_BATCH : SCHED_OTHER, &(struct sched_param){0});
+}
+
 static struct member *join(struct pool *pool) {
   const pid_t thread = (pid_t)syscall(SYS_gettid);
   const int count = atomic_load(&pool->member_count);
@@ -169,6 +188,7 @@ static struct member *join(struct pool *pool) {
   if (index >= MEMBERS_MAX) return NULL;
   struct member *me = pool->members + index;
   pthread_getcpuclockid(pthread_self(), &me->clock);
+  me->is_batch = sched_getscheduler(0) == SCHED_BATCH;
   /* The thread may have been pinned as a member of a pool that was closed. */
   if (is_pinnable(pool, thread)) sched_setaffinity(0, sizeof pool->allowed, &pool->allowed);
   atomic_store(&me->cpu, sched_getcpu());
@@ -230,6 +250,7 @@ static int is_running(const struct member *late, _Atomic int *opened, int before
 }
 
 static void wait_until_opened(struct pool *pool, struct member *me, _Atomic int *opened, int before) {
+  uint64_t interrupted_ns = 0;
   if (known.busy_waits > 0) known.busy_waits--;
   if (spin(opened, before, known.busy_waits > 0 ? BUSY_SPIN_NS : SPIN_NS)) return;
   int has_waited = 0;
@@ -243,6 +264,12 @@ static void wait_until_opened(struct pool *pool, struct member *me, _Atomic int 
     if (late != NULL) {
       if (is_running(late, opened, before)) continue;
       known.busy_waits = BUSY_WAITS;
+      const uint64_t now = now_ns();
+      if (interrupted_ns == 0) interrupted_ns = now;
+      else if (now - interrupted_ns > FOREIGN_NS) {
+        atomic_store_explicit(&pool->usual_until, now + USUAL_NS, memory_order_relaxed);
+        choose_policy(pool, me);
+      }
       give_core(pool, me, late);
     }
     sleep_until_opened(pool, opened, before);
@@ -259,6 +286,7 @@ void ggml_barrier(char *ggml) {
   struct pool *pool = known.pool;
   struct member *me = known.member;
   if (me != NULL) {
+    if (graph != atomic_load_explicit(&me->graph, memory_order_relaxed)) choose_policy(pool, me);
     atomic_store_explicit(&me->opened, before + 1, memory_order_relaxed);
     atomic_store_explicit(&me->graph, graph, memory_order_relaxed);
     if (atomic_load_explicit(&me->is_pinned, memory_order_relaxed)) unpin(pool, me);
@@ -316,6 +344,7 @@ void kvasir_watch(char *ggml, const int32_t *cores, int64_t count) {
     pool->owner = (pid_t)syscall(SYS_gettid);
     pool->is_pinned = find_usable(cores, count, &pool->allowed) > 0;
     if (!pool->is_pinned) sched_getaffinity(0, sizeof pool->allowed, &pool->allowed);
+    pool->has_policy = sched_getscheduler(getpid()) == SCHED_OTHER;
     atomic_store(&pool->ggml, ggml);
     atomic_store(pools + i, pool);
     atomic_fetch_add(&version, 1);

@@ -89,6 +89,17 @@ function coresOf(thread: string): string {
   }
 }
 
+const [SCHED_OTHER, SCHED_BATCH] = [0, 3];
+/** The scheduling policy of a thread of this process. */
+function policyOf(thread: string): number {
+  try {
+    // Field 41; the second one is a name in parentheses.
+    return Number(readFileSync(`/proc/self/task/${thread}/stat`, 'latin1').replace(/^.*\) /, '').split(' ')[38]);
+  } catch {
+    return -1;
+  }
+}
+
 const otherThreads = (): string[] => readdirSync('/proc/self/task').filter((thread) => thread !== String(process.pid));
 
 /** Has no effect on a thread that has ended. */
@@ -186,6 +197,21 @@ describe('the barrier of compute threads', () => {
       additions.close();
       device.close();
       for (const thread of [String(process.pid), ...otherThreads()]) setCores(thread, cores.join(','));
+    },
+  );
+
+  itNeeds(
+    barrier !== undefined,
+    reason,
+    'compute threads do not interrupt other threads when they wake up, unless other programs are busy',
+    async () => {
+      const { device } = openWatched(2);
+      const additions = new Additions(device, 300);
+      const policies = () => readdirSync('/proc/self/task').filter((thread) => policyOf(thread) === SCHED_BATCH).length;
+      while (policies() !== 2) await additions.compute();
+      expect(policyOf(String(process.pid))).toBe(SCHED_OTHER);
+      additions.close();
+      device.close();
     },
   );
 
