@@ -94,7 +94,11 @@ const [SCHED_OTHER, SCHED_BATCH] = [0, 3];
 function policyOf(thread: string): number {
   try {
     // Field 41; the second one is a name in parentheses.
-    return Number(readFileSync(`/proc/self/task/${thread}/stat`, 'latin1').replace(/^.*\) /, '').split(' ')[38]);
+    return Number(
+      readFileSync(`/proc/self/task/${thread}/stat`, 'latin1')
+        .replace(/^.*\) /, '')
+        .split(' ')[38],
+    );
   } catch {
     return -1;
   }
