@@ -202,12 +202,12 @@ export class Scheduler implements SchedulerInterface {
       const mayAdmit = this.#preemptions === preemptionsAtStart;
       if (long !== undefined && draft.tokensLeft > 0)
         planShortPrompts(this.#parts, draft, { long, shortFirst: this.#shortFirst, mayAdmit });
-      this.#planPrompts(draft);
+      if (!this.#shortFirst.isAlone(draft)) this.#planPrompts(draft);
       promoted = promoteLoaded(this.#parts, draft, this.#recovery, (victim) => this.#preempt(victim));
       // All other requests may have waited for a victim. Now another request owns its blocks, so they can start.
     } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
     // Running requests need the blocks of a victim.
-    if (this.#preemptions === preemptionsBefore) admitWaiting(this.#parts, draft);
+    if (this.#preemptions === preemptionsBefore && !this.#shortFirst.isAlone(draft)) admitWaiting(this.#parts, draft);
     this.#shortFirst.continued(long);
     if (this.#speculator !== undefined) draft.addDrafts(this.#speculator);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;

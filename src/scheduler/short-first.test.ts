@@ -13,13 +13,32 @@ const tokensOf = (plan: StepPlan, id: string): number =>
     .reduce((sum, { start, end }) => sum + end - start, 0);
 
 describe('short prompts', () => {
-  it('pass a long prompt in progress, which continues in the rest of the step', () => {
+  it('pass a long prompt in progress in a step of their own', () => {
     const { scheduler, step } = world();
     scheduler.add(prompt('long', 400));
     expect(shape(step())).toEqual(['long: 0-16']);
     scheduler.add(prompt('a', 10));
-    expect(shape(step())).toEqual(['a: 0-10', 'long: 16-22']);
-    expect(shape(step())).toEqual(['long: 22-38']);
+    expect(shape(step())).toEqual(['a: 0-10']);
+    expect(shape(step())).toEqual(['long: 16-32']);
+  });
+
+  it('share each second step with the long prompt, however many arrive', () => {
+    const { scheduler, step } = world();
+    scheduler.add(prompt('long', 400));
+    step();
+    const plans = ['a', 'b', 'c', 'd'].map((id) => {
+      scheduler.add(prompt(id, 4));
+      return shape(step());
+    });
+    expect(plans).toEqual([['a: 0-4'], ['b: 0-4', 'long: 16-28'], ['c: 0-4'], ['d: 0-4', 'long: 28-40']]);
+  });
+
+  it('share the step with a long prompt whose chunks are small', () => {
+    const { scheduler, step } = world({ longPrefillTokenThreshold: 6 });
+    scheduler.add(prompt('long', 400));
+    step();
+    scheduler.add(prompt('a', 4));
+    expect(shape(step())).toEqual(['a: 0-4', 'long: 6-12']);
   });
 
   it('pass waiting long prompts too', () => {
@@ -27,7 +46,8 @@ describe('short prompts', () => {
     for (const id of ['long1', 'long2', 'long3']) scheduler.add(prompt(id, 300));
     step();
     scheduler.add(prompt('a', 8));
-    expect(shape(step())).toEqual(['a: 0-8', 'long1: 16-24']);
+    expect(shape(step())).toEqual(['a: 0-8']);
+    expect(shape(step())).toEqual(['long1: 16-32']);
   });
 
   it('continue before the long prompt if they have more tokens than a step', () => {
@@ -58,7 +78,7 @@ describe('short prompts', () => {
     scheduler.add(prompt('long', 300));
     step();
     scheduler.add(short('again', [...shared, 1, 2, 3], 1));
-    expect(shape(step())).toEqual(['again: 160-163', 'long: 16-29']);
+    expect(shape(step())).toEqual(['again: 160-163']);
   });
 
   it('do not pass a prompt with a higher priority', () => {

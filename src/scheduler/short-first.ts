@@ -14,11 +14,19 @@ import type { RequestState } from './request-state.ts';
  *   long       #####       ##### #####       ##### ##### #####
  *   short             ==== ==                ====                   arrive before steps 2 and 5
  *
+ * A chunk of the long prompt may take seconds. So the prompts that pass have a step for themselves, and get their first
+ * token without such a chunk. The next step has the long prompt again. While streams run, chunks are small, and they share
+ * the step.
+ *
  * Costs are relative, because only their ratios matter: 1 for each token, and a part for its context.
  */
 export class ShortFirst {
   /** The cost of the short prompts that went ahead, without what the long prompt has computed since. */
   #aheadBy = 0;
+  /** Whether a prompt passes in the step that is planned now. */
+  #isPassing: boolean = false;
+  /** Whether the last step had only prompts that passed. */
+  #wasAlone: boolean = false;
 
   /** The largest cost of a prompt that may pass the long prompt in this step; 0: none may pass it. */
   costMax(long: KvRequest): number {
@@ -29,12 +37,20 @@ export class ShortFirst {
   /** A prompt that passed the long prompt is in the step. */
   passed(state: RequestState): void {
     this.#aheadBy += costScheduled(state.kv);
+    this.#isPassing = true;
+  }
+
+  /** Whether the prompts that pass have the step for themselves. */
+  isAlone({ hasSmallChunks, isEmpty }: { readonly hasSmallChunks: boolean; readonly isEmpty: boolean }): boolean {
+    return this.#isPassing && !isEmpty && !this.#wasAlone && !hasSmallChunks;
   }
 
   /** The step is planned, and has these tokens of the long prompt; undefined: no prompt is in progress. */
   continued(long: RequestState | undefined): void {
     if (long === undefined) this.#aheadBy = 0;
     else if (long.inFlight) this.#aheadBy = Math.max(this.#aheadBy - costScheduled(long.kv), 0);
+    this.#wasAlone = this.#isPassing && long?.inFlight === false;
+    this.#isPassing = false;
     assert(Number.isFinite(this.#aheadBy), 'the cost of passing prompts is finite');
   }
 }

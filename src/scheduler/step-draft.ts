@@ -60,6 +60,11 @@ export class StepDraft {
     return this.#load;
   }
 
+  /** The chunks of prompts are smaller than the token budget. */
+  get hasSmallChunks(): boolean {
+    return this.#tokensMaxPerRequest !== Infinity || (this.#pace !== undefined && this.#load.streams > 0);
+  }
+
   get isEmpty(): boolean {
     return this.#size === 0;
   }
