@@ -86,7 +86,7 @@ describe('kvasir generate', () => {
       'a prompt file that does not exist',
       ['--prompt', '@no.txt'],
       1,
-      /^error: Cannot read the prompt no\.txt: ENOENT\. Check the path and its permissions\.$/m,
+      /^error: Cannot read the prompt no\.txt: there is no such file\. Check the path and its permissions\.$/m,
     ],
   ] as const)('exits with an error that names the cause: %s', async (_, args, expectedCode, message) => {
     const { code, stdout, stderr } = await runHere(['generate', ...smallPool, ...args]);
