@@ -22,8 +22,8 @@ export const randomCacheShape = (prng: Prng): CacheShape => ({
 });
 
 /**
- * Drafts of suffix decoding whatever they cost, most of them wrong. Each must continue a place of the request's own text, or of an output
- * that ended before and has the same cache salt.
+ * Suffix decoding that verifies every draft it finds, also if that takes more time than it saves. Most drafts are wrong. Each must continue a
+ * place of the request's own text, or of an output that ended before and has the same cache salt.
  */
 export class SuffixDrafts implements Speculator {
   readonly #prng: Prng;

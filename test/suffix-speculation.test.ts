@@ -1,6 +1,6 @@
 /**
  * Exact suffix decoding with the bundled model (I2): with drafts from the own text and from earlier outputs, tokens and logprobs equal those
- * without speculation, whatever the cache of outputs has.
+ * without speculation. This holds with an empty and with a full cache of outputs.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SuffixDrafts } from '../sim/suffix-drafts.ts';
@@ -57,7 +57,7 @@ async function expectSame(some: readonly DriveRequest[], options: DriveOptions):
 const drafts = (seed: number): SuffixDrafts =>
   new SuffixDrafts(new Prng(seed), { depth: 24, responses: 100, tokens: 100_000 });
 
-describe('drafts of suffix decoding, whatever they cost,', () => {
+describe('drafts of suffix decoding, all of which are verified,', () => {
   it('change no token of a request alone, and a warm cache has most of its tokens', async () => {
     const speculator = drafts(1);
     for (const request of requests) await expectSame([request], { speculator });

@@ -65,6 +65,19 @@ function computePrompt({ scheduler, step }: ReturnType<typeof harness>, id: stri
 }
 
 describe('a long prompt beside a stream', () => {
+  test.each([
+    ['auto', ['stream', 'short', 'long']],
+    [0, ['stream', 'short']],
+  ] as const)('with the target %s, a step with a short prompt has %j', (target, expected) => {
+    const { scheduler, step } = withStream(target);
+    // A prompt before makes the costs known, so that the chunks of the next one have their full size.
+    computePrompt({ scheduler, step }, 'first');
+    scheduler.add(prompt('long', 2048, 5000));
+    for (let i = 0; i < 3; i++) step();
+    scheduler.add(prompt('short', 4, 9000));
+    expect(step().plan.sequences.map(({ requestId }) => requestId)).toEqual(expected);
+  });
+
   test('steps take at most the target when costs are known, and the prompt needs few steps', () => {
     const world = withStream('auto');
     const first = computePrompt(world, 'first');

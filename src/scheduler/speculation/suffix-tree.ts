@@ -49,7 +49,7 @@ export class SuffixTree {
   #best: Int32Array;
   /** Nodes by hash of their parent and first token. 0: empty. The size is a power of two. */
   #slots: Int32Array;
-  /** Node 0 is none. */
+  /** Nodes in use. There is no node 0: the number 0 means that there is no node. */
   #nodes = 1;
   /** Of the text that is being written. */
   readonly #places: SuffixPlaces;
