@@ -1,4 +1,4 @@
-/** `npm run check`: all checks that a commit must pass, fast ones first. Stops at the first failure. */
+/** `npm run check`: all checks that a commit must pass, fast ones first. Stops at the first failure. `--no-tests`: all but the tests. */
 import { spawnSync } from 'node:child_process';
 import { delimiter, resolve } from 'node:path';
 
@@ -9,11 +9,17 @@ const steps: readonly (readonly [name: string, command: string])[] = [
   ['types of the page', 'tsc -p tsconfig.page.json'],
   ['layers', 'node dist/scripts/layers.js'],
   ['tidy', 'node dist/scripts/tidy.js'],
+  ['coverage of the simulator', 'node dist/scripts/sim-coverage.js --floor'],
   ['tests', 'vitest run'],
 ];
 
+const unknown = process.argv.slice(2).find((option) => option !== '--no-tests');
+if (unknown !== undefined) {
+  console.error(`unknown option ${unknown}: the only one is --no-tests`);
+  process.exit(2);
+}
 const env = { ...process.env, PATH: `${resolve('node_modules/.bin')}${delimiter}${process.env.PATH}` };
-const only = process.argv.includes('--static') ? steps.slice(0, -1) : steps;
+const only = process.argv.includes('--no-tests') ? steps.slice(0, -1) : steps;
 for (const [name, command] of only) {
   const started = performance.now();
   console.log(`\n== ${name}: ${command}`);

@@ -14,12 +14,12 @@ const file = (name: string, assertionResults: ReturnType<typeof test>[], message
   status: message || assertionResults.some(({ status }) => status === 'failed') ? 'failed' : 'passed',
   assertionResults,
 });
-const summary = (...testResults: TestReport['testResults']): string[] =>
-  summaryOf({
-    numPassedTests: testResults.flatMap((one) => one.assertionResults).filter(({ status }) => status === 'passed')
-      .length,
-    testResults,
-  });
+const report = (...testResults: TestReport['testResults']): TestReport => ({
+  numPassedTests: testResults.flatMap((one) => one.assertionResults).filter(({ status }) => status === 'passed').length,
+  testResults,
+});
+const summary = (...testResults: TestReport['testResults']): readonly string[] =>
+  summaryOf(report(...testResults), testResults.some(({ status }) => status === 'failed') ? 1 : 0).lines;
 
 describe('summary of a run of the tests', () => {
   it('counts passed tests', () => {
@@ -52,5 +52,16 @@ describe('summary of a run of the tests', () => {
       '    Cannot find module',
       '1 passed, 1 failed, 1 skipped',
     ]);
+  });
+
+  it('counts failures that are not failed tests', () => {
+    const passed = report(file('a.test.ts', [test('x', 'passed')]));
+    expect(summaryOf(passed, 0, ['the coverage']).lines).toEqual([
+      'FAILED: the coverage',
+      '1 passed, 1 failed, 0 skipped',
+    ]);
+    const { lines, failed } = summaryOf(passed, 1);
+    expect(lines).toEqual([expect.stringMatching(/^FAILED: .* exit code 1/), '1 passed, 1 failed, 0 skipped']);
+    expect(failed).toBe(1);
   });
 });

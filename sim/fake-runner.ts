@@ -4,12 +4,12 @@ import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type {
   BlockTable,
   PromptResult,
+  PromptRows,
   Sample,
   SampledToken,
   SequencePlan,
   StepPlan,
   StepResult,
-  TokenLogprobs,
 } from '../src/core/step.ts';
 import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
 import { checkMasks } from './noted-constraint.ts';
@@ -94,19 +94,18 @@ export class FakeRunner {
       this.#wrongRead = undefined;
       checkMasks(sequence);
       const { prompt } = sequence;
-      const logprobs: TokenLogprobs[] = [];
+      const values: number[] = [];
       for (const { start, end } of sequence.spans) {
         if (start >= end || end > tokens.length + (drafts?.tokens.length ?? 0))
           assert(false, `span [${start}, ${end}) of ${tokens.length} tokens`);
         for (let position: number = start; position < end && !isLeftOut; position++) {
           last = this.#token(sequence, position, reference);
           if (drafts !== undefined) next.push(nextTokenOf(last, this.vocabSize));
-          if (prompt !== undefined && position >= prompt.start && position < prompt.end)
-            logprobs.push({ logprob: last, rank: 1, top: [] });
+          if (prompt !== undefined && position >= prompt.start && position < prompt.end) values.push(last);
         }
         tokenCount += end - start;
       }
-      if (prompt !== undefined && !isLeftOut) prompts.push({ sequence: index, logprobs });
+      if (prompt !== undefined && !isLeftOut) prompts.push({ sequence: index, ...resultOf(prompt, values) });
       this.#wrongReads.push(this.#wrongRead);
       sampled.push(
         isLeftOut
@@ -212,6 +211,12 @@ export class FakeRunner {
     this.#garbage = mix(this.#garbage, 0x6a09e667);
     return this.#garbage;
   }
+}
+
+/** The logprobs of the rows, or their hidden states of one number each. */
+function resultOf({ topCount }: PromptRows, values: readonly number[]): Pick<PromptResult, 'logprobs' | 'hidden'> {
+  if (topCount === undefined) return { hidden: Float32Array.from(values) };
+  return { logprobs: values.map((logprob) => ({ logprob, rank: 1, top: [] })) };
 }
 
 function tokenAt({ tokens, drafts }: SequencePlan, position: number): number {

@@ -36,6 +36,8 @@ export class HitChecker {
   /** Blocks that a request was told to ask for later, and that it did not ask for again in the same plan. */
   readonly #unanswered = new Map<RequestId, readonly BlockPlace[]>();
   #plans = 0;
+  /** Whether the request computes tokens for results of its prompt, although the store has their KV: it asks for none of these blocks. */
+  computesAnyway: (id: RequestId) => boolean = () => false;
   /** Only in worlds in which loading is never worth it. */
   probes: ProbeChecker | undefined;
 
@@ -114,6 +116,7 @@ export class HitChecker {
     if (!this.#isAsked || blocks.length === 0) return;
     const invalidIds = new Set<number>(blocks);
     for (const [id, { tables, tokens }] of this.#seen) {
+      if (this.computesAnyway(id)) continue;
       const ownInvalid = this.#invalid.get(id) ?? new Map<string, PlacedBlock>();
       for (let group = groupIndex(0); group < tables.length; group++) {
         const { ids, length } = tables[group]!;

@@ -26,6 +26,7 @@ import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
 export class MinimalRepair {
   readonly #runner: FakeRunner;
   readonly #referenceOf: (id: RequestId) => ReferenceKv | undefined;
+  readonly #neededFrom: (id: RequestId) => number;
   readonly #computed = new Map<RequestId, number>();
   /** KV that the plan's scheduled tokens and loads write, marked with the plan's number: entries by place, states by block. */
   readonly #coming: Int32Array;
@@ -44,9 +45,15 @@ export class MinimalRepair {
   /** The number of checked sequences; those that compute only the last token need no check. */
   checked = 0;
 
-  constructor(runner: FakeRunner, referenceOf: (id: RequestId) => ReferenceKv | undefined) {
+  /** `neededFrom`: the first token of a request from which on all are needed for results of its prompt; Infinity: none is. */
+  constructor(
+    runner: FakeRunner,
+    referenceOf: (id: RequestId) => ReferenceKv | undefined,
+    neededFrom: (id: RequestId) => number = () => Infinity,
+  ) {
     this.#runner = runner;
     this.#referenceOf = referenceOf;
+    this.#neededFrom = neededFrom;
     this.#valid = runner.kvCacheSpec.groups.map(() => new Uint8Array(0));
     this.#markedFrom = new Int32Array(this.#valid.length);
     const { groups, blockCount } = runner.kvCacheSpec;
@@ -154,12 +161,12 @@ export class MinimalRepair {
           assert(false, `I3: ${requestId} computes token ${token} of ${tokens.length} without need: ${showOf(spans)}`);
   }
 
-  /** 1 for the last token, and for each token with invalid KV that a token of the set reads in any group. */
+  /** 1 for the last token, for tokens whose results the request asks for, and for each token with invalid KV that a token of the set reads in any group. */
   #neededTokens(sequence: SequencePlan, reference: ReferenceKv): Uint8Array {
     const count = sequence.tokens.length;
     if (this.#needed.length < count) this.#needed = new Uint8Array(2 * count);
     const needed = this.#needed.fill(0, 0, count);
-    needed[count - 1] = 1;
+    needed.fill(1, Math.min(count - 1, this.#neededFrom(sequence.requestId)), count);
     const { groups } = this.#runner.kvCacheSpec;
     for (let group = 0; group < groups.length; group++) this.#setValid(sequence, reference, group);
     const markedFrom = this.#markedFrom.fill(count);

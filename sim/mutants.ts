@@ -7,6 +7,7 @@ import { draftMutants } from './mutants-of-drafts.ts';
 import { keptMutants } from './mutants-of-kept.ts';
 import { loadMutants } from './mutants-of-loads.ts';
 import { lookUpMutants } from './mutants-of-look-ups.ts';
+import { promptMutants } from './mutants-of-prompts.ts';
 import { saveMutants } from './mutants-of-saves.ts';
 import type { Scenario } from './world.ts';
 
@@ -468,6 +469,7 @@ export const mutants: readonly Mutant[] = [
   ...saveMutants,
   ...loadMutants,
   ...draftMutants,
+  ...promptMutants,
   ...lookUpMutants,
   ...keptMutants,
 ];

@@ -12,6 +12,10 @@ interface Case {
   readonly expected: ReferenceOutput;
   readonly reference: ReferenceKv;
   readonly output: number[];
+  /** The next prompt position whose result the request must get. */
+  promptNext: number;
+  /** The position after the last one whose result it must get; 0: it asks for none. */
+  readonly promptEnd: number;
   /** Known from the request's first step on; the objects stay the same while the request lives. */
   tables: readonly BlockTable[] | undefined;
 }
@@ -67,6 +71,12 @@ export class OutputChecker {
   /** Also for requests that have ended: the step in flight may still compute their tokens. */
   readonly referenceOf = (id: RequestId): ReferenceKv | undefined => this.#references.get(id);
 
+  /** The first prompt position whose result the request still has to get, so that it computes all tokens from there on. */
+  readonly neededFrom = (id: RequestId): number => {
+    const known = this.#cases.get(id);
+    return known === undefined || known.promptNext >= known.promptEnd ? Infinity : known.promptNext;
+  };
+
   /** The output tokens of the reference after those that the request has. */
   readonly nextTokens = (id: RequestId): readonly number[] => {
     const known = this.#cases.get(id);
@@ -79,7 +89,9 @@ export class OutputChecker {
     this.#salts.set(request.cacheSalt, label);
     const reference = { entries: expected.entries, label };
     this.#references.set(request.id, reference);
-    this.#cases.set(request.id, { request, expected, reference, output: [], tables: undefined });
+    const { start, end } = promptResultsOf(request);
+    const results = { promptNext: start, promptEnd: end };
+    this.#cases.set(request.id, { request, expected, reference, output: [], tables: undefined, ...results });
   }
 
   aborted(id: RequestId): void {
@@ -131,6 +143,7 @@ export class OutputChecker {
     const id = update.requestId;
     const known = this.#cases.get(id);
     assert(known !== undefined, `I9: an update for ${id}, which has ended`);
+    if (update.prompt !== undefined) checkPrompt(known, update.prompt);
     if (wrongRead !== undefined && update.newTokens.length > 0)
       assert(
         false,
@@ -159,6 +172,33 @@ export class OutputChecker {
       update.finish.reason === expected.reason,
       `I2: ${id} ended with ${update.finish.reason}, but the reference with ${expected.reason}`,
     );
+    assert(
+      known.promptNext >= known.promptEnd,
+      `I2: ${id} ended without the results of its prompt from position ${known.promptNext} on`,
+    );
     this.finished++;
   }
 }
+
+/** The prompt positions whose results the request asks for: all, all but the last, or the last. */
+function promptResultsOf({ promptTokens: { length }, params, pooling }: EngineRequest): { start: number; end: number } {
+  if (pooling !== undefined) return { start: pooling === 'last' ? length - 1 : 0, end: length };
+  return { start: 0, end: params.promptLogprobs === undefined ? 0 : length - 1 };
+}
+
+/** Each position comes once, in ascending order, with the value of the reference. */
+function checkPrompt(known: Case, { logprobs, hidden }: NonNullable<RequestUpdate['prompt']>): void {
+  const { request, expected } = known;
+  const values = logprobs?.map(({ logprob }) => logprob) ?? hidden ?? nothing;
+  for (const value of values) {
+    const position = known.promptNext++;
+    assert(position < known.promptEnd, `I2: ${request.id} has a result of prompt position ${position}`);
+    const wanted = expected.promptValues[position]!;
+    assert(
+      value === (hidden === undefined ? wanted : Math.fround(wanted)),
+      `I2: the result of prompt position ${position} of ${request.id} is ${value}, but the reference has ${wanted}`,
+    );
+  }
+}
+
+const nothing: readonly never[] = [];

@@ -7,6 +7,8 @@ export interface ReferenceOutput {
   readonly reason: FinishReason;
   /** Per group, the KV of all tokens but the last: the KV that the request must read (I1). */
   readonly entries: readonly Int32Array[];
+  /** Of each prompt position: the value from which the next token follows. */
+  readonly promptValues: Int32Array;
 }
 
 /** The naive engine: one request, no blocks, no cache, no batch, no scheduler. The scheduler's output must equal it (I2). */
@@ -19,6 +21,7 @@ export function referenceOutput(
   const { params } = request;
   const tokens = Array.from(request.promptTokens);
   const entries = spec.groups.map(() => new Int32Array(tokens.length + params.maxTokens));
+  const promptValues = new Int32Array(tokens.length);
   const output: number[] = [];
   const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
   for (let position = 0; ; position++) {
@@ -34,12 +37,15 @@ export function referenceOutput(
       entries[group]![position] = entryOf(hidden, group);
       out = mix(out, entries[group]![position]!);
     }
+    if (position < promptValues.length) promptValues[position] = out;
     if (position < tokens.length - 1) continue;
+    if (params.maxTokens === 0) return { tokens: output, reason: 'length', entries, promptValues };
     const token = nextTokenOf(out, vocabSize);
     tokens.push(token);
     output.push(token);
-    if (output.length >= params.minTokens && stops.includes(token)) return { tokens: output, reason: 'stop', entries };
+    if (output.length >= params.minTokens && stops.includes(token))
+      return { tokens: output, reason: 'stop', entries, promptValues };
     if (output.length >= params.maxTokens || tokens.length >= maxModelLen)
-      return { tokens: output, reason: 'length', entries };
+      return { tokens: output, reason: 'length', entries, promptValues };
   }
 }

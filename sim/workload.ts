@@ -1,7 +1,7 @@
 import type { Prng } from '../src/base/prng.ts';
 import type { OutputConstraint } from '../src/core/constraint.ts';
 import { requestId, type TokenId } from '../src/core/ids.ts';
-import type { EngineRequest } from '../src/core/request.ts';
+import { type EngineRequest, poolings } from '../src/core/request.ts';
 import type { SamplingParams } from '../src/core/sampling.ts';
 import { notedConstraint } from './noted-constraint.ts';
 
@@ -48,6 +48,8 @@ export interface WorkloadOptions {
   readonly outputTokensMax: number;
   /** All prompts begin with a long part of one story, and no request has a salt. */
   readonly isCrowd: boolean;
+  /** Chooses the requests that ask for results of their prompts; undefined: none does. */
+  readonly promptResults?: Prng | undefined;
 }
 
 /** Random requests that share prefixes: each prompt starts with a part of one of a few stories; an earlier prompt may replace a story. */
@@ -82,7 +84,7 @@ export class Workload {
     const ignoreEos = prng.chance(0.5);
     // An EOS token always ends the output of a grammar.
     const hasGrammar = minTokens === 0 && !ignoreEos;
-    return makeRequest(`r${++this.#count}`, prompt, {
+    const request = makeRequest(`r${++this.#count}`, prompt, {
       eosTokenIds: [0, 1] as TokenId[],
       priority: prng.between(-1, 2),
       ...(hasGrammar ? { constraint: this.#constraint } : {}),
@@ -95,6 +97,9 @@ export class Workload {
         stopTokenIds: prng.chance(0.2) ? [prng.between(0, vocabSize - 1) as TokenId] : [],
       },
     });
+    return this.#options.promptResults?.chance(0.3) === true
+      ? withPromptResults(request, this.#options.promptResults)
+      : request;
   }
 
   #tokens(count: number): number[] {
@@ -102,4 +107,11 @@ export class Workload {
     while (tokens.length < count) tokens.push(this.#prng.between(0, this.#options.vocabSize - 1));
     return tokens;
   }
+}
+
+/** The request asks for the logprobs of its prompt, and sometimes for no output, or for an embedding. */
+function withPromptResults({ constraint: _, ...request }: EngineRequest, prng: Prng): EngineRequest {
+  const noOutput = { ...request.params, maxTokens: 0, minTokens: 0 };
+  if (prng.chance(0.5)) return { ...request, pooling: prng.pick(poolings), params: noOutput };
+  return { ...request, params: { ...(prng.chance(0.3) ? noOutput : request.params), promptLogprobs: 0 } };
 }

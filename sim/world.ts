@@ -132,7 +132,7 @@ export class World {
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen);
-    this.#repair = new MinimalRepair(this.#runner, this.#checker.referenceOf);
+    this.#repair = new MinimalRepair(this.#runner, this.#checker.referenceOf, this.#checker.neededFrom);
     // A separate generator, so that changes here do not change worlds without a connector.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
@@ -191,12 +191,17 @@ export class World {
         const { free, cached } = this.#scheduler.stats().blocks;
         return free + cached;
       };
-      if (checks) this.#tier.hits = new HitChecker(this.#spec, isLimited ? 150 : 30_000, isAsked, available);
+      if (checks) {
+        this.#tier.hits = new HitChecker(this.#spec, isLimited ? 150 : 30_000, isAsked, available);
+        this.#tier.hits.computesAnyway = (id) => this.#checker.neededFrom(id) !== Infinity;
+      }
       const [group] = this.#spec.groups;
       if (this.#tier.hits !== undefined && isDear && this.#spec.groups.length === 1 && group!.kind === 'full')
         this.#tier.hits.probes = new ProbeChecker(group!.blockSize, probeAfter);
     }
-    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
+    const promptPrng = new Prng(seed + 2 ** 46);
+    const promptResults = promptPrng.chance(0.3) ? promptPrng : undefined;
+    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd, promptResults });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
