@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 
@@ -17,6 +17,8 @@ export class FakeS3 {
     [];
   /** Answers instead of the bucket, unless undefined. */
   answer: ((method: string, url: URL) => FakeAnswer | undefined) | undefined;
+  /** Writes an answer itself, unless it returns false. */
+  stream: ((request: IncomingMessage, response: ServerResponse) => boolean) | undefined;
   readonly #server: Server;
 
   private constructor(server: Server) {
@@ -27,6 +29,7 @@ export class FakeS3 {
       const method = request.method!;
       this.requests.push({ method, url, headers: request.headers });
       const body = await buffer(request);
+      if (this.stream?.(request, response) === true) return;
       const {
         status,
         headers = {},

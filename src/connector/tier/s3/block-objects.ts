@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { assert } from '../../../base/assert.ts';
 import type { Clock } from '../../../base/clock.ts';
+import type { Timers } from '../../../base/timers.ts';
+import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
+import { delay, systemTimers } from '../../system-timers.ts';
 import { type BlockCodec, headerBytes } from '../block-header.ts';
 import { identityRecord } from '../identity.ts';
 import { ObjectIndex, type StoredObject, slotOf } from './object-index.ts';
@@ -26,6 +29,8 @@ export interface BlockObjectsOptions {
   readonly fullListingMs: number;
   readonly listingOverlapMs: number;
   readonly clock: Clock;
+  /** Default: the system's. */
+  readonly timers?: Timers;
   readonly wallNowMs: () => number;
   /** Ends listings and removals in the background. */
   readonly closing: AbortSignal;
@@ -67,6 +72,7 @@ export class BlockObjects {
       overlapMs: options.listingOverlapMs,
       fullEveryMs: options.fullListingMs,
       failed: options.backgroundFailed,
+      pause: (pauseMs) => unlessAborted(delay(options.timers ?? systemTimers, pauseMs), closing),
       page: async (after, continuation) => {
         options.count('lists');
         const page = await bucket.list({ prefix: folder, after: folder + after, continuation }, closing);

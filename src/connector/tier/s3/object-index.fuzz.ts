@@ -93,3 +93,21 @@ it('an object that is removed while a listing runs does not come back from an ol
   index.addListed(name, 1, 1);
   expect(index.find(key)).toBeDefined();
 });
+
+it('an index with as many blocks as it may have forgets the objects that were not used for the longest time', () => {
+  const index = new ObjectIndex(13);
+  const names = Array.from({ length: 6 }, (_, i) =>
+    objectNameOf(i, 'aaaaaaaa', [suiteKey(`${i} a`), suiteKey(`${i} b`), suiteKey(`${i} c`)].map(shortKeyOf)),
+  );
+  index.beginListing();
+  for (const name of names.slice(0, 3)) index.addListed(name, 3, 1);
+  index.touch(index.find(suiteKey('0 a'))!.object);
+  for (const name of names.slice(3)) index.addListed(name, 3, 1);
+  index.endListing();
+  index.checkInvariants();
+  expect([0, 1, 2, 3, 4, 5].filter((i) => index.has(suiteKey(`${i} b`)))).toEqual([0, 3, 4, 5]);
+  // The next listing finds them again, and ends with the newest objects.
+  for (const name of names) index.addListed(name, 3, 2);
+  index.checkInvariants();
+  expect(index.blockCount).toBe(12);
+});

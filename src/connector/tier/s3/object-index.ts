@@ -23,7 +23,13 @@ export interface StoredPlace {
   readonly slot: number;
 }
 
-/** The blocks that are known to be in the bucket, and the objects in the order of their last use by this tier. */
+/** A block takes about 170 bytes of the index. */
+const blockCountMaxDefault = 4 * 1024 ** 2;
+
+/**
+ * The blocks that are known to be in the bucket, and the objects in the order of their last use by this tier. An index with
+ * more than `blockCountMax` blocks forgets the objects that were not used for the longest time: their blocks are misses.
+ */
 export class ObjectIndex {
   readonly #objects = new Map<string, StoredObject>();
   readonly #blocks = new Map<ShortKey, StoredPlace>();
@@ -31,6 +37,11 @@ export class ObjectIndex {
   /** Objects that were removed while a listing runs. */
   readonly #removed = new Set<string>();
   #listings = 0;
+  readonly #blockCountMax: number;
+
+  constructor(blockCountMax = blockCountMaxDefault) {
+    this.#blockCountMax = blockCountMax;
+  }
 
   get objectCount(): number {
     return this.#objects.size;
@@ -95,6 +106,7 @@ export class ObjectIndex {
       this.#blocks.set(shortKey, { object, slot });
       object.found++;
     }
+    while (this.#blocks.size > this.#blockCountMax) this.#forgetOldest();
   }
 
   touch({ name }: StoredObject): void {
@@ -104,10 +116,8 @@ export class ObjectIndex {
   /** The object is gone, with all its blocks. */
   removeObject(object: StoredObject): void {
     if (this.#objects.get(object.name) !== object) return;
-    this.#objects.delete(object.name);
     if (this.#listings > 0) this.#removed.add(object.name);
-    this.#lru.delete(object.name);
-    for (let slot = 0; slot < countOfShortKeys(object.shortKeys); slot++) this.#unlist(object, slot);
+    this.#forget(object);
   }
 
   /** The block is no longer found in this object. */
@@ -141,6 +151,18 @@ export class ObjectIndex {
     for (const object of this.#objects.values()) {
       assert(object.found === (found.get(object) ?? 0), `the index counts ${object.found} blocks of ${object.name}`);
     }
+  }
+
+  #forgetOldest(): void {
+    const [object] = this.oldest();
+    assert(object !== undefined, 'an index with blocks has an object');
+    this.#forget(object);
+  }
+
+  #forget(object: StoredObject): void {
+    this.#objects.delete(object.name);
+    this.#lru.delete(object.name);
+    for (let slot = 0; slot < countOfShortKeys(object.shortKeys); slot++) this.#unlist(object, slot);
   }
 
   #unlist(object: StoredObject, slot: number): void {

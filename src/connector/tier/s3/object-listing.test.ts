@@ -14,6 +14,10 @@ class Bucket {
   readonly names = new Set<string>();
   readonly asked: string[] = [];
   readonly failures: unknown[] = [];
+  /** Between pages, in milliseconds. */
+  readonly pauses: number[] = [];
+  /** How long a page takes. */
+  pageMs = 0;
   error: Error | undefined;
   /** Pages wait for it. */
   gate: Promise<void> = Promise.resolve();
@@ -27,9 +31,11 @@ class Bucket {
       overlapMs: 100,
       fullEveryMs: 10_000,
       failed: (error) => void this.failures.push(error),
+      pause: async (pauseMs) => void this.pauses.push(pauseMs),
       page: async (after, continuation) => {
         this.asked.push(continuation ?? after);
         await this.gate;
+        this.time.advance(this.pageMs);
         if (this.error !== undefined) throw this.error;
         const names = [...this.names].toSorted(byText).filter((name) => name > (continuation ?? after));
         const objects = names.slice(0, 2).map((name) => ({ name, bytes: 1 }));
@@ -138,4 +144,19 @@ it('a full listing in the background that fails is reported, and removes nothing
   await bucket.listing.whenIdle();
   expect(bucket.failures).toHaveLength(1);
   expect(bucket.index.has(suiteKey('a'))).toBe(true);
+});
+
+it('a listing of many pages pauses between them, in the background for longer', async () => {
+  const bucket = new Bucket();
+  for (let i = 0; i < 50; i++) bucket.write(suiteKey(i), -i * 1000);
+  bucket.pageMs = 20;
+  await bucket.listing.knowAt(0);
+  expect(bucket.index.objectCount).toBe(50);
+  expect(new Set(bucket.pauses)).toEqual(new Set([20]));
+  expect(bucket.pauses.length).toBeLessThan(bucket.asked.length);
+  bucket.pauses.length = 0;
+  bucket.time.advance(10_000);
+  await bucket.listing.knowAt(0);
+  await bucket.listing.whenIdle();
+  expect(new Set(bucket.pauses)).toEqual(new Set([180]));
 });

@@ -1,6 +1,6 @@
 import type { Clock } from '../../../base/clock.ts';
 import type { ObjectIndex } from './object-index.ts';
-import { timeText } from './object-name.ts';
+import { parseObjectName, timeText } from './object-name.ts';
 import type { ObjectPage } from './s3-bucket.ts';
 import { S3Failure } from './s3-failure.ts';
 
@@ -15,9 +15,18 @@ export interface ObjectListingOptions {
   readonly fullEveryMs: number;
   /** Names after `after`, without the folder. */
   page(after: string, continuation: string | undefined): Promise<ObjectPage>;
+  /** Gives other work time between two pages. Rejects when the tier is closed. */
+  pause(pauseMs: number): Promise<void>;
   /** Called when a listing in the background fails. */
   failed(error: unknown): void;
 }
+
+/** Reading a page blocks the event loop for up to 0.1 s. The first pages of a listing come without a pause. */
+const pagesAtOnce = 8;
+/** How long the pause after a page is, relative to the time for the page. */
+const pauseShare = 1;
+const pauseShareInBackground = 9;
+const pagesWithoutNamesMax = 100;
 
 /**
  * Keeps the index up to date. The first listing has all names. Later listings begin `overlapMs` before the last one, so
@@ -75,8 +84,8 @@ export class ObjectListing {
     const { clock, serverNowMs } = this.#options;
     const startedMs = clock.nowMs();
     try {
-      if (this.#lastServerMs === undefined) await this.#listAll();
-      else await this.#pages(timeText(this.#lastServerMs - this.#options.overlapMs));
+      if (this.#lastServerMs === undefined) await this.#listAll(pauseShare);
+      else await this.#pages(timeText(this.#lastServerMs - this.#options.overlapMs), pauseShare);
       this.#lastMs = startedMs;
       // After the first answer, because before that the server's clock is not known.
       this.#lastServerMs = serverNowMs() - (clock.nowMs() - startedMs);
@@ -88,35 +97,60 @@ export class ObjectListing {
   #planFull(): void {
     const { clock, fullEveryMs, failed } = this.#options;
     if (this.#full !== undefined || clock.nowMs() - this.#fullStartedMs < fullEveryMs) return;
-    this.#full = this.#listAll()
+    this.#full = this.#listAll(pauseShareInBackground)
       .catch(failed)
       .finally(() => {
         this.#full = undefined;
       });
   }
 
-  async #listAll(): Promise<void> {
+  async #listAll(share: number): Promise<void> {
     this.#fullStartedMs = this.#options.clock.nowMs();
     const serial = ++this.#serial;
-    await this.#pages('');
+    await this.#pages('', share);
     this.#options.index.removeUnseen(serial);
   }
 
-  async #pages(after: string): Promise<void> {
-    const { index, page } = this.#options;
+  async #pages(after: string, share: number): Promise<void> {
+    const { index, page, clock, pause } = this.#options;
     index.beginListing();
     try {
+      const order = new PageOrder();
       let continuation: string | undefined;
-      do {
+      for (let pages = 1; ; pages++) {
+        const beganMs = clock.nowMs();
         const { objects, continuation: next } = await page(after, continuation);
         for (const { name, bytes } of objects) index.addListed(name, bytes, this.#serial);
-        if (next !== undefined && next === continuation) {
-          throw new S3Failure('failed', 'EndlessListing', 'the server lists the same page again');
-        }
+        if (next === undefined) return;
+        if (next === continuation) throw endless('the server lists the same page again');
+        order.check(objects);
         continuation = next;
-      } while (continuation !== undefined);
+        if (pages >= pagesAtOnce) await pause((clock.nowMs() - beganMs) * share);
+      }
     } finally {
       index.endListing();
     }
   }
 }
+
+/** Detects a listing without end: a server lists names in their order. Only names of blocks are compared, because they are ASCII. */
+class PageOrder {
+  #last = '';
+  #pagesWithoutNames = 0;
+
+  check(objects: ObjectPage['objects']): void {
+    const names = objects.flatMap(({ name }) => (parseObjectName(name) === undefined ? [] : [name]));
+    const [first] = names;
+    if (first === undefined) {
+      this.#pagesWithoutNames++;
+      if (this.#pagesWithoutNames > pagesWithoutNamesMax)
+        throw endless(`the server lists more than ${pagesWithoutNamesMax} pages without names of blocks`);
+      return;
+    }
+    if (first <= this.#last) throw endless('the server lists the same names again');
+    this.#pagesWithoutNames = 0;
+    this.#last = names.at(-1)!;
+  }
+}
+
+const endless = (message: string): S3Failure => new S3Failure('failed', 'EndlessListing', message);

@@ -3,6 +3,7 @@ import type * as Sdk from '@aws-sdk/client-s3';
 import { AssertionError } from '../../../base/assert.ts';
 import type { Timers } from '../../../base/timers.ts';
 import { s3ClientMissing } from '../../errors.ts';
+import { limitAnswer } from './answer-limit.ts';
 import { withDeadline } from './deadline.ts';
 import { failureOf, S3Failure } from './s3-failure.ts';
 
@@ -87,11 +88,14 @@ export class S3Bucket {
       { step: 'build', name: 'unsignedPayload' },
     );
     middlewareStack.add(
-      (next) => async (args) => {
-        const result = await next(args);
-        this.#noteAnswer(result.response);
-        return result;
-      },
+      (next, { commandName }) =>
+        async (args) => {
+          const result = await next(args);
+          this.#noteAnswer(result.response);
+          // The bytes of a block are not collected: `pour` stops after the range.
+          limitAnswer(result.response, commandName);
+          return result;
+        },
       { step: 'deserialize', name: 'noteAnswer', priority: 'low' },
     );
   }
@@ -134,7 +138,13 @@ export class S3Bucket {
       // For example the page of a proxy, which must not look like an empty bucket.
       if (IsTruncated === undefined) throw new S3Failure('failed', 'NotAListing', 'the answer is not a listing');
       return {
-        objects: Contents.map(({ Key = '', Size = 0 }) => ({ name: Key, bytes: Size })),
+        // Sizes come from the server. No object of a tier has another.
+        objects: Contents.filter(({ Size }) => Number.isSafeInteger(Size) && Size! >= 0).map(
+          ({ Key = '', Size = 0 }) => ({
+            name: Key,
+            bytes: Size,
+          }),
+        ),
         continuation: IsTruncated ? NextContinuationToken : undefined,
       };
     });
@@ -275,7 +285,10 @@ function objectBytesOf(
   const match = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange ?? '');
   if (match === null) {
     // Without a Content-Range the answer is the whole object.
-    if (range === undefined || range.first === 0) return ContentLength ?? 0;
+    if (range === undefined || range.first === 0) {
+      if (ContentLength !== undefined) return ContentLength;
+      throw new S3Failure('failed', 'LengthMissing', 'the answer does not say how long the object is');
+    }
     throw new S3Failure('failed', 'RangeIgnored', 'the server ignores the Range header');
   }
   if (Number(match[1]) !== (range?.first ?? 0))

@@ -1,5 +1,6 @@
 /** Answers of S3 servers that the real server of the tests does not give. */
 import { setMaxListeners } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FakeS3, s3Error } from '../../../../test/support/fake-s3.ts';
 import { ManualTime } from '../../../../test/support/manual-time.ts';
@@ -31,6 +32,11 @@ const open = (options: Partial<S3TierOptions> = {}): Promise<S3Tier> =>
 const keys = Array.from({ length: 6 }, (_, i) => suiteKey(i));
 const putAll = (tier: S3Tier) => Promise.all(keys.map((key) => tier.store(key, suiteBytes(key), never)));
 const load = (tier: S3Tier, i: number, into = new Uint8Array(suiteBlockBytes)) => tier.load(keys[i]!, into, never);
+const listing = (items: string, token?: string) => ({
+  status: 200,
+  headers: { 'content-type': 'application/xml' },
+  body: `<ListBucketResult><IsTruncated>${token !== undefined}</IsTruncated>${items}<NextContinuationToken>${token ?? ''}</NextContinuationToken></ListBucketResult>`,
+});
 const failed = (text: string) => ({ code: 'KVASIR_TIER_FAILED', message: expect.stringContaining(text) });
 
 tierSuite('S3Tier on a bucket in memory', async (maxBytes) => ({
@@ -142,6 +148,22 @@ describe('answers to a load', () => {
     await tier.close();
   });
 
+  it('that do not say how long the object is are errors, and the object is kept', async () => {
+    const tier = await open();
+    await putAll(tier);
+    server.stream = ({ method, url }, response) => {
+      if (method !== 'GET' || !url!.includes('x-id=GetObject')) return false;
+      response.writeHead(200);
+      response.write('x');
+      response.end();
+      return true;
+    };
+    await expect(load(tier, 0)).rejects.toMatchObject(failed('how long the object is'));
+    server.stream = undefined;
+    expect(await load(tier, 0)).toBeUndefined();
+    await tier.close();
+  });
+
   it('with another range are errors', async () => {
     const tier = await open();
     await putAll(tier);
@@ -194,6 +216,81 @@ describe('a listing', () => {
     time.advance(1e6);
     await expect(tier.has([suiteKey('unknown')], never)).rejects.toMatchObject(failed('look up blocks'));
     expect(await tier.has([...keys, suiteKey('unknown')], never)).toEqual([...keys.map(() => true), undefined]);
+    await tier.close();
+  });
+
+  it.each(['-5', '1.5', '99999999999999999999', 'many'])(
+    'with an object of %s bytes leaves that object out',
+    async (size) => {
+      const first = await open();
+      await putAll(first);
+      await first.close();
+      const items = [...server.objects].map(([name]) => `<Contents><Key>${name}</Key><Size>${size}</Size></Contents>`);
+      server.answer = (_, url) => (url.searchParams.has('list-type') ? listing(items.join('')) : undefined);
+      const tier = await open();
+      const answers = await tier.has(keys, never).catch((error: unknown) => [String(error)]);
+      expect(answers).not.toContain(true);
+      tier.checkInvariants();
+      expect(tier.levels()).toMatchObject({ bytes: 0, blocks: 0, objects: 0 });
+      await tier.close();
+    },
+  );
+
+  it('whose pages have other tokens, and the same names again, ends', async () => {
+    const first = await open();
+    await putAll(first);
+    await first.close();
+    const items = [...server.objects].map(([name]) => `<Contents><Key>${name}</Key><Size>5</Size></Contents>`).join('');
+    let page = 0;
+    server.answer = (_, url) => (url.searchParams.has('list-type') ? listing(items, `token ${page++}`) : undefined);
+    const tier = await open();
+    expect(events.join()).toContain('the server lists the same names again');
+    await expect(tier.has([suiteKey('other')], never)).rejects.toMatchObject(failed('the same names again'));
+    await tier.close();
+  });
+
+  it('whose pages have other tokens, and no names, ends', async () => {
+    let page = 0;
+    server.answer = (_, url) => (url.searchParams.has('list-type') ? listing('', `token ${page++}`) : undefined);
+    const tier = await open();
+    expect(events.join()).toContain('pages without names of blocks');
+    await tier.close();
+  });
+});
+
+describe('an answer without end', () => {
+  /** Bytes that the server wrote. It stops when the connection is closed. */
+  const endless = (method: string, status: number) => {
+    const written = { bytes: 0, closed: 0 };
+    const isOther = (request: IncomingMessage): boolean =>
+      request.method !== method || (method === 'GET' && status < 300 && !request.url!.includes('list-type'));
+    server.stream = (request, response) => {
+      if (isOther(request)) return false;
+      response.writeHead(status, { 'content-type': 'application/xml' });
+      response.on('close', () => written.closed++);
+      const chunk = Buffer.alloc(1 << 16, 'x');
+      const more = (): void => {
+        while (!response.destroyed && response.write(chunk)) written.bytes += chunk.length;
+        response.once('drain', more);
+      };
+      more();
+      return true;
+    };
+    return written;
+  };
+
+  it.each<[string, string, number, (tier: S3Tier) => Promise<unknown>]>([
+    ['a listing', 'GET', 200, (tier) => tier.has([suiteKey('other')], never)],
+    ['an error of a listing or a load', 'GET', 500, (tier) => load(tier, 0)],
+    ['an error of a store', 'PUT', 500, (tier) => tier.store(suiteKey('other'), suiteBytes(suiteKey('other')), never)],
+    ['a successful store', 'PUT', 200, (tier) => tier.store(suiteKey('other'), suiteBytes(suiteKey('other')), never)],
+  ])('to %s is not kept in memory', async (_, method, status, call) => {
+    const tier = await open({ refreshMs: 0, requestTimeoutMs: 600_000 });
+    await putAll(tier);
+    const written = endless(method, status);
+    await expect(call(tier)).rejects.toMatchObject(failed('more than'));
+    await expect.poll(() => written.closed).toBe(1);
+    server.stream = undefined;
     await tier.close();
   });
 });
