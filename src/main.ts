@@ -36,6 +36,7 @@ const context: CliContext = {
   ...(process.stdin.isTTY && process.stdout.isTTY
     ? { terminal: { input: process.stdin, output: process.stdout } }
     : {}),
+  hasTerminal: [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY === true),
   signals: process,
   exitNow,
 };
@@ -45,6 +46,8 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   exitNow(0);
 });
+// The reader of the log has ended, the terminal was closed, or the disk is full: a server must go on without its log.
+process.stderr.on('error', () => undefined);
 // A bug must end the process even if a thread hangs, so that a supervisor can start it again.
 process.on('uncaughtException', (error) => {
   process.stderr.write(`internal error: ${inspect(error)}\n`);

@@ -1,6 +1,16 @@
 import { InvalidArgumentError } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { bytesFlag, cpusFlag, integerFrom, latencyFlag, listFlag, numberFlag, tokensFlag } from './args.ts';
+import {
+  bytesFlag,
+  cpusFlag,
+  gibibytesFlag,
+  integerFrom,
+  latencyFlag,
+  listFlag,
+  modelLenFlag,
+  numberFlag,
+  tokensFlag,
+} from './args.ts';
 
 describe('values of flags', () => {
   it.each([
@@ -28,6 +38,18 @@ describe('values of flags', () => {
     for (const text of ['', ',', '1,', '3-1', '-1', '1-', '0x3', '1.5', '0-99999', 'all']) {
       expect(() => cpusFlag(text), text).toThrow(InvalidArgumentError);
     }
+  });
+
+  it('are lengths of requests of at least two tokens', () => {
+    expect([modelLenFlag('2'), modelLenFlag('4K')]).toEqual([2, 4096]);
+    expect(() => modelLenFlag('1')).toThrow('at least 2: one token of the prompt and one of the output');
+  });
+
+  it('are sizes of host memory that the machine has', () => {
+    expect(gibibytesFlag('0.5')).toBe(0.5);
+    for (const text of ['1e9', '1e300', '99999'])
+      expect(() => gibibytesFlag(text), text).toThrow(/It is a number of GiB, but this machine has .* of memory/);
+    for (const text of ['0', '-1', '1e-12']) expect(() => gibibytesFlag(text), text).toThrow(/GiB above 0/);
   });
 
   it('are whole numbers in their range', () => {

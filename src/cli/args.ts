@@ -1,5 +1,6 @@
+import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { parseBytes } from '../base/bytes.ts';
+import { formatBytes, parseBytes } from '../base/bytes.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
@@ -82,10 +83,24 @@ export function bytesFlag(text: string): number {
   throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
 }
 
-function gibibytesFlag(text: string): number {
+export function gibibytesFlag(text: string): number {
   const value = numberFlag(text);
-  if (value > 0) return value;
+  const total = totalmem();
+  if (value * 1024 ** 3 >= total) {
+    throw new InvalidArgumentError(
+      `It is a number of GiB, but this machine has ${formatBytes(total)} of memory. Give a smaller size, like 8 or 0.5.`,
+    );
+  }
+  // Less than a byte is none.
+  if (Math.round(value * 1024 ** 3) > 0) return value;
   throw new InvalidArgumentError('It must be a number of GiB above 0, like 8 or 0.5.');
+}
+
+/** A request has a token of the prompt and one of the output. */
+export function modelLenFlag(text: string): number {
+  const value = tokensFlag(text);
+  if (value >= 2) return value;
+  throw new InvalidArgumentError('It must be at least 2: one token of the prompt and one of the output.');
 }
 
 /** A duration in milliseconds, or `auto`. */
@@ -155,7 +170,7 @@ export function addEngineFlags(command: Command): Command {
     .option(
       '--max-model-len <tokens>',
       "longest prompt plus output, like 4096 or 4K (default: the model's context length)",
-      tokensFlag,
+      modelLenFlag,
     )
     .option('--max-num-seqs <n>', 'largest number of running requests', count, defaults.maxNumSeqs)
     .option('--max-num-batched-tokens <n>', 'largest number of tokens in a step', count, defaults.maxNumBatchedTokens)

@@ -19,6 +19,8 @@ export interface CliContext {
   readonly stdin: Readable;
   /** Present if input and output are a terminal, where a user edits lines. */
   readonly terminal?: Terminal;
+  /** Whether a terminal is an input or an output of the process. Absent: no. */
+  readonly hasTerminal?: boolean;
   /** The source of SIGINT, SIGTERM and SIGHUP: the process. */
   readonly signals: SignalSource;
   /** Ends the process and its child processes at once, even if a thread hangs. Unwritten output is lost. */
@@ -42,6 +44,7 @@ export interface SignalSource {
 }
 
 /**
- * 0: success. 1: an error. 2: a wrong command line. 130 and 143: the command was ended early by SIGINT or SIGTERM.
+ * 0: success. 1: an error. 2: a wrong command line. 129, 130 and 143: the command was ended early by SIGHUP, SIGINT or SIGTERM.
  */
-export type ExitCode = 0 | 1 | 2 | 130 | 143;
+export type ExitCode = 0 | 1 | 2 | SignalExitCode;
+export type SignalExitCode = 129 | 130 | 143;

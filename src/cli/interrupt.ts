@@ -1,4 +1,4 @@
-import type { CliContext, ExitCode, SignalSource } from './context.ts';
+import type { CliContext, ExitCode, SignalExitCode, SignalSource } from './context.ts';
 
 /** When an engine closes, its saves may take 5 s and its worker processes 2 s more. */
 const graceMsDefault = 10_000;
@@ -21,7 +21,7 @@ export class Interruption implements Disposable {
   readonly #options: InterruptionOptions;
   readonly #onInterrupt = (): void => this.#receive(130);
   readonly #onTerminate = (): void => this.#receive(143);
-  #exitCode: 130 | 143 = 130;
+  #exitCode: SignalExitCode = 130;
   #deadline: NodeJS.Timeout | undefined;
 
   constructor(context: Pick<CliContext, 'signals' | 'exitNow'>, options: InterruptionOptions = {}) {
@@ -38,8 +38,13 @@ export class Interruption implements Disposable {
   }
 
   /** 128 plus the number of the last signal, as shells report it. */
-  get exitCode(): 130 | 143 {
+  get exitCode(): SignalExitCode {
     return this.#exitCode;
+  }
+
+  /** Counts as a signal: a SIGHUP that a command does not handle in another way. */
+  hangUp(): void {
+    this.#receive(129);
   }
 
   [Symbol.dispose](): void {
@@ -48,7 +53,7 @@ export class Interruption implements Disposable {
     this.#source.off('SIGTERM', this.#onTerminate);
   }
 
-  #receive(exitCode: 130 | 143): void {
+  #receive(exitCode: SignalExitCode): void {
     this.#exitCode = exitCode;
     if (this.#first.signal.aborted) {
       this.#cutOff('signal');

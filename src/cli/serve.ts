@@ -13,6 +13,7 @@ import { addEngineFlags, bytesFlag, engineOptionsOf, integerFrom, listFlag, oneO
 import { type BannerFlags, banner, servedFields } from './banner.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
+import { handleHangUp } from './hang-up.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
 import { type KeyLimitFlags, keyLimitsFlag, keyLimitsOf } from './key-limits-flag.ts';
 import { LoadWatch } from './load-watch.ts';
@@ -168,7 +169,9 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const { signals } = context;
   const onRenewed = (message: string): unknown => notices.write(`${message}\n`);
   const [onBegin, onEnd] = [() => manager?.reloading(), () => manager?.reloaded()];
-  using _renewal = tls && renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed, onBegin, onEnd });
+  using _hangUp = tls
+    ? renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed, onBegin, onEnd })
+    : handleHangUp(context, interruption, { onEvent, onBegin, onEnd });
   try {
     const settings = await readSettings(flags);
     const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings));

@@ -11,6 +11,11 @@ export const poolTooSmall = defineError(
   'The KV pool has {blockCount} blocks, too few for one request of {maxModelLen} tokens. Start with a larger --kv-cache-memory or a smaller --max-model-len.',
   500,
 );
+export const modelLenTooSmall = defineError(
+  'KVASIR_MODEL_LEN_TOO_SMALL',
+  'The option maxModelLen is {maxModelLen}. It must be a whole number of at least 2: one token of the prompt and one of the output.',
+  500,
+);
 export const chatTemplateMissing = defineError(
   'KVASIR_CHAT_TEMPLATE_MISSING',
   'The model {model} has no chat template. Send a completion request, or start with --chat-template.',

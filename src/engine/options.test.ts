@@ -22,6 +22,10 @@ describe('engine options', () => {
     expect(resolved).toMatchObject({ blockSize: 32, enablePrefixCaching: false, maxNumSeqs: 64 });
   });
 
+  it.each([1, 0, -5, 2.5, Number.NaN])('refuses a maxModelLen of %d', (maxModelLen) => {
+    expect(() => resolveEngineOptions({ model: 'm.gguf', maxModelLen })).toThrow(/maxModelLen is .* at least 2/);
+  });
+
   it('gives the pool half of the memory that the weights leave, from 0 to 4 GiB', () => {
     expect(defaultKvCacheMemory(1 * GIB, 5 * GIB)).toBe(2 * GIB);
     expect(defaultKvCacheMemory(1 * GIB, 500 * GIB)).toBe(4 * GIB);

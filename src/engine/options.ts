@@ -4,6 +4,7 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 import type { Pooling } from '../core/request.ts';
 import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
 import type { EngineEvent } from './contract.ts';
+import { modelLenTooSmall } from './errors.ts';
 import type { KvEventsConfig } from './kv-events/config.ts';
 
 /**
@@ -141,6 +142,9 @@ export const engineDefaults = {
 
 /** An option with the value `undefined` counts as absent. */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
+  const { maxModelLen } = options;
+  if (maxModelLen !== undefined && !(Number.isSafeInteger(maxModelLen) && maxModelLen >= 2))
+    throw modelLenTooSmall({ maxModelLen });
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   return Object.freeze({
     ...engineDefaults,

@@ -68,7 +68,7 @@ describe('/v1/embeddings', () => {
     ['an object', { input: {} }, 'input', /a string, a list of strings/],
     ['a token outside the vocabulary', { input: [[1], [999]] }, 'input[1][0]', /a token id from 0/],
     ['mixed inputs', { input: ['a', [1]] }, 'input[1]', /a string/],
-    ['too many inputs', { input: Array(2049).fill('a') }, null, /2049 prompts/],
+    ['too many inputs', { input: Array(2049).fill('a') }, null, /2049 items of `input`/],
     ['an input beyond the context', { input: Array(300).fill(1) }, null, /300 tokens/],
     ['another encoding', { input: 'a', encoding_format: 'int8' }, 'encoding_format', /"float" or "base64"/],
     ['no dimensions', { input: 'a', dimensions: 0 }, 'dimensions', /from 1 to 4, got 0/],

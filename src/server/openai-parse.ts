@@ -86,7 +86,7 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
   const suffix = readSuffix(reader, echo);
   reader.refuse('prompt_embeds', asksForNothing);
   reader.finish();
-  checkChoices(prompts.length, chosen.params, limits);
+  checkChoices(prompts.length, chosen.params, limits, chosen.bestOf === undefined ? 'n' : 'best_of');
   const { structure } = generation;
   const grammar = structure && structuredSource(structure.outputs, structure.parameter);
   return { ...generation, ...chosen, prompts, echo, ...withoutUndefined({ suffix, grammar }) };
@@ -227,7 +227,9 @@ export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'p
   if (first === undefined) throw promptEmpty();
   if (typeof first === 'number') return [readPromptTokens(reader, value, field, limits)];
   // Checked before the prompts are read, so that a list of a million prompts is refused at once.
-  if (value.length > limits.choicesMax) throw tooManyChoices({ prompts: value.length, n: 1, limit: limits.choicesMax });
+  if (value.length > limits.choicesMax) {
+    throw tooManyChoices({ asked: `${value.length} items of \`${field}\``, limit: limits.choicesMax });
+  }
   return value.map((item: unknown, i) => {
     const name = `${field}[${i}]`;
     if (!Array.isArray(first)) return reader.text(name, item);
@@ -257,8 +259,10 @@ function readTokens(reader: FieldReader, items: readonly unknown[], name: string
   return tokens;
 }
 
-function checkChoices(prompts: number, { n = 1 }: SamplingOptions, limits: ParseLimits): void {
-  if (prompts * n > limits.choicesMax) throw tooManyChoices({ prompts, n, limit: limits.choicesMax });
+function checkChoices(prompts: number, { n = 1 }: SamplingOptions, limits: ParseLimits, field = 'n'): void {
+  if (prompts * n <= limits.choicesMax) return;
+  const asked = `${prompts === 1 ? '1 prompt' : `${prompts} prompts`} times \`${field}\` = ${n} completions`;
+  throw tooManyChoices({ asked, limit: limits.choicesMax });
 }
 
 export interface ParsedTokenize {

@@ -74,7 +74,7 @@ export const modelLoading = defineError(
 );
 export const tooManyChoices = defineError(
   'KVASIR_TOO_MANY_CHOICES',
-  'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
+  'The request asks for {asked}; the limit is {limit} in one request. Send several requests.',
   400,
 );
 export const keyLimitReached = defineError(

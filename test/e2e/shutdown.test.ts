@@ -300,6 +300,19 @@ describe('a thread that computes without end does not stop the server from endin
   });
 });
 
+it('a server whose log has no reader any more goes on, and ends with code 0', async () => {
+  const server = await serve();
+  const closed = once(server.child.stderr, 'close');
+  server.child.stderr.destroy();
+  await closed;
+  // Each request is a line of the log.
+  for (let i = 0; i < 3; i++) expect((await server.complete({ max_tokens: 1 })).status).toBe(200);
+  server.child.kill('SIGHUP');
+  expect((await server.complete({ max_tokens: 1 })).status).toBe(200);
+  server.child.kill('SIGTERM');
+  expect(await server.exited).toEqual([0, null]);
+});
+
 describe('stopped worker processes', () => {
   const ranks = ['--pipeline-parallel-size', '2'];
 

@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
+import type { CliContext } from '../../src/cli/context.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { serveCommand } from '../../src/cli/serve.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
@@ -11,7 +12,11 @@ import { until } from './until.ts';
  * `kvasir serve` in this process, on real sockets, with signals of the test. The test decides when its model is loaded:
  * `loaded.resolve(engine)`. `close` ends it.
  */
-export async function serveHere(flags: readonly string[] = [], engineOptions: LetterEngineOptions = {}) {
+export async function serveHere(
+  flags: readonly string[] = [],
+  engineOptions: LetterEngineOptions = {},
+  context: Pick<CliContext, 'hasTerminal'> = {},
+) {
   const engine = new LetterEngine(engineOptions);
   const signals = new EventEmitter();
   let stderr = '';
@@ -35,6 +40,7 @@ export async function serveHere(flags: readonly string[] = [], engineOptions: Le
       stdin: Readable.from([]),
       signals,
       exitNow: () => undefined,
+      ...context,
     },
     [serveCommand],
   ).then((given) => (ended = given));

@@ -3,7 +3,7 @@ import { demoModelPath } from '../../base/package-files.ts';
 import { engineDefaults } from '../../engine/options.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import type { KvTypeName } from '../../runner/kv-memory.ts';
-import { bytesFlag, integerFrom, oneOf, tokensFlag } from '../args.ts';
+import { bytesFlag, integerFrom, modelLenFlag, oneOf } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { describeSize } from './describe-size.ts';
 import { ModelSize, type SizeOptions } from './memory-needs.ts';
@@ -28,7 +28,11 @@ export function sizeCommand(context: CliContext, exit: (code: ExitCode) => void)
       'Show the memory that a model needs: weights, KV per token, the pool for some sequences of some tokens, states, and what a tier of some size holds.',
     )
     .argument('[model]', 'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)')
-    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's context length)", tokensFlag)
+    .option(
+      '--max-model-len <tokens>',
+      "longest prompt plus output (default: the model's context length)",
+      modelLenFlag,
+    )
     .option('--max-num-seqs <n>', 'largest number of running requests', count, engineDefaults.maxNumSeqs)
     .option(
       '--max-num-batched-tokens <n>',
