@@ -97,7 +97,7 @@ describe('a server that refuses', () => {
     [429, 'TooManyRequests'],
   ])('only for now, with %i %s at the start, is an event', async (status, code) => {
     server.answer = () => s3Error(status, code);
-    const tier = await open();
+    const tier = await open({ openTimeoutMs: 600_000 });
     expect(events.join()).toContain(code);
     server.answer = undefined;
     expect(await tier.has([keys[0]!], never)).toEqual([false]);
@@ -198,7 +198,7 @@ describe('a listing', () => {
             body: '<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></ListBucketResult>',
           }
         : undefined;
-    const tier = await open();
+    const tier = await open({ openTimeoutMs: 600_000 });
     expect(events.join()).toContain('the same page again');
     await expect(tier.has([keys[0]!], never)).rejects.toMatchObject(failed('the same page again'));
     await tier.close();
@@ -243,7 +243,7 @@ describe('a listing', () => {
     const items = [...server.objects].map(([name]) => `<Contents><Key>${name}</Key><Size>5</Size></Contents>`).join('');
     let page = 0;
     server.answer = (_, url) => (url.searchParams.has('list-type') ? listing(items, `token ${page++}`) : undefined);
-    const tier = await open();
+    const tier = await open({ openTimeoutMs: 600_000 });
     expect(events.join()).toContain('the server lists the same names again');
     await expect(tier.has([suiteKey('other')], never)).rejects.toMatchObject(failed('the same names again'));
     await tier.close();
@@ -252,7 +252,7 @@ describe('a listing', () => {
   it('whose pages have other tokens, and no names, ends', async () => {
     let page = 0;
     server.answer = (_, url) => (url.searchParams.has('list-type') ? listing('', `token ${page++}`) : undefined);
-    const tier = await open();
+    const tier = await open({ openTimeoutMs: 600_000 });
     expect(events.join()).toContain('pages without names of blocks');
     await tier.close();
   });
