@@ -5,7 +5,7 @@
  */
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFailed } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
 import { fullAttention, neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf, readFingerprint } from '../src/cli/proof/stored-blocks.ts';
@@ -20,6 +20,7 @@ import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import type { HarnessRequest } from './support/recovery-harness.ts';
 import { ScheduledFaults } from './support/scheduled-connector.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { until } from './support/until.ts';
 
 const ranks = 2;
 const blockSize = 16;
@@ -107,11 +108,7 @@ type Output = Awaited<ReturnType<typeof complete>>;
 /** Waits until no transfer is open, and the step in flight has released the blocks of aborted requests (I7). */
 async function settled(engine: AsyncEngine): Promise<void> {
   const isBusy = ({ transfers, blocks }: EngineStats): boolean => transfers.open > 0 || blocks.referenced > 0;
-  for (let turn = 0; isBusy(engine.stats()); turn++) {
-    if (turn > 30_000)
-      throw new Error(`I7, I8: transfers or blocks are not released: ${JSON.stringify(engine.stats())}`);
-    await sleep(1);
-  }
+  await until(() => !isBusy(engine.stats()));
 }
 
 /** Runs the requests with these faults, and compares their output and the computed tokens. `isCompared`: whether the minimum is known. */
@@ -161,6 +158,8 @@ function faultsOf(prng: Prng, canHang: boolean): FaultPlan[] {
 
 const title = `engines with worker processes give the same output in ${workloads * schedulesPerWorkload} random schedules of faults on disk`;
 it(title, { timeout: 600_000 }, async () => {
+  // If the time of the test is over while `settled` waits, transfers or blocks are not released (I7, I8).
+  onTestFailed(() => console.error(JSON.stringify(sides.map(({ engine }) => engine.stats()))));
   const seen = { compared: 0, failed: 0, arrived: 0 };
   for (let w = 1; w <= workloads; w++) {
     // Few steps, because a step is slow on a busy CPU: ggml's threads spin while they wait.

@@ -1,5 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { AssertionError, assert, assertDefined } from './assert.ts';
+import { leaveRemovedFolder } from './working-folder.ts';
 
 /**
  * A thread of this process that answers calls, one after the other, with functions that may block.
@@ -27,6 +28,7 @@ export class CallThread<Call, Answer> {
     const start = new StartSign();
     const data: ThreadData = { setup, start: start.memory };
     // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
+    leaveRemovedFolder();
     this.#worker = new Worker(entry, { workerData: data, name, execArgv: [] });
     let onStart = (): void => undefined;
     this.#started = new Promise((resolve) => {

@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
+import { leaveRemovedFolder } from '../base/working-folder.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
 import type { RankTimings, UpstreamOutput } from './rank.ts';
@@ -62,6 +63,7 @@ export class WorkerProcess<Setup> {
   constructor(options: WorkerOptions<Setup>, deadlines: StepDeadlines) {
     this.#options = options;
     // Output of connectors and native libraries goes to standard error, because programs may read the standard output.
+    leaveRemovedFolder();
     this.#child = fork(options.entry, [options.name], {
       serialization: 'advanced',
       stdio: ['ignore', 2, 2, 'ipc'],

@@ -10,7 +10,6 @@ import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
@@ -379,17 +378,36 @@ describe('stopped worker processes', () => {
   });
 
   it('are not replaced when the server itself is stopped for longer than their timeout', async () => {
-    // On a busy machine, a worker may leave a ping unanswered for a second.
-    const server = await serve([...ranks, '--worker-timeout', '5']);
+    // At the first signal, it reports that its watch of the workers, which pings each second, has run. At the second, its clock shows
+    // an hour more.
+    const later = join(folder, 'later.mjs');
+    writeFileSync(
+      later,
+      `const now = performance.now.bind(performance);
+      const report = (text) => setTimeout(() => process.stderr.write(text), 2_500);
+      process.once('SIGUSR2', () => {
+        report('pings are not answered\\n');
+        process.on('SIGUSR2', () => {
+          performance.now = () => now() + 3_600_000;
+          report('an hour later\\n');
+        });
+      });`,
+    );
+    const server = await serve([...ranks, '--worker-timeout', '600'], { NODE_OPTIONS: `--import=${later}` });
     const workers = childrenOf(server.child.pid!);
     const request = { ...long, max_tokens: 300, stream: false };
     const response = await server.complete(request);
     const expected = JSON.parse(await response.text()).choices[0].text;
     const again = server.complete(request);
+    for (const id of workers) process.kill(id, 'SIGSTOP');
+    server.child.kill('SIGUSR2');
+    await server.logged(/pings are not answered/);
     server.child.kill('SIGSTOP');
-    // The only test that waits for the clock: there is no event to wait for.
-    await sleep(6_000);
+    await expect.poll(() => isStopped(server.child.pid!), { interval: 2 }).toBe(true);
+    server.child.kill('SIGUSR2');
     server.child.kill('SIGCONT');
+    await server.logged(/an hour later/);
+    for (const id of workers) process.kill(id, 'SIGCONT');
     expect(JSON.parse(await (await again).text()).choices[0].text).toBe(expected);
     expect(childrenOf(server.child.pid!)).toEqual(workers);
     expect(server.log()).not.toContain('did not answer');

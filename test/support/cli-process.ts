@@ -20,8 +20,9 @@ export function killCommands(): void {
 export function start(
   args: readonly string[],
   environment: Record<string, string> = {},
+  cwd = process.cwd(),
 ): ChildProcessWithoutNullStreams {
-  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment } });
+  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment }, cwd });
   children.push(child);
   return child;
 }
@@ -38,8 +39,8 @@ export async function run(args: readonly string[], input = '') {
 }
 
 /** A server on a port that the system chooses, with its stderr so far. */
-export async function serve(args: readonly string[] = [], environment: Record<string, string> = {}) {
-  const child = start(['serve', '--port', '0', ...smallPool, ...args], environment);
+export async function serve(args: readonly string[] = [], environment: Record<string, string> = {}, cwd?: string) {
+  const child = start(['serve', '--port', '0', ...smallPool, ...args], environment, cwd);
   let log = '';
   child.stderr.on('data', (piece) => {
     log += piece;

@@ -1,4 +1,4 @@
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
@@ -112,7 +112,9 @@ export class DiskTier implements TamperableTier, HangableTier {
   }
 
   /** Throws `storageUnusable`, also when the directory does not answer. */
-  static async open(options: DiskTierOptions): Promise<DiskTier> {
+  static async open(given: DiskTierOptions): Promise<DiskTier> {
+    // The working folder may be removed later.
+    const options = { ...given, root: resolve(given.root) };
     const threads = newThreads(options);
     const { directIo: isDirect = false, wallNowMs = Date.now } = options;
     try {
