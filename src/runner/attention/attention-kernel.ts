@@ -71,7 +71,10 @@ export async function loadAttentionKernel(
   }));
 }
 
-const ownHeaders = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-tile.h'];
+const ownHeaders = [
+  ...['attention-records.h', 'softmax.h', 'narrow-tile.h'],
+  ...['wide-tile.h', 'wide-scores.h', 'wide-keys.h', 'wide-values.h'],
+];
 
 /** The C source of a kernel for a shape. */
 export const attentionSource = (

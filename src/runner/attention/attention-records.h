@@ -29,24 +29,29 @@ INLINE vec load_kv(bytes head, int i) { return load_f16((const f16 *)head + i * 
 
 /*
  * The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, which fill the registers. For scores,
- * the registers hold CHAINS partial sums of QUERY_BLOCK / CHAINS queries.
+ * the registers hold sums of CHAINS partial sums of SCORE_QUERIES queries.
  */
 #if LANES == 16
 #define QUERY_BLOCK 12
-#define CHAINS 2
+#define CHAINS 4
+#define SCORE_QUERIES 4
 #define COLUMN_BLOCK 2
 #define NARROW_BLOCK 24
 #elif LANES == 8
 #define QUERY_BLOCK 6
 #define CHAINS 1
+#define SCORE_QUERIES 6
 #define COLUMN_BLOCK 2
 #define NARROW_BLOCK 8
 #else
 #define QUERY_BLOCK 6
 #define CHAINS 1
+#define SCORE_QUERIES 6
 #define COLUMN_BLOCK 4
 #define NARROW_BLOCK 16
 #endif
+#define THIRD (QUERY_BLOCK / 3)
+#define COLUMNS (COLUMN_BLOCK * LANES)
 #define QUERIES_PADDED ((QUERIES_MAX + QUERY_BLOCK - 1) / QUERY_BLOCK * QUERY_BLOCK)
 
 /* Written by TypeScript (work-units.ts, attention-native.ts). Rows are counted in the order of `row_of`. */
@@ -95,8 +100,7 @@ struct scratch {
   float total_top[QUERIES_PADDED];
   float total_weight[QUERIES_PADDED];
   float scores[QUERIES_PADDED * SCORES];
-  float keys[TILE * HEAD_DIM]; /* wide form: [element, in the order of chain()][token] */
-  float values[TILE * HEAD_DIM];
+  float unpacked[COLUMNS * (HEAD_DIM > 2 * TILE ? HEAD_DIM : 2 * TILE)]; /* wide form: K of COLUMNS tokens, or a slice of V */
 } __attribute__((aligned(64)));
 
 INLINE int clamp(int64_t x, int end) { return x < 0 ? 0 : x > end ? end : (int)x; }

@@ -1,15 +1,6 @@
-/*
- * The wide form of attention over a tile: many rows, one KV head.
- *
- * Element e of a head is lane e % WIDTH of wide vector e / WIDTH. The wide form has tokens in its lanes, so it computes
- * the WIDTH partial sums one after another, each as a chain of CHAIN multiply-adds. It adds chains in the order in which
- * `add_parts` and `sums` add lanes: chains come in bit-reversed order and are added as in a binary counter.
- */
-INLINE int chain(int index) {
-  int lane = 0;
-  for (int bit = 1; bit < WIDTH; bit *= 2) lane = lane * 2 + ((index & bit) != 0);
-  return lane;
-}
+/* The wide form of attention over a tile: many rows, one KV head. */
+#include "wide-scores.h"
+#include "wide-values.h"
 
 /* A tile of one KV head, and the tile that is read next. */
 struct wide {
@@ -24,179 +15,16 @@ struct wide {
   int64_t value_offset;
 };
 
-/*
- * While a tile is computed, the next tile is prefetched. A processor can wait for about ten lines of memory at a time, so
- * the prefetches are spread among the arithmetic: a block of queries prefetches the tokens whose number, masked, is
- * `block`.
- */
-struct ahead {
-  const bytes *rows;
-  int64_t value_offset;
-  int mask;
-  int block;
+/* Queries that are computed together, and the tokens of the tile that any of them sees, and that all of them see. */
+struct block {
+  int first;
+  int count;
+  int padded; /* a multiple of THIRD: the bits of a query do not depend on the size of its block */
+  int any_from;
+  int any_to;
+  int all_from;
+  int all_to;
 };
-/* Into the second level of caches. The first level would not keep a tile so long. */
-INLINE void fetch_line(bytes head, int i) {
-  if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 2);
-}
-INLINE void fetch_keys(const struct ahead *ahead, int token, int count) {
-  for (int t = token; t < token + count; t++) {
-    if ((t & ahead->mask) == ahead->block) UNROLL for (int i = 0; i < VECTORS; i++) fetch_line(ahead->rows[t], i);
-  }
-}
-INLINE void fetch_value(const struct ahead *ahead, int token, int i) {
-  if ((token & ahead->mask) == ahead->block) fetch_line(ahead->rows[token] + ahead->value_offset, i);
-}
-
-/* K of LANES tokens from `first` on, transposed. `chain` is its own inverse. */
-#if LANES >= 8 && !KV_Q8_0
-INLINE void unpack_keys(struct scratch *s, const bytes *rows, int first) {
-  for (int at = 0; at < HEAD_DIM; at += 16) {
-    const f16 *part[LANES];
-    UNROLL for (int t = 0; t < LANES; t++) part[t] = (const f16 *)rows[first + t] + at;
-    f16 columns[16 * LANES] __attribute__((aligned(64)));
-    transpose_halves(part, columns);
-    UNROLL for (int e = 0; e < 16; e++) {
-      store(s->keys + (chain(e) * CHAIN + at / WIDTH) * TILE + first, load_f16(columns + e * LANES));
-    }
-  }
-}
-#else
-INLINE void unpack_keys(struct scratch *s, const bytes *rows, int first) {
-  for (int i = 0; i < VECTORS; i++) {
-    vec x[LANES];
-    UNROLL for (int t = 0; t < LANES; t++) x[t] = load_kv(rows[first + t], i);
-    transpose(x);
-    UNROLL for (int e = 0; e < LANES; e++) {
-      const int lane = i % PARTS * LANES + e;
-      store(s->keys + (chain(lane) * CHAIN + i / PARTS) * TILE + first, x[e]);
-    }
-  }
-}
-#endif
-
-/* K transposed, V as floats. */
-static void unpack(struct scratch *s, const struct wide *w) {
-  for (int t = w->from; t < w->to; t++) {
-    bytes v = w->rows[t] + w->value_offset;
-    UNROLL for (int i = 0; i < VECTORS; i++) store(s->values + t * HEAD_DIM + i * LANES, load_kv(v, i));
-  }
-  for (int first = 0; first < TILE; first += LANES) unpack_keys(s, w->rows, first);
-}
-
-#define COLUMNS (COLUMN_BLOCK * LANES)
-#define STEP_TOKENS (CHAINS * COLUMN_BLOCK / PARTS) /* that a step of `wide_scores` prefetches */
-/* A block may have fewer queries; the bits of a query do not depend on the size of its block. */
-#define THIRD (QUERY_BLOCK / 3)
-
-/*
- * Scores of `count` queries and the COLUMNS tokens from `token` on. CHAINS chains are computed at a time, so their sum
- * stays in registers.
- */
-INLINE void wide_scores(const float *queries, const float *keys, float *scores, int count, int token,
-                        const struct ahead *ahead) {
-  typedef vec part[QUERY_BLOCK / CHAINS][COLUMN_BLOCK];
-  part pending[5];
-  for (int step = 0; step < WIDTH / CHAINS; step++) {
-    part x[CHAINS];
-    UNROLL for (int c = 0; c < CHAINS; c++) {
-      UNROLL for (int q = 0; q < count; q++) UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[c][q][j] = (vec){0};
-    }
-    const float *query = queries + CHAINS * step * CHAIN, *key = keys + CHAINS * step * CHAIN * TILE + token;
-    for (int i = 0; i < CHAIN; i++, query++, key += TILE) {
-      UNROLL for (int c = 0; c < CHAINS; c++) {
-        vec k[COLUMN_BLOCK];
-        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) k[j] = load(key + c * CHAIN * TILE + j * LANES);
-        UNROLL for (int q = 0; q < count; q++) {
-          const vec element = splat(query[q * HEAD_DIM + c * CHAIN]);
-          UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[c][q][j] = fma_(element, k[j], x[c][q][j]);
-        }
-      }
-    }
-    UNROLL for (int c = 1; c < CHAINS; c++) {
-      UNROLL for (int q = 0; q < count; q++) {
-        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[0][q][j] = x[0][q][j] + x[c][q][j];
-      }
-    }
-    int level = 0;
-    for (; step >> level & 1; level++) {
-      UNROLL for (int q = 0; q < count; q++) {
-        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[0][q][j] = pending[level][q][j] + x[0][q][j];
-      }
-    }
-    UNROLL for (int q = 0; q < count; q++) {
-      UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) pending[level][q][j] = x[0][q][j];
-    }
-    if (ahead != 0) fetch_keys(ahead, token + step * STEP_TOKENS, STEP_TOKENS);
-  }
-  int last = 0;
-  while (CHAINS << last < WIDTH) last++;
-  UNROLL for (int q = 0; q < count; q++) {
-    UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) store(scores + q * SCORES + token + j * LANES, pending[last][q][j]);
-  }
-}
-
-/* Scores of the COLUMNS tokens from `token` on; `width` queries are computed at a time. */
-INLINE void scores_of_columns(const float *queries, const float *keys, float *scores, int count, int width, int token,
-                              const struct ahead *ahead) {
-  wide_scores(queries, keys, scores, width, token, ahead);
-  for (int q = width; q < count; q += width) {
-    wide_scores(queries + q * HEAD_DIM, keys, scores + q * SCORES, width, token, 0);
-  }
-}
-
-/* Scores of `count` queries, a multiple of THIRD, and the tokens [from, to). */
-static void scores_of_block(const float *queries, const float *keys, float *scores, int count, int from, int to,
-                            const struct ahead *ahead) {
-  const int narrower = 2 * THIRD / CHAINS;
-  for (int t = from / COLUMNS * COLUMNS; t < to; t += COLUMNS) {
-    if (count == QUERY_BLOCK) scores_of_columns(queries, keys, scores, count, QUERY_BLOCK / CHAINS, t, ahead);
-    else if (count % narrower == 0) scores_of_columns(queries, keys, scores, count, narrower, t, ahead);
-    else wide_scores(queries, keys, scores, THIRD, t, ahead);
-  }
-}
-
-/* Vectors of the head that a weighted sum of one query computes at a time. */
-#define VALUE_BLOCK 8
-
-/* sum += weights * V of tokens [from, to), for `count` vectors of the head from vector `first` on. */
-INLINE void wide_values(const float *weights, const float *values, int from, int to, float *sum, int queries, int first,
-                        int count, const struct ahead *ahead) {
-  vec x[QUERY_BLOCK][VALUE_BLOCK];
-  values += first * LANES;
-  sum += first * LANES;
-  UNROLL for (int q = 0; q < queries; q++) {
-    UNROLL for (int j = 0; j < count; j++) x[q][j] = load(sum + q * HEAD_DIM + j * LANES);
-  }
-  for (int t = from; t < to; t++) {
-    vec value[VALUE_BLOCK];
-    UNROLL for (int j = 0; j < count; j++) value[j] = load(values + t * HEAD_DIM + j * LANES);
-    UNROLL for (int q = 0; q < queries; q++) {
-      const vec w = splat(weights[q * SCORES + t]);
-      UNROLL for (int j = 0; j < count; j++) x[q][j] = fma_(w, value[j], x[q][j]);
-    }
-    if (ahead != 0) UNROLL for (int j = 0; j < count; j++) fetch_value(ahead, t, first + j);
-  }
-  UNROLL for (int q = 0; q < queries; q++) {
-    UNROLL for (int j = 0; j < count; j++) store(sum + q * HEAD_DIM + j * LANES, x[q][j]);
-  }
-}
-
-INLINE void values_of_queries(const float *weights, const float *values, int from, int to, float *sum, int queries,
-                              int count, const struct ahead *ahead) {
-  int i = 0;
-  for (; i + count <= VECTORS; i += count) wide_values(weights, values, from, to, sum, queries, i, count, ahead);
-  for (; i < VECTORS; i++) wide_values(weights, values, from, to, sum, queries, i, 1, ahead);
-}
-static void values_of_block(const float *weights, const float *values, int from, int to, float *sum, int count,
-                            const struct ahead *ahead) {
-  if (count == QUERY_BLOCK) values_of_queries(weights, values, from, to, sum, QUERY_BLOCK, COLUMN_BLOCK, ahead);
-  else if (count > THIRD) values_of_queries(weights, values, from, to, sum, 2 * THIRD, COLUMN_BLOCK, ahead);
-  else values_of_queries(weights, values, from, to, sum, THIRD, 2 * COLUMN_BLOCK, ahead);
-}
-static void values_of_query(const float *weights, const float *values, int from, int to, float *sum) {
-  if (from < to) values_of_queries(weights, values, from, to, sum, 1, VALUE_BLOCK, 0);
-}
 
 /* The queries of the next block: one third of a block is slow, so two blocks of two thirds replace one and a third. */
 INLINE int block_size(int queries_left) {
@@ -204,46 +32,95 @@ INLINE int block_size(int queries_left) {
   return queries_left < QUERY_BLOCK ? queries_left : QUERY_BLOCK;
 }
 
-static void wide_block(const struct layer *layer, struct scratch *s, const int32_t *positions, int first, int count,
-                       const struct wide *w, const struct ahead *ahead) {
-  const int64_t tile = w->tile;
-  const int padded = (count + THIRD - 1) / THIRD * THIRD;
-  float *scores = s->scores + first * SCORES;
-  float *sum = s->sum + first * HEAD_DIM;
-  /* The tokens that all of these queries see, and the tokens that any of them sees. Their positions ascend. */
-  const int first_position = positions[first / GROUP], last_position = positions[(first + count - 1) / GROUP];
-  const int any_from = seen_from(layer, first_position, tile), any_to = seen_to(last_position, tile);
-  const int all_from = seen_from(layer, last_position, tile), all_to = seen_to(first_position, tile);
-  if (any_from >= any_to) return;
-  scores_of_block(s->query + first * HEAD_DIM, s->keys, scores, padded, any_from, any_to, ahead);
-  for (int q = 0; q < count; q++) {
-    float *weights = scores + q * SCORES;
-    const int position = positions[(first + q) / GROUP];
-    const int q_from = seen_from(layer, position, tile), q_to = seen_to(position, tile);
-    if (q_from >= q_to) continue;
-    weigh(layer, weights, q_from, q_to, s->top + first + q, s->weight + (first + q) * WIDTH, sum + q * HEAD_DIM);
-    /* In the order of tokens: first those that not all queries see, then those that all see. */
-    values_of_query(weights, s->values, q_from, all_from < all_to && all_from < q_to ? all_from : q_to,
-                    sum + q * HEAD_DIM);
+static int blocks_of(const struct layer *layer, const int32_t *positions, int query_count, int64_t tile,
+                     struct block *blocks) {
+  int n = 0;
+  for (int first = 0; first < query_count; n++) {
+    const int count = block_size(query_count - first);
+    /* Positions ascend. */
+    const int first_position = positions[first / GROUP], last_position = positions[(first + count - 1) / GROUP];
+    blocks[n] = (struct block){
+      .first = first,
+      .count = count,
+      .padded = (count + THIRD - 1) / THIRD * THIRD,
+      .any_from = seen_from(layer, first_position, tile),
+      .any_to = seen_to(last_position, tile),
+      .all_from = seen_from(layer, last_position, tile),
+      .all_to = seen_to(first_position, tile),
+    };
+    first += count;
   }
-  if (all_from >= all_to) return;
-  for (int q = count; q < padded; q++) memset(scores + q * SCORES, 0, TILE * sizeof(float));
-  values_of_block(scores, s->values, all_from, all_to, sum, padded, ahead);
-  for (int q = 0; q < count; q++) {
-    const int q_to = seen_to(positions[(first + q) / GROUP], tile);
-    values_of_query(scores + q * SCORES, s->values, all_to, q_to, sum + q * HEAD_DIM);
+  return n;
+}
+
+/* K is unpacked COLUMNS tokens at a time, so that it stays in the first level of caches while all queries use it. */
+static void scores_of_tile(struct scratch *s, const struct wide *w, const struct block *blocks, int block_count,
+                           int mask) {
+  for (int t = w->from / COLUMNS * COLUMNS; t < w->to; t += COLUMNS) {
+    UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) unpack_keys(s->unpacked + j * LANES, w->rows + t + j * LANES);
+    struct ahead ahead = {w->next, w->value_offset, mask, 0};
+    for (const struct block *b = blocks; b < blocks + block_count; b++) {
+      if (b->any_from >= t + COLUMNS || b->any_to <= t) continue;
+      scores_of_block(s->query + b->first * HEAD_DIM, s->unpacked, s->scores + b->first * SCORES, b->padded, t, &ahead);
+    }
   }
+}
+
+static void weigh_tile(const struct layer *layer, struct scratch *s, const int32_t *positions, int query_count,
+                       int64_t tile) {
+  for (int q = 0; q < query_count; q++) {
+    const int from = seen_from(layer, positions[q / GROUP], tile), to = seen_to(positions[q / GROUP], tile);
+    if (from >= to) continue;
+    weigh(layer, s->scores + q * SCORES, from, to, s->top + q, s->weight + q * WIDTH, s->sum + q * HEAD_DIM);
+  }
+  for (int q = query_count; q % THIRD != 0; q++) memset(s->scores + q * SCORES, 0, TILE * sizeof(float));
+}
+
+/* Sums of a block in a slice of V, in the order of tokens: those that not all queries see come first and last. */
+static void sums_of_block(const struct layer *layer, struct scratch *s, const int32_t *positions, const struct block *b,
+                          int64_t tile, int vector, int width, const struct ahead *ahead) {
+  const float *weights = s->scores + b->first * SCORES;
+  float *sum = s->sum + b->first * HEAD_DIM + vector * LANES;
+  const int is_shared = b->all_from < b->all_to;
+  for (int q = 0; q < b->count && b->any_from < (is_shared ? b->all_from : b->any_to); q++) {
+    const int position = positions[(b->first + q) / GROUP];
+    const int from = seen_from(layer, position, tile), to = seen_to(position, tile);
+    values_of_query(weights + q * SCORES, s->unpacked, from, is_shared && b->all_from < to ? b->all_from : to,
+                    sum + q * HEAD_DIM, width);
+  }
+  if (!is_shared) return;
+  values_of_block(weights, s->unpacked, b->all_from, b->all_to, sum, width, b->padded, ahead);
+  for (int q = 0; q < b->count && b->all_to < b->any_to; q++) {
+    const int to = seen_to(positions[(b->first + q) / GROUP], tile);
+    values_of_query(weights + q * SCORES, s->unpacked, b->all_to, to, sum + q * HEAD_DIM, width);
+  }
+}
+
+/* The largest power of two up to `calls`, minus 1. */
+INLINE int mask_of(int calls) {
+  int power = 1;
+  while (2 * power <= calls) power *= 2;
+  return power - 1;
 }
 
 static void wide_tile(const struct layer *layer, struct scratch *s, const int32_t *positions, int query_count,
                       const struct wide *w) {
-  unpack(s, w);
-  int step = 1;
-  while (2 * step * QUERY_BLOCK <= query_count) step *= 2;
-  for (int first = 0, index = 0; first < query_count; index++) {
-    const int count = block_size(query_count - first);
-    const struct ahead ahead = {w->next, w->value_offset, step - 1, index};
-    wide_block(layer, s, positions, first, count, w, &ahead);
-    first += count;
+  struct block blocks[QUERIES_PADDED / THIRD];
+  const int block_count = blocks_of(layer, positions, query_count, w->tile, blocks);
+  scores_of_tile(s, w, blocks, block_count, mask_of(query_count / QUERIES_PER_CALL));
+  weigh_tile(layer, s, positions, query_count, w->tile);
+  const int mask = mask_of(query_count / QUERY_BLOCK);
+  for (int vector = 0; vector < VECTORS; vector += SLICE) {
+    const int width = VECTORS % SLICE == 0 || vector + SLICE <= VECTORS ? SLICE : VECTORS % SLICE;
+    for (int t = w->from; t < w->to; t++) {
+      bytes v = w->rows[t] + w->value_offset;
+      for (int i = 0; i < width; i++) store(s->unpacked + value_at(t, i), load_kv(v, vector + i));
+    }
+    const struct ahead ahead = {w->next, w->value_offset + KV_BYTES(vector * LANES), mask, 0};
+    for (int i = 0; i < block_count; i++) {
+      struct ahead of_block = ahead;
+      of_block.index = i;
+      sums_of_block(layer, s, positions, blocks + i, w->tile, vector, width, &of_block);
+    }
   }
 }
