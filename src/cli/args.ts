@@ -1,6 +1,6 @@
-import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { formatBytes, parseBytes } from '../base/bytes.ts';
+import { parseBytes } from '../base/bytes.ts';
+import { memoryLimit } from '../base/memory-limit.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
@@ -85,11 +85,9 @@ export function bytesFlag(text: string): number {
 
 export function gibibytesFlag(text: string): number {
   const value = numberFlag(text);
-  const total = totalmem();
-  if (value * 1024 ** 3 >= total) {
-    throw new InvalidArgumentError(
-      `It is a number of GiB, but this machine has ${formatBytes(total)} of memory. Give a smaller size, like 8 or 0.5.`,
-    );
+  const limit = memoryLimit();
+  if (value * 1024 ** 3 >= limit.bytes) {
+    throw new InvalidArgumentError(`It is a number of GiB, but ${limit.text}. Give a smaller size, like 8 or 0.5.`);
   }
   // Less than a byte is none.
   if (Math.round(value * 1024 ** 3) > 0) return value;

@@ -171,7 +171,7 @@ describe('wrong tiers', () => {
     [['--kv-load-policy', 'always'], /--kv-load-policy needs --kv-tier/],
     [['--kv-offloading-size', '1', '--kv-load-policy', 'never'], /Allowed choices are auto, always/],
     [['--kv-offloading-size', '1', '--kv-transfer-config.kv_connector', 'X'], /cannot be combined|kv_role/],
-    [['--kv-offloading-size', '99999'], /but this machine has .* of memory/],
+    [['--kv-offloading-size', '99999'], /but this (machine has|container may use) .* of memory/],
   ])('%j end the command with code 2 and a sentence', async (flags, message) => {
     const { code, stderr } = await runHere(['generate', ...tinyPool, '--prompt', 'x', '--max-tokens', '1', ...flags]);
     expect(stderr).toMatch(message);

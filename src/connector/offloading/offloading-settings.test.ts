@@ -43,7 +43,7 @@ describe('OffloadingConnector: settings', () => {
     [{ tiers: [] }, /the list is empty/],
     [{ tiers: ['disk:/a', 'host:1GiB'] }, /Name it first/],
     [{ tiers: ['host:1GiB', 'host:1GiB'] }, /several host tiers/],
-    [{ tiers: ['host:900TiB'] }, /the host tier has 900 TiB, but this machine has/],
+    [{ tiers: ['host:900TiB'] }, /the host tier has 900 TiB, but this (machine has|container may use)/],
     [{ tiers: [8] }, /tiers\[0\]` must be a text/],
     [{ cpu_bytes_to_use: 1e9, block_size: 48, blocks_per_chunk: 3 }, /blocks_per_chunk` must be absent if block_size/],
     [{ cpu_bytes_to_use: 1e9, self_describing_kv_events: true }, /self_describing_kv_events` must be absent/],

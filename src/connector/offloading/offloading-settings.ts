@@ -1,6 +1,6 @@
-import { totalmem } from 'node:os';
 import { formatBytes } from '../../base/bytes.ts';
 import type { JsonValue } from '../../base/json.ts';
+import { memoryLimit } from '../../base/memory-limit.ts';
 import type { KvLoadPolicy, KvRole, KvTransferConfig } from '../connector.ts';
 import { tiersInvalid } from '../errors.ts';
 import { ExtraConfig } from '../extra-config.ts';
@@ -243,8 +243,8 @@ function objOf(tier: ExtraConfig): S3Spec {
 }
 
 function checkMemory({ maxBytes }: HostSpec): void {
-  const total = totalmem();
-  if (maxBytes < total) return;
-  const reason = `the host tier has ${formatBytes(maxBytes)}, but this machine has ${formatBytes(total)} of memory. Make the tier smaller`;
+  const limit = memoryLimit();
+  if (maxBytes < limit.bytes) return;
+  const reason = `the host tier has ${formatBytes(maxBytes)}, but ${limit.text}. Make the tier smaller`;
   throw tiersInvalid({ reason });
 }
