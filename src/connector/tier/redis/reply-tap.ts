@@ -50,13 +50,18 @@ export interface ReplyTapOptions {
   readonly sinks: BlockSinks;
   /** Gets all bytes for the client; it may keep them. */
   readonly pass: (bytes: Buffer) => void;
+  /** Called for a reply that is longer than any that a tier asks for. The client would keep it in memory. */
+  readonly refuse: (reason: string) => void;
 }
 
-/** `body`: a value for the client. `end`: the line end after a payload. `unknown`: all bytes go to the client. */
-type State = 'line' | 'body' | 'header' | 'payload' | 'end' | 'unknown';
+/** `body`: a value for the client. `end`: the line end after a payload. `refused`: all bytes are dropped. */
+type State = 'line' | 'body' | 'header' | 'payload' | 'end' | 'refused';
 
-/** A longer line is not Redis's protocol, and everything after it goes to the client. */
+/** A longer line is not Redis's protocol. */
 const lineMax = 65_536;
+const elementsMax = 65_536;
+/** A value under the key of a block may be longer than the block: that is a miss. */
+const otherBytesMax = 16 * 1024 ** 2;
 const empty = Buffer.alloc(0);
 
 /**
@@ -93,10 +98,7 @@ export class ReplyTap {
   /** Returns how many bytes it has taken, which is at least one. */
   #take(bytes: Uint8Array): number {
     if (this.#state === 'line') return this.#takeLine(bytes);
-    if (this.#state === 'unknown') {
-      this.#options.pass(Buffer.from(bytes));
-      return bytes.length;
-    }
+    if (this.#state === 'refused') return bytes.length;
     const part = bytes.subarray(0, this.#left);
     if (this.#state === 'header') this.#header.set(part, headerBytes - this.#left);
     else if (this.#state === 'body') this.#options.pass(Buffer.from(part));
@@ -111,10 +113,7 @@ export class ReplyTap {
     const part = end < 0 ? bytes : bytes.subarray(0, end + 1);
     this.#text += Buffer.from(part.buffer, part.byteOffset, part.length).toString('latin1');
     if (end >= 0) this.#endLine();
-    else if (this.#text.length > lineMax) {
-      this.#passText();
-      this.#state = 'unknown';
-    }
+    else if (this.#text.length > lineMax) this.#refuse(`a line of more than ${lineMax} bytes`);
     return part.length;
   }
 
@@ -124,6 +123,14 @@ export class ReplyTap {
     if (length === valueBytes) {
       this.#begin('header', headerBytes);
       this.#text = '';
+      return;
+    }
+    if (length > valueBytes + otherBytesMax) {
+      this.#refuse(`a value of ${length} bytes`);
+      return;
+    }
+    if (this.#text.startsWith('*') && Number(this.#text.slice(1, -2)) > elementsMax) {
+      this.#refuse(`more than ${elementsMax} elements`);
       return;
     }
     this.#passText();
@@ -148,6 +155,12 @@ export class ReplyTap {
       if (this.#state === 'end') this.#endBlock();
       this.#begin('line', 0);
     }
+  }
+
+  #refuse(what: string): void {
+    this.#text = '';
+    this.#state = 'refused';
+    this.#options.refuse(`the server sends ${what}`);
   }
 
   #begin(state: State, left: number): void {

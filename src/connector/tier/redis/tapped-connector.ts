@@ -34,7 +34,12 @@ export function tappedConnector(valueBytes: number, sinks: BlockSinks): new (opt
       await Promise.resolve();
       if (!this.#isWanted) throw new Error('Connection is closed.');
       const { host, port, family } = this.#options;
-      const tap = new ReplyTap({ valueBytes, sinks, pass: (bytes) => void socket.emit('data', bytes) });
+      const tap = new ReplyTap({
+        valueBytes,
+        sinks,
+        pass: (bytes) => void socket.emit('data', bytes),
+        refuse: (reason) => void socket.destroy(new Error(reason)),
+      });
       const socket = createConnection({
         host,
         port: port ?? 6379,
