@@ -4,6 +4,7 @@ import { assert } from '../src/base/assert.ts';
 import { F16, Q8_0 } from '../src/ggml/types.ts';
 import { type AttentionShape, attentionSource } from '../src/runner/attention/attention-kernel.ts';
 import { tileKernelSource } from '../src/runner/matmul/tile-kernels.ts';
+import { rotateHeadsSource } from '../src/runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../src/runner/operations/row-operations.ts';
 import { formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
 import { isLongForm } from './support/long-form.ts';
@@ -48,6 +49,7 @@ const kernels = [
     source: rowOperationsSource,
     isShort: true,
   },
+  { name: 'norms of heads and RoPE', program: 'rotate-heads', source: rotateHeadsSource, isShort: true },
 ].filter(({ isShort }) => isShort || isLongForm);
 
 /** Without the line that names the form. */

@@ -36,6 +36,7 @@ import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
+import { type HeadRotation, openHeadRotation } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
@@ -109,6 +110,7 @@ interface RunnerParts {
     readonly weightedSum: WeightedSum | undefined;
     readonly passes: NativeLogitsPasses | undefined;
     readonly operations: RowOperations | undefined;
+    readonly headRotation: HeadRotation | undefined;
   };
   readonly attention: AttentionChoice;
   /** Of a model with states. */
@@ -214,12 +216,14 @@ export class GgmlRunner implements Runner {
         groups: layerGroups(config, blockOptionsOf(options)),
       });
       const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
+      const headRotation =
+        options.matmulKernels === false ? undefined : await openHeadRotation(device, config, compile);
       const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;
       await thread;
       return new GgmlRunner(options, {
         device,
         weights,
-        kernels: { ...kernels, tiles, weightedSum, passes, operations },
+        kernels: { ...kernels, tiles, weightedSum, passes, operations, headRotation },
         attention,
         mixers: mixers?.mixers,
         fingerprint,
@@ -261,6 +265,7 @@ export class GgmlRunner implements Runner {
         states: new StateTables(device.native, this.memory, kv),
         attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul, weightedSum: kernels.weightedSum },
+        headRotation: kernels.headRotation,
         bestTokens:
           passes === undefined || device.kind !== 'cpu'
             ? undefined

@@ -9,6 +9,7 @@ import { rowMatmulSource } from './matmul/row-matmul.ts';
 import { tileSources } from './matmul/tile-kernels.ts';
 import { weightedSumSource } from './matmul/weighted-sum.ts';
 import { convolutionOf, deltaNetOf, scanOf } from './mixer/mixer-kernels.ts';
+import { rotateHeadsSource } from './operations/head-rotation.ts';
 import { rowOperationsSource } from './operations/row-operations.ts';
 import { logitsSource } from './sampling/logits-passes.ts';
 
@@ -53,6 +54,7 @@ export const shippedKernels = (arch: string = process.arch): ShippedKernel[] =>
     { name: 'scans, heads of 64, states of 128', source: scanOf(64, 128), levels: byWidth },
     { name: 'delta nets, heads of 128', source: deltaNetOf(128), levels: byWidth },
     { name: 'activations and softmax', source: rowOperationsSource, levels: byWidth },
+    { name: 'RoPE', source: rotateHeadsSource, levels: byWidth },
     { name: 'sampling', source: logitsSource, levels: byWidth },
     { name: 'checksums', source: crc32Source, levels: ['avx512-vpclmulqdq', 'avx2'] as const },
     { name: 'barrier of compute threads', source: barrierSource, levels: ['avx2', 'neon'] as const, needsLibc: true },

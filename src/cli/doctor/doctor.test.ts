@@ -28,6 +28,7 @@ const ofDemo = [
   'attention (heads of 64, 2 per KV head)',
   'matmuls in Q8_0',
   'activations and softmax',
+  'RoPE',
   'sampling',
   'checksums of stored KV',
   ...(process.platform === 'linux' ? ['barrier of compute threads'] : []),

@@ -14,6 +14,7 @@ import { tileSources } from '../../runner/matmul/tile-kernels.ts';
 import { weightedSumSource } from '../../runner/matmul/weighted-sum.ts';
 import { convolutionOf, deltaNetOf, scanOf } from '../../runner/mixer/mixer-kernels.ts';
 import { mixerShapes } from '../../runner/mixer/mixer-shapes.ts';
+import { rotateHeadsSource } from '../../runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../../runner/operations/row-operations.ts';
 import { logitsSource } from '../../runner/sampling/logits-passes.ts';
 
@@ -42,6 +43,7 @@ const functions: Readonly<Record<string, string>> = {
   'crc32.c': 'kvasir_crc32',
   'convolution.c': 'kvasir_convolve_pointer',
   'row-operations.c': 'kvasir_silu_pointer',
+  'rotate-heads.c': 'kvasir_rotate_heads_pointer',
   'scan.c': 'kvasir_scan_pointer',
   'delta-net.c': 'kvasir_delta_net_pointer',
 };
@@ -69,6 +71,7 @@ async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
     ...(scan === undefined ? [] : [{ name: 'scans', source: scanOf(scan.headDim, scan.stateSize) }]),
     ...(deltaNet === undefined ? [] : [{ name: 'delta nets', source: deltaNetOf(deltaNet.headDim) }]),
     { name: 'activations and softmax', source: rowOperationsSource },
+    ...(latent === undefined && config.rope.mode !== 'none' ? [{ name: 'RoPE', source: rotateHeadsSource }] : []),
     { name: 'sampling', source: logitsSource },
     { name: 'checksums of stored KV', source: crc32Source },
     ...(process.platform === 'linux' ? [{ name: 'barrier of compute threads', source: barrierSource }] : []),

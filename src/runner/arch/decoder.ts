@@ -9,6 +9,7 @@ import type { AttentionKv, LayerKv } from '../kv-groups.ts';
 import { type KvMemory, type KvPart, partCount } from '../kv-memory.ts';
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
+import type { HeadRotation } from '../operations/head-rotation.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { StateTables } from '../states/layer-states.ts';
 import type { ModelWeights, OutputHead } from '../weights.ts';
@@ -38,6 +39,7 @@ export interface DecoderParts {
   readonly mixers: Mixers | undefined;
   readonly attention: Attention;
   readonly kernels: MatmulKernels;
+  readonly headRotation: HeadRotation | undefined;
   /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
 }
@@ -115,7 +117,7 @@ class DecoderBuilder {
   promptHidden: TensorPtr | undefined;
 
   constructor(parts: DecoderParts, batch: Batch) {
-    const { graph, config, weights, attention, kernels, mixers } = parts;
+    const { graph, config, weights, attention, kernels, mixers, headRotation } = parts;
     this.#parts = parts;
     this.#batch = batch;
     this.#inputs = new BatchInputs(graph, batch, weights.tokenEmbedding === undefined ? config : undefined);
@@ -126,7 +128,14 @@ class DecoderBuilder {
     this.#operations = operations;
     this.#projections =
       latent === undefined
-        ? new GroupedQueryProjections({ graph, config, operations, attention, ropeFreqs: weights.ropeFreqs })
+        ? new GroupedQueryProjections({
+            graph,
+            config,
+            operations,
+            attention,
+            ropeFreqs: weights.ropeFreqs,
+            headRotation,
+          })
         : new LatentProjections({ graph, config, matmuls, latent, attention }, batch);
     attention.prepare(graph, batch);
   }

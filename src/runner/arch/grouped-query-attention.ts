@@ -5,6 +5,7 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
 import { F32 } from '../../ggml/types.ts';
 import type { Attention } from '../attention/attention.ts';
+import type { GraphRotations, HeadRotation } from '../operations/head-rotation.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import type { AttentionProjections, QueryPlace, RowPlace } from './attention-projections.ts';
 import type { LayerOperations } from './layer-operations.ts';
@@ -51,6 +52,7 @@ interface GroupedQueryParts {
   readonly operations: LayerOperations;
   readonly attention: Attention;
   readonly ropeFreqs: TensorPtr | undefined;
+  readonly headRotation: HeadRotation | undefined;
 }
 
 /**
@@ -62,9 +64,11 @@ interface GroupedQueryParts {
  */
 export class GroupedQueryProjections implements AttentionProjections {
   readonly #parts: GroupedQueryParts;
+  readonly #rotations: GraphRotations | undefined;
 
   constructor(parts: GroupedQueryParts) {
     this.#parts = parts;
+    this.#rotations = parts.headRotation?.of(parts.graph, parts.ropeFreqs);
   }
 
   poolRows(weights: LayerWeights, h: TensorPtr, { positions, window }: RowPlace): readonly TensorPtr[] {
@@ -86,7 +90,9 @@ export class GroupedQueryProjections implements AttentionProjections {
     return operations.multiplyAndAdd(output, outputBias, result);
   }
 
-  writeInputs(): void {}
+  writeInputs(): void {
+    this.#rotations?.writeInputs();
+  }
 
   /** `heads`: `[headDim, heads, rows]`. With gated attention, the gate of a head follows its query. */
   #queriesAndGate(projected: TensorPtr): { readonly heads: TensorPtr; readonly gate: TensorPtr | undefined } {
@@ -104,6 +110,9 @@ export class GroupedQueryProjections implements AttentionProjections {
   #rotate(x: TensorPtr, norm: TensorPtr | undefined, positions: TensorPtr, window: number | undefined): TensorPtr {
     const { graph, config, operations, ropeFreqs } = this.#parts;
     const rope = ropeOf(config, window);
+    if (this.#rotations !== undefined && rope.mode !== 'none') {
+      return this.#rotations.rotate({ x, positions, norm, rope });
+    }
     const normed = norm === undefined ? x : operations.norm(x, norm);
     return rope.mode === 'none' ? normed : graph.rope(normed, positions, ropeFreqs, rope);
   }
