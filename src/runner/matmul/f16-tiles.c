@@ -35,7 +35,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
   vec sum[ROWS_AT_ONCE][VECTORS];
   UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
-    prefetch(weights + b * BLOCK * TILE_OUTPUTS, BLOCK * TILE_OUTPUTS * sizeof(f16));
+    prefetch(weights + b * BLOCK * TILE_OUTPUTS, BLOCK * TILE_OUTPUTS * sizeof(f16), rows);
     UNROLL for (int i = 0; i < BLOCK; i++) {
       vec w[VECTORS];
       UNROLL for (int v = 0; v < VECTORS; v++) w[v] = load_f16(weights + (b * BLOCK + i) * TILE_OUTPUTS + v * LANES);

@@ -74,7 +74,7 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
     struct pair part[ROWS_AT_ONCE / 2];
     UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4);
+      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4, rows);
       UNROLL for (int upper = 0; upper < 2; upper++) {
         ivec w[8];
         struct pair pairs[4];
@@ -121,7 +121,7 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
       if (chunk == 2) {
         UNROLL for (int r = 0; r < rows; r++) first[r] = part[r], part[r] = (scaled){0};
       }
-      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4);
+      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4, rows);
       UNROLL for (int upper = 0; upper < 2; upper++) {
         ivec w[8];
         UNROLL for (int g = 0; g < 8; g++) {

@@ -8,6 +8,7 @@
  * Eight times a weight is multiplied like a weight of Q8_0, and scales are an eighth: both are exact. Fifth bits are
  * flipped where weights are signed.
  */
+#define PREFETCH_ROWS_MIN 1 /* more computing per byte than other types */
 #include "tiles.h"
 #include "q8-rows.h"
 

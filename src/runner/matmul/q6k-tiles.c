@@ -9,6 +9,7 @@
  *     scales  [16][TILE_OUTPUTS]          signed bytes
  *   d [inputs / 256][TILE_OUTPUTS]        f16
  */
+#define PREFETCH_ROWS_MIN 1 /* more computing per byte than other types */
 #include "tiles.h"
 #include "k-rows.h"
 
@@ -53,8 +54,8 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tile, const struct quantized *x,
     struct pair part[ROWS_AT_ONCE / 2];
     UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk]);
-      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4);
+      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk], rows);
+      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4, rows);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         struct pair pairs[2];
@@ -95,8 +96,8 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     ivec part[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = splat_int(0);
     for (int chunk = 0; chunk < 4; chunk++) {
-      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk]);
-      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4);
+      prefetch(t.blocks[b].weights[chunk], sizeof t.blocks->weights[chunk], rows);
+      prefetch(t.blocks[b].scales[4 * chunk], sizeof *t.blocks->scales * 4, rows);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.blocks[b].weights[chunk], s, g);

@@ -11,9 +11,9 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     if (b % TOGETHER == 0) {
       scales = tile + group_at(b);
       weights = scales + blocks_of_group(blocks, b) * SCALE_BYTES;
-      prefetch(scales, 64);
+      prefetch(scales, 64, rows);
     }
-    prefetch(weights, WEIGHT_BYTES);
+    prefetch(weights, WEIGHT_BYTES, rows);
     ivec w[8];
     load_weights(weights, w);
     const vec scale = load_scales((const scale_bits *)scales);

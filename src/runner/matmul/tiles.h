@@ -8,7 +8,7 @@
  *
  * A kernel defines these names and then includes tile-operations.h:
  *
- *   TILE_OUTPUTS, ROWS_AT_ONCE   before it includes this file, if the defaults do not fit
+ *   TILE_OUTPUTS, ROWS_AT_ONCE, PREFETCH_ROWS_MIN   before it includes this file, if the defaults do not fit
  *   BLOCK              inputs of a block
  *   struct packed      a block in ggml's layout; a tile has as many bytes as TILE_OUTPUTS rows of them
  *   struct quantized   a block of a row, quantized to 8 bits
@@ -46,13 +46,18 @@ struct matrix { /* written by TypeScript */
 #define ROW_COUNT(tensor) NE(tensor, 1)
 
 /*
- * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the
+ * Memory limits matmuls of few rows. A single row computes so little that the CPU's own prefetching is fastest, which
+ * prefetches by the program disturb. It falls behind with more rows, and stops at the end of each page. This prefetches the
  * bytes that follow these at two distances: into the second-level cache, and later into the first-level cache. A
  * prefetch beyond the end of a matrix has no effect.
  */
 #define FAR_AHEAD 6144
 #define AHEAD 3072
-INLINE void prefetch(const void *p, int bytes) {
+#ifndef PREFETCH_ROWS_MIN
+#define PREFETCH_ROWS_MIN 2
+#endif
+INLINE void prefetch(const void *p, int bytes, int rows) {
+  if (rows < PREFETCH_ROWS_MIN) return;
   UNROLL for (int i = 0; i < bytes; i += 64) {
     __builtin_prefetch((const char *)p + FAR_AHEAD + i, 0, 2);
     __builtin_prefetch((const char *)p + AHEAD + i, 0, 3);
