@@ -19,7 +19,9 @@ INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
 }
 INLINE float rounded_to_f16(float x) { return vgetq_lane_f32(vcvt_f32_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }
 
-INLINE ivec add_products(ivec sum, ivec w, ivec x) { return (ivec)vdotq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)x); }
+INLINE ivec add_products(ivec sum, ivec w, const void *x) {
+  return (ivec)vdotq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)splat_four(x));
+}
 INLINE ivec integers(ivec sum) { return sum; }
 
 typedef int32x4_t byte_sums;
@@ -28,7 +30,7 @@ INLINE int32_t correction(byte_sums x, int added) { return -added * vaddvq_s32(x
 INLINE int16_t total(byte_sums x) { return (int16_t)vaddvq_s32(x); }
 
 #define SIGN_BITS 0u
-INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) { return add_products(sum, w, x); }
+INLINE ivec add_signed_products(ivec sum, ivec w, const void *x) { return add_products(sum, w, x); }
 INLINE ivec signed_start(int32_t correction) {
   (void)correction;
   return splat_int(0);
@@ -53,9 +55,14 @@ INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
   const int32_t all = correction(x, 32);
   memcpy(to, &all, sizeof all);
 }
-INLINE ivec signed_scales(ivec x) { return x; }
-INLINE ivec add_scaled_sixteen(ivec part, const ivec w[4], const int8_t *x, const int16_t *corrections, ivec scale) {
-  ivec products = splat_four(corrections);
-  UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(x + 4 * g));
-  return part + products * scale;
+typedef ivec signed_scales;
+INLINE signed_scales signed_scales_of(ivec x) { return x; }
+INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const int16_t (*corrections)[2],
+                             const signed_scales scales[2]) {
+  UNROLL for (int s = 0; s < 2; s++) {
+    ivec products = splat_four(corrections[s]);
+    UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[4 * s + g], x + 16 * s + 4 * g);
+    part += products * scales[s];
+  }
+  return part;
 }

@@ -9,6 +9,8 @@
  *   NEON   `sdot` is like VNNI with vectors of four lanes, and its weights are signed (dot-neon.h). `smmla` multiplies two
  *          rows at once (row-pairs.h).
  *
+ * `add_products(sum, w, x)` adds the products of a vector of weights and of the four bytes at `x`.
+ *
  * On x86, weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make
  * weights unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so all forms get
  * the same integers.
@@ -101,13 +103,19 @@ INLINE float rounded_to_f16(float x) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvt
 #if defined(VNNI)
 
 #if LANES == 16
-INLINE ivec add_products(ivec sum, ivec w, ivec x) {
-  return (ivec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+/* GCC 12 would broadcast the row's bytes by an instruction of their own, and move sums between registers. */
+INLINE ivec add_products(ivec sum, ivec w, const void *x) {
+#if defined(__clang__)
+  return (ivec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)splat_four(x));
+#else
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const char(*)[4])x));
+  return sum;
+#endif
 }
 INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) { return _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), sixteen(p)); }
 #else
-INLINE ivec add_products(ivec sum, ivec w, ivec x) {
-  return (ivec)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
+INLINE ivec add_products(ivec sum, ivec w, const void *x) {
+  return (ivec)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)splat_four(x));
 }
 INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) {
   return _mm_dpbusd_avx_epi32(sum, _mm_set1_epi8(1), sixteen(p));
@@ -124,7 +132,7 @@ INLINE int16_t total(byte_sums x) { return (int16_t)correction(x, -1); }
 
 /* Signed weights: flipping the upper bit adds 128. */
 #define SIGN_BITS 0x80808080u
-INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) { return add_products(sum, w, x); }
+INLINE ivec add_signed_products(ivec sum, ivec w, const void *x) { return add_products(sum, w, x); }
 INLINE ivec signed_start(int32_t correction) { return splat_int(correction); }
 
 /* Small signed weights, with this number added: sums begin with `small_start`. */
@@ -146,25 +154,28 @@ INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return fma_(floa
 /* The sum of two times 128 inputs as integers, rounded once. */
 INLINE vec floats_of(scaled first, scaled second) { return first + second; }
 
-/* Sums with weights of six bits, to which 32 was added: those of eight inputs are below 2^15. So the sums of a lane begin
- * with a number of which only the lower 16 bits count, and `signed_scales` has zeros in the upper 16 bits. */
+/* Sums of 16 inputs with weights of six bits, to which 32 was added. Times a signed scale they are below 2^23, so floats
+ * have the sum of two exactly. */
 INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
-  const __m128i eights = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1));
-  to[0] = (int16_t)(-32 * _mm_extract_epi32(eights, 0));
-  to[1] = (int16_t)(-32 * _mm_extract_epi32(eights, 2));
+  const int32_t all = correction(x, 32);
+  memcpy(to, &all, sizeof all);
 }
-INLINE ivec signed_scales(ivec x) { return x & splat_int(0xffff); }
-INLINE ivec add_scaled_sixteen(ivec part, const ivec w[4], const int8_t *x, const int16_t *corrections, ivec scale) {
-  ivec first = splat_four(corrections), second = splat_four(corrections + 1);
-  first = add_products(add_products(first, w[0], splat_four(x)), w[1], splat_four(x + 4));
-  second = add_products(add_products(second, w[2], splat_four(x + 8)), w[3], splat_four(x + 12));
-  return add_pairs(add_pairs(part, first, scale), second, scale);
+typedef vec signed_scales;
+INLINE signed_scales signed_scales_of(ivec x) { return floats(x); }
+INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const int16_t (*corrections)[2],
+                             const signed_scales scales[2]) {
+  ivec first = splat_four(corrections[0]), second = splat_four(corrections[1]);
+  UNROLL for (int g = 0; g < 4; g++) {
+    first = add_products(first, w[g], x + 4 * g);
+    second = add_products(second, w[4 + g], x + 16 + 4 * g);
+  }
+  return part + nearest(fma_(floats(second), scales[1], floats(first) * scales[0]));
 }
 
 #else
 
-INLINE ivec add_products(ivec sum, ivec w, ivec x) {
-  return (ivec)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)w, (__m256i)x));
+INLINE ivec add_products(ivec sum, ivec w, const void *x) {
+  return (ivec)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)w, (__m256i)splat_four(x)));
 }
 INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) {
   return _mm_add_epi16(sum, _mm_maddubs_epi16(_mm_set1_epi8(1), sixteen(p)));
@@ -183,8 +194,9 @@ INLINE int16_t total(byte_sums x) {
 
 /* Signed weights: the sign of a weight moves to the row's byte, and the sum of two products of 128 and 127 fits. */
 #define SIGN_BITS 0u
-INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) {
-  const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), _mm256_sign_epi8((__m256i)x, (__m256i)w));
+INLINE ivec add_signed_products(ivec sum, ivec w, const void *x) {
+  const __m256i signed_x = _mm256_sign_epi8((__m256i)splat_four(x), (__m256i)w);
+  const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), signed_x);
   return sum + integers((ivec)products);
 }
 INLINE ivec signed_start(int32_t correction) {
@@ -215,11 +227,16 @@ INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
   const int32_t both = correction(x, 32);
   memcpy(to, &both, sizeof both);
 }
-INLINE ivec signed_scales(ivec x) { return scales_of(x); }
-INLINE ivec add_scaled_sixteen(ivec part, const ivec w[4], const int8_t *x, const int16_t *corrections, ivec scale) {
-  ivec products = splat_four(corrections);
-  UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(x + 4 * g));
-  return add_pairs(part, products, scale);
+typedef ivec signed_scales;
+INLINE signed_scales signed_scales_of(ivec x) { return scales_of(x); }
+INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const int16_t (*corrections)[2],
+                             const signed_scales scales[2]) {
+  UNROLL for (int s = 0; s < 2; s++) {
+    ivec products = splat_four(corrections[s]);
+    UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[4 * s + g], x + 16 * s + 4 * g);
+    part = add_pairs(part, products, scales[s]);
+  }
+  return part;
 }
 
 #endif

@@ -24,7 +24,7 @@ INLINE ivec dot_start(const struct quantized *y) { return signed_start(y->correc
 INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
   ivec products = dot_start(y);
   UNROLL for (int g = 0; g < 2 * GROUPS; g++) {
-    products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
+    products = add_signed_products(products, w[g], y->values + 4 * g);
   }
   return products;
 }

@@ -34,7 +34,7 @@ INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) { load_entr
 INLINE ivec dot_start(const struct quantized *y) { return small_start(y->correction); }
 INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
   ivec products = dot_start(y);
-  UNROLL for (int g = 0; g < 2 * GROUPS; g++) products = add_products(products, w[g], splat_four(y->values + 4 * g));
+  UNROLL for (int g = 0; g < 2 * GROUPS; g++) products = add_products(products, w[g], y->values + 4 * g);
   return integers(products);
 }
 

@@ -101,6 +101,30 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
 }
 #endif
 
+/* Adds the products of 64 inputs. */
+INLINE void add_chunk(const struct tile *t, const struct unpacked *u, int chunk, const struct quantized *x,
+                      int64_t row_bytes, scaled *part, int rows) {
+  prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4, rows);
+  UNROLL for (int upper = 0; upper < 2; upper++) {
+    ivec w[8];
+    UNROLL for (int g = 0; g < 8; g++) {
+      const ivec two = load_ints(t->nibbles[chunk][g]);
+      w[g] = upper ? upper_nibbles(two) : two & splat_byte(15);
+    }
+    const ivec factors = widen_unsigned(u->scales[2 * chunk + upper]);
+    const scales scale = upper ? scales_of_nibbles(factors) : scales_of(factors);
+    const struct quantized *y = x;
+    UNROLL for (int r = 0; r < rows; r++) {
+      if (r > 0) y = next_row(y, row_bytes, rows);
+      const int8_t *values = y->values + chunk * 64 + upper * 32;
+      ivec products = splat_int(0);
+      UNROLL for (int g = 0; g < 8; g++) products = add_products(products, w[g], values + 4 * g);
+      part[r] = add_scaled(part[r], products, scale);
+      ROW_IS_ADDED(part[r], rows);
+    }
+  }
+}
+
 INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
 #if defined(ROW_PAIRS)
@@ -109,6 +133,7 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
     return;
   }
 #endif
+  const int64_t row_bytes = row_blocks(blocks) * (int64_t)sizeof *x;
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
@@ -117,30 +142,27 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
     unpack(t->scales, &u);
     scaled part[ROWS_AT_ONCE], first[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = (scaled){0};
-    for (int chunk = 0; chunk < 4; chunk++) {
-      if (chunk == 2) {
-        UNROLL for (int r = 0; r < rows; r++) first[r] = part[r], part[r] = (scaled){0};
-      }
-      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4, rows);
-      UNROLL for (int upper = 0; upper < 2; upper++) {
-        ivec w[8];
-        UNROLL for (int g = 0; g < 8; g++) {
-          const ivec two = load_ints(t->nibbles[chunk][g]);
-          w[g] = upper ? upper_nibbles(two) : two & splat_byte(15);
+#define ADD_CHUNK(chunk) add_chunk(t, &u, chunk, x + b, row_bytes, part, rows)
+    if (rows == 1) { /* Memory limits a single row: without a loop, loads begin earlier. */
+      ADD_CHUNK(0);
+      ADD_CHUNK(1);
+      first[0] = part[0], part[0] = (scaled){0};
+      ADD_CHUNK(2);
+      ADD_CHUNK(3);
+    } else {
+      for (int chunk = 0; chunk < 4; chunk++) {
+        if (chunk == 2) {
+          UNROLL for (int r = 0; r < rows; r++) first[r] = part[r], part[r] = (scaled){0};
         }
-        const ivec factors = widen_unsigned(u.scales[2 * chunk + upper]);
-        const scales scale = upper ? scales_of_nibbles(factors) : scales_of(factors);
-        UNROLL for (int r = 0; r < rows; r++) {
-          const int8_t *values = x[r * row_blocks(blocks) + b].values + chunk * 64 + upper * 32;
-          ivec products = splat_int(0);
-          UNROLL for (int g = 0; g < 8; g++) products = add_products(products, w[g], splat_four(values + 4 * g));
-          part[r] = add_scaled(part[r], products, scale);
-        }
+        ADD_CHUNK(chunk);
       }
     }
+#undef ADD_CHUNK
     const struct floats_and_minima f = floats_and_minima(t, &u);
+    const struct quantized *y = x + b;
     UNROLL for (int r = 0; r < rows; r++) {
-      sum[r] = add_block(&f, x + r * row_blocks(blocks) + b, floats_of(first[r], part[r]), sum[r]);
+      if (r > 0) y = next_row(y, row_bytes, rows);
+      sum[r] = add_block(&f, y, floats_of(first[r], part[r]), sum[r]);
     }
   }
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);

@@ -6,6 +6,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
                          int rows) {
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
+  const int64_t row_bytes = row_blocks(blocks) * (int64_t)sizeof *x;
   const uint8_t *scales = tile, *weights = tile;
   for (int64_t b = 0; b < blocks; b++, scales += SCALE_BYTES, weights += WEIGHT_BYTES) {
     if (b % TOGETHER == 0) {
@@ -30,8 +31,9 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
       continue;
     }
 #endif
+    const struct quantized *y = x + b;
     UNROLL for (int r = 0; r < rows; r++) {
-      const struct quantized *y = x + r * row_blocks(blocks) + b;
+      if (r > 0) y = next_row(y, row_bytes, rows);
       sum[r] = fma_(floats(dot(w, y)), scale * splat(y->scale), sum[r]);
     }
   }

@@ -28,7 +28,7 @@ INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
 INLINE ivec dot_start(const struct quantized *y) { return signed_start(y->correction); }
 INLINE ivec dot(const ivec w[GROUPS], const struct quantized *y) {
   ivec products = dot_start(y);
-  UNROLL for (int g = 0; g < GROUPS; g++) products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
+  UNROLL for (int g = 0; g < GROUPS; g++) products = add_signed_products(products, w[g], y->values + 4 * g);
   return products;
 }
 

@@ -1,13 +1,13 @@
 /*
- * Tiles in which 32 inputs have one scale. The scales of as many blocks as fill a cache line come before the weights of
- * these blocks. So a tile is read from its first byte to its last, which is fastest:
+ * Tiles in which a block has one scale for each output. The scales of as many blocks as fill a cache line come before the
+ * weights of these blocks. So a tile is read from its first byte to its last, which is fastest:
  *
- *   [inputs / 32 / TOGETHER]
+ *   [blocks / TOGETHER]
  *     scales  [TOGETHER][TILE_OUTPUTS]   scale_bits
  *     weights [TOGETHER][WEIGHT_BYTES]   in the kernel's layout
  *
  * The last group may have fewer blocks. Before the include, a kernel defines scale_bits, a stored scale, and
- * WEIGHT_BYTES, of 32 inputs.
+ * WEIGHT_BYTES, of a block.
  */
 #define SCALE_BYTES (TILE_OUTPUTS * (int)sizeof(scale_bits))
 #define TOGETHER (SCALE_BYTES < 64 ? 64 / SCALE_BYTES : 1)

@@ -37,6 +37,7 @@ const by32 = {
 } as const;
 const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
 const by256 = { headers: [...shared, 'k-rows.h', 'amx-by-256.h'], activations: 'by 256', blockInputs: 256 } as const;
+const groupsBy256 = { ...by256, headers: [...by256.headers, 'scale-groups.h'] } as const;
 /** By type of weights. */
 const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
@@ -46,7 +47,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
   MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
   Q4_K: { file: 'q4k-tiles.c', ...by256 },
-  Q6_K: { file: 'q6k-tiles.c', ...by256 },
+  Q6_K: { file: 'q6k-tiles.c', ...groupsBy256 },
 };
 
 /** The compiled kernel of a type of weights. */

@@ -23,7 +23,8 @@ static int amx_is_used;
 INLINE int64_t rows_of_amx(int64_t rows) { return amx_is_used && rows >= AMX_ROWS_MIN ? rows / 16 * 16 : 0; }
 #endif
 
-/* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. The result of row r is
+/* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. If a group lacks one row, the
+ * row before it is multiplied again, because that takes less time than several smaller groups. The result of row r is
  * written to row `targets[r]` of `out`, or to row r if there are no targets. */
 COMPILED_ONCE void rows_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
                          int64_t rows, const int32_t *targets) {
@@ -33,8 +34,10 @@ COMPILED_ONCE void rows_matmul(const uint8_t *tile, const struct quantized *x, i
   r = rows_of_amx(rows);
   if (r > 0) amx_matmul(tile, x, blocks, out, stride, r, targets);
 #endif
+#define LACKS_ONE(n) (n > 2 && r > 0 && rows - r == n - 1)
 #define TIMES(n)                                                                             \
-  for (; n <= ROWS_AT_ONCE && rows - r >= n; r += n) {                                       \
+  for (; n <= ROWS_AT_ONCE && (rows - r >= n || LACKS_ONE(n)); r += n) {                     \
+    if (rows - r < n) r--;                                                                   \
     float *to = targets == NULL ? out + r * stride : part;                                   \
     const int64_t to_stride = targets == NULL ? stride : TILE_OUTPUTS;                       \
     tile_matmul(tile, x + r * row_blocks(blocks), blocks, to, to_stride, n);                 \
@@ -44,6 +47,7 @@ COMPILED_ONCE void rows_matmul(const uint8_t *tile, const struct quantized *x, i
   }
   TIMES(ROWS_AT_ONCE) TIMES(8) TIMES(4) TIMES(2) TIMES(1)
 #undef TIMES
+#undef LACKS_ONE
 }
 
 /* Quantized rows that stay in the second-level cache, in whole groups of ROWS_AT_ONCE. */
