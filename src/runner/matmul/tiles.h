@@ -20,6 +20,9 @@
 #if defined(__AVX512F__) && !defined(__AVX512VNNI__)
 #undef __AVX512F__ /* Without VNNI, dot.h has a form for vectors of 256 bits only. */
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "vector.h"
 #include "tensor.h"
 #include "dot.h"
@@ -45,16 +48,30 @@ struct matrix { /* written by TypeScript */
 
 #define ROW_COUNT(tensor) NE(tensor, 1)
 
+/* A Zen 4: the only CPUs of AMD's family 25 with AVX-512. */
+#if defined(__x86_64__)
+static int is_zen4;
+__attribute__((constructor)) static void find_cpu(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || !__get_cpuid(1, &a, &b, &c, &d)) return;
+  const unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
+  is_zen4 = family == 25 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 16 & 1);
+}
+#else
+#define is_zen4 0
+#endif
+
 /*
- * Memory limits matmuls of few rows. A single row computes so little that the CPU's own prefetching is fastest, which
- * prefetches by the program disturb. It falls behind with more rows, and stops at the end of each page. This prefetches the
- * bytes that follow these at two distances: into the second-level cache, and later into the first-level cache. A
- * prefetch beyond the end of a matrix has no effect.
+ * Memory limits matmuls of few rows, and the CPU's own prefetching falls behind, or stops at the end of each page. This
+ * prefetches the bytes that follow these at two distances: into the second-level cache, and later into the first-level
+ * cache. A prefetch beyond the end of a matrix has no effect.
+ *
+ * A single row computes so little that a Zen 4 is faster with its own prefetching alone.
  */
 #define FAR_AHEAD 6144
 #define AHEAD 3072
 #ifndef PREFETCH_ROWS_MIN
-#define PREFETCH_ROWS_MIN 2
+#define PREFETCH_ROWS_MIN (is_zen4 ? 2 : 1)
 #endif
 INLINE void prefetch(const void *p, int bytes, int rows) {
   if (rows < PREFETCH_ROWS_MIN) return;
