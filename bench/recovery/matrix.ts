@@ -1,5 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../src/base/prng.ts';
 import { longestBlock, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
 import { keysInGroups, readFingerprint, readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
@@ -122,21 +123,40 @@ export async function prepare(
     kv_role: 'kv_producer',
     kv_connector_extra_config: { shared_storage_path: path, save_buffer_bytes: 1024 ** 3 },
   };
-  await onServer([...args, '--kv-transfer-config', JSON.stringify(connector)], signal, async (origin) => {
+  const store = new BlockStore(path);
+  const serverWithStore = [...args, '--kv-transfer-config', JSON.stringify(connector)];
+  const fingerprint = await onServer(serverWithStore, signal, async (origin) => {
     for (const name of samplingNames) await completeAll(origin, workloads[name], signal);
     await completeAll(origin, probes, signal);
+    const ofModel = await readFingerprint(path);
+    const prompts = [...workloads.greedy, ...probes].map(({ prompt }) => prompt);
+    const wanted = new Set(prompts.flatMap((prompt) => keysInGroups(prompt, groups, ofModel).flat()));
+    const ranksOf = await readRanksOfBlocks(path, ranks);
+    const parts = [...wanted].reduce((sum, key) => sum + ranksOf(key).length, 0);
+    const countStored = async (): Promise<number> =>
+      (await store.blocks()).filter(({ key }) => wanted.has(key as BlockKey)).length;
+    const stored = await whenStored(countStored, parts, signal);
+    if (stored < parts) throw blocksNotStored({ stored, wanted: parts });
+    return ofModel;
   });
-  const store = new BlockStore(path);
-  const fingerprint = await readFingerprint(path);
-  const wanted = new Set(
-    [...workloads.greedy, ...probes].flatMap(({ prompt }) => keysInGroups(prompt, groups, fingerprint).flat()),
-  );
-  const ranksOf = await readRanksOfBlocks(path, ranks);
-  const parts = [...wanted].reduce((sum, key) => sum + ranksOf(key).length, 0);
-  const stored = (await store.blocks()).filter(({ key }) => wanted.has(key as BlockKey)).length;
-  if (stored < parts) throw blocksNotStored({ stored, wanted: parts });
   return { store, storeBytes: await store.bytes(), expected, fingerprint };
 }
+
+/** Saves end after their requests, and a server that ends waits only a few seconds for them. Returns how many blocks are stored. */
+async function whenStored(countStored: () => Promise<number>, wanted: number, signal: AbortSignal): Promise<number> {
+  let stored = await countStored();
+  for (let polls = 0; stored < wanted && polls < pollsWithoutBlock; polls++) {
+    await sleep(pollMs, undefined, { signal });
+    const before = stored;
+    stored = await countStored();
+    if (stored > before) polls = 0;
+  }
+  return stored;
+}
+
+const pollMs = 100;
+/** A save has failed after 30 s. */
+const pollsWithoutBlock = 400;
 
 async function onServer<T>(
   args: readonly string[],

@@ -5,7 +5,7 @@ import { makeRequest } from '../../sim/workload.ts';
 import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import type { BlockId } from '../core/ids.ts';
-import type { EngineRequest } from '../core/request.ts';
+import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import type { BlockTable } from '../core/step.ts';
 import type { ExecutedStep } from './contract.ts';
 
@@ -76,7 +76,7 @@ function runOnce(seed: number) {
       leftOut,
     };
     for (const { requestId, prompt, stats, finish } of world.scheduler.apply(plan, result)) {
-      found.get(requestId)!.push(...(prompt?.logprobs ?? []).map(({ logprob }) => logprob));
+      found.get(requestId)!.push(...valuesOf(prompt));
       if (finish === undefined) continue;
       expect(finish.reason).toBe('length');
       const { pooling, params } = requests.find(({ id }) => id === requestId)!;
@@ -110,14 +110,18 @@ function randomRequest(prng: Prng, id: string, story: readonly number[]): Engine
   }
 }
 
+const valuesOf = (prompt: RequestUpdate['prompt']): number[] => [
+  ...(prompt?.logprobs ?? []).map(({ logprob }) => logprob),
+  ...(prompt?.hidden ?? []),
+];
+
 /** The results that the request has alone. */
 function alone(request: EngineRequest, spec: Parameters<typeof harness>[3]): number[] {
   const world = harness(0, { maxNumBatchedTokens: 512, maxModelLen: promptMax + outputMax + 1 }, 4, spec);
   world.scheduler.add(request);
   const found: number[] = [];
   while (world.scheduler.hasWork())
-    for (const { prompt } of world.apply(world.scheduler.plan()!))
-      found.push(...(prompt?.logprobs ?? []).map(({ logprob }) => logprob));
+    for (const { prompt } of world.apply(world.scheduler.plan()!)) found.push(...valuesOf(prompt));
   const { pooling, params, promptTokens } = request;
   const positions = pooling === 'last' ? 1 : pooling === 'mean' ? promptTokens.length : promptTokens.length - 1;
   expect(found).toHaveLength(pooling === undefined && params.promptLogprobs === undefined ? 0 : positions);
