@@ -27,8 +27,8 @@ export class CallThread<Call, Answer> {
   constructor(entry: URL, setup: unknown, name: string) {
     const start = new StartSign();
     const data: ThreadData = { setup, start: start.memory };
-    // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
     leaveRemovedFolder();
+    // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
     this.#worker = new Worker(entry, { workerData: data, name, execArgv: [] });
     let onStart = (): void => undefined;
     this.#started = new Promise((resolve) => {

@@ -89,7 +89,7 @@ export function gibibytesFlag(text: string): number {
   if (value * 1024 ** 3 >= limit.bytes) {
     throw new InvalidArgumentError(`It is a number of GiB, but ${limit.text}. Give a smaller size, like 8 or 0.5.`);
   }
-  // Less than a byte is none.
+  // A tiny size is rounded to 0 bytes.
   if (Math.round(value * 1024 ** 3) > 0) return value;
   throw new InvalidArgumentError('It must be a number of GiB above 0, like 8 or 0.5.');
 }

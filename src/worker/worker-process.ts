@@ -62,8 +62,8 @@ export class WorkerProcess<Setup> {
 
   constructor(options: WorkerOptions<Setup>, deadlines: StepDeadlines) {
     this.#options = options;
-    // Output of connectors and native libraries goes to standard error, because programs may read the standard output.
     leaveRemovedFolder();
+    // Output of connectors and native libraries goes to standard error, because programs may read the standard output.
     this.#child = fork(options.entry, [options.name], {
       serialization: 'advanced',
       stdio: ['ignore', 2, 2, 'ipc'],
