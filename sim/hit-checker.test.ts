@@ -84,3 +84,25 @@ test('a request may compute the first tokens of an invalid state for another gro
   planned(checker, sequence('a', [3, 2], 0, 3));
   expect(() => planned(checker, sequence('a', [3, 2], 3, 4))).toThrow('I3: a computes block 0/0');
 });
+
+test('a request that has its own block with valid tokens again, instead of an invalid block that it shared, need not ask', () => {
+  const group = {
+    kind: 'window',
+    blockSize: tokenCount(blockSize),
+    window: tokenCount(blockSize),
+    layers: [0],
+  } as const;
+  const spec = { ...onePoolSpec(20, blockSize), groups: [group] };
+  const checkerWithShared = (): HitChecker => {
+    const checker = new HitChecker(spec, 100, true, () => 1);
+    planned(checker, sequence('a', [1, 2], 4, 6));
+    planned(checker, sequence('a', [1, 3], 0, 4));
+    checker.blocksInvalidated([3 as BlockId]);
+    return checker;
+  };
+  planned(checkerWithShared(), sequence('a', [1, 2], 4, 8));
+  expect(() => planned(checkerWithShared(), sequence('a', [1, 4], 4, 8))).toThrow('I3: a computes block 0/1');
+  const checker = checkerWithShared();
+  checker.blocksInvalidated([2 as BlockId]);
+  expect(() => planned(checker, sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
+});

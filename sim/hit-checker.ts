@@ -33,6 +33,8 @@ export class HitChecker {
   readonly #promised = new Map<RequestId, Set<string>>();
   /** Until when a request must wait for an answer, the plan in which it was last told "ask later", and the blocks of this question. */
   readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number; wanted: readonly BlockPlace[] }>();
+  /** Per request and place, the last block in which it computed tokens, not counting places it must ask for. Full groups keep none. */
+  readonly #computed = new Map<RequestId, Map<string, BlockId>>();
   /** Blocks that a request was told to ask for later, and that it did not ask for again in the same plan. */
   readonly #unanswered = new Map<RequestId, readonly BlockPlace[]>();
   #plans = 0;
@@ -66,18 +68,38 @@ export class HitChecker {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
     }
     if (this.#unanswered.size > 0) for (const sequence of sequences) this.#checkUnanswered(sequence);
-    if (this.#invalid.size === 0) return;
+    if (this.#invalid.size > 0) this.#checkInvalid(sequences);
+    if (!this.#loadsAll && this.#isAsked) for (const sequence of sequences) this.#noteComputed(sequence);
+  }
+
+  #checkInvalid(sequences: ScheduledStep['sequences']): void {
     for (const sequence of sequences) this.#computedForSharers(sequence);
     for (const sequence of sequences) {
       const { requestId } = sequence;
       for (const [name, place] of this.#invalid.get(requestId) ?? []) {
         // The request shares another request's block by now: it computes these tokens for another group.
-        if (this.#blockAt(requestId, place) !== place.block && this.#isShared(requestId, place)) continue;
+        const block = this.#blockAt(requestId, place);
+        if (block !== place.block && this.#isShared(requestId, place)) continue;
+        // It has its own block again, which has valid tokens: it kept this block while it shared the other one.
+        if (block !== place.block && block === this.#computed.get(requestId)?.get(name)) continue;
         assert(
           !this.#computes(sequence, place),
           `I3: ${requestId} computes block ${name}, which is invalid, before it has asked for it`,
         );
       }
+    }
+  }
+
+  #noteComputed({ requestId, spans, blockTables }: ScheduledStep['sequences'][number]): void {
+    const computed = this.#computed.get(requestId) ?? new Map<string, BlockId>();
+    this.#computed.set(requestId, computed);
+    for (let group = groupIndex(0); group < blockTables.length; group++) {
+      const { kind, blockSize } = this.#spec.groups[group]!;
+      if (kind === 'full') continue;
+      for (const { start, end } of spans)
+        for (let index = blockIndex(Math.floor(start / blockSize)); index * blockSize < end; index++)
+          if (this.#invalid.get(requestId)?.has(placeName({ group, index })) !== true)
+            computed.set(placeName({ group, index }), blockTables[group]!.ids[index] as BlockId);
     }
   }
 
@@ -115,6 +137,8 @@ export class HitChecker {
   blocksInvalidated(blocks: readonly BlockId[]): void {
     if (!this.#isAsked || blocks.length === 0) return;
     const invalidIds = new Set<number>(blocks);
+    for (const computed of this.#computed.values())
+      for (const [name, block] of computed) if (invalidIds.has(block)) computed.delete(name);
     for (const [id, { tables, tokens }] of this.#seen) {
       if (this.computesAnyway(id)) continue;
       const ownInvalid = this.#invalid.get(id) ?? new Map<string, PlacedBlock>();
@@ -240,7 +264,8 @@ export class HitChecker {
   }
 
   ended(id: RequestId): void {
-    for (const map of [this.#seen, this.#invalid, this.#promised, this.#waits, this.#unanswered]) map.delete(id);
+    const maps = [this.#seen, this.#invalid, this.#computed, this.#promised, this.#waits, this.#unanswered];
+    for (const map of maps) map.delete(id);
   }
 }
 
