@@ -114,10 +114,10 @@ describe('a long prompt beside a stream', () => {
     expect(step().plan.tokenCount).toBe(512);
   });
 
-  test('the scheduled tokens of a step are a multiple of the rows that kernels compute together', () => {
+  test('the scheduled tokens of a step are a multiple of 4', () => {
     const steps = computePrompt(withStream('auto'), 'prompt');
     for (const { plan } of steps.slice(0, -1).filter(({ plan: { tokenCount } }) => tokenCount > 1))
-      expect(plan.tokenCount % 8).toBe(0);
+      expect(plan.tokenCount % 4).toBe(0);
   });
 
   test('after the largest number of steps with prompt tokens, one step measures the stream alone', () => {
@@ -165,6 +165,36 @@ describe('the limit on prompt tokens', () => {
       return computePrompt(world, 'prompt', 1500).map(({ plan }) => plan.tokenCount);
     };
     expect(Math.abs(chunks(20).length - chunks(Infinity).length)).toBeLessThan(4);
+  });
+
+  test('does not rise when the last decodes before a prompt are slow', () => {
+    let slowness = 1;
+    const world = withStream('auto', (plan) => slowness * stepMs(plan));
+    computePrompt(world, 'first');
+    for (let i = 0; i < 40; i++) world.step();
+    slowness = 1.4;
+    for (let i = 0; i < 10; i++) world.step();
+    slowness = 1;
+    const times = computePrompt(world, 'second', 1024, 5000).map(({ ms }) => ms);
+    expect(Math.max(...times)).toBeLessThan(1.1 * AUTO_FACTOR * world.aloneMs);
+  });
+
+  test('rises and falls with decodes that stay slow', () => {
+    let slowness = 1;
+    const world = withStream(
+      'auto',
+      ({ sequences, tokenCount }) =>
+        (tokenCount === sequences.length ? slowness : 1) * stepMs({ sequences, tokenCount } as StepPlan),
+    );
+    computePrompt(world, 'first');
+    const longest = (id: string, from: number) => {
+      for (let i = 0; i < 40; i++) world.step();
+      return Math.max(...computePrompt(world, id, 1024, from).map(({ ms }) => ms));
+    };
+    slowness = 2;
+    expect(longest('slow', 5000)).toBeGreaterThan(1.8 * AUTO_FACTOR * world.aloneMs);
+    slowness = 1;
+    expect(longest('quick', 10_000)).toBeLessThan(1.2 * AUTO_FACTOR * world.aloneMs);
   });
 
   test('is for all prompts of a step together, which are served in the order of arrival', () => {

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import { MedianCost } from './median-cost.ts';
 import { StepCost } from './step-cost.ts';
 
 /** The work of a step that decides its duration. */
@@ -40,17 +41,18 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
 
 /**
  * Limits the duration of steps with streams by the number of their prompt tokens. `auto`: a step takes at most
- * `AUTO_FACTOR` times as long as its decodes alone. A number: milliseconds.
+ * `AUTO_FACTOR` times as long as its decodes alone usually do. A number: milliseconds.
  *
  * There are two models, one for steps of decodes only and one for steps with prompts. The reason is that memory limits
- * the former, and arithmetic the latter. Both learn from the measured duration of each step.
+ * the former, and arithmetic the latter. Both learn from the measured duration of each step. The limit depends on the median of the last
+ * decodes; the duration of a step with prompts is predicted from the present speed.
  *
  * Prompts always progress. A step without prompt tokens comes twice at the start, and then once in
  * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 4 prompt tokens.
  */
 export class Pace {
   readonly #target: number | 'auto';
-  readonly #decodesOnly = new StepCost([12, 1, 1 / 400]);
+  readonly #decodesOnly = new MedianCost([12, 1, 1 / 400]);
   readonly #withPrompts = new StepCost(PROMPT_SHAPE);
   /** Steps with streams since the last step of decodes only. */
   #promptSteps = 0;
@@ -73,7 +75,7 @@ export class Pace {
     const limitMs = this.#limitMs(load);
     if (limitMs === undefined || this.#withPrompts.observations === 0) return least;
     const leftMs = limitMs - this.#withPrompts.predict(promptFeatures(load));
-    const fitting = Math.floor((tokens + this.#promptTokensIn(leftMs, start)) / ROWS_TOGETHER) * ROWS_TOGETHER - tokens;
+    const fitting = Math.floor((tokens + this.#promptTokensIn(leftMs, start)) / ROWS_MULTIPLE) * ROWS_MULTIPLE - tokens;
     return Math.max(Math.min(fitting, this.#chunkMax(tokens) - load.promptTokens), least);
   }
 
@@ -156,6 +158,8 @@ export const PROMPT_SHAPE = [4, 1, 1 / 1500, 1 / 100, 1 / 400];
 export const AUTO_FACTOR = 3.5;
 /** Matmul kernels compute 16 or 8 rows at a time (ADR 10). Further rows need another pass over the weights. */
 const ROWS_TOGETHER = 8;
+/** A step near its limit has a multiple of this many rows. With multiples of 8, steps are further below the limit (ADR 12). */
+const ROWS_MULTIPLE = 4;
 /** The largest number of consecutive steps with prompt tokens. Then a step without them measures decodes again. */
 export const PROMPT_STEPS_MAX = 64;
 const FIRST_MEASUREMENTS = 2;

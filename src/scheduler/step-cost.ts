@@ -56,14 +56,21 @@ export class StepCost {
 
   /** Milliseconds of a step with these features; 0 before the first observation. */
   predict(features: readonly number[]): number {
-    return this.#slowdown * this.#average(features);
+    return this.#slowdown * this.average(features);
+  }
+
+  /** As `predict`, but at the average speed of all steps. The features begin at `from`. */
+  average(features: ArrayLike<number>, from = 0): number {
+    let sum = 0;
+    for (let i = 0; i < this.#weights.length; i++) sum += this.#weights[i]! * features[from + i]!;
+    return sum;
   }
 
   observe(features: readonly number[], ms: number): void {
     assert(features.length === this.#shape.length, `${features.length} features, ${this.#shape.length} weights`);
     // The clock did not advance, so the step has no measured duration.
     if (!(ms > 0)) return;
-    if (this.#average(features) <= 0) this.#begin(features, ms);
+    if (this.average(features) <= 0) this.#begin(features, ms);
     else if (!this.#accepts(features, ms)) return;
     this.#observations++;
     this.#learn(features, ms);
@@ -130,12 +137,6 @@ export class StepCost {
     return sum > 0 && Number.isFinite(sum);
   }
 
-  #average(features: readonly number[]): number {
-    let sum = 0;
-    for (let i = 0; i < this.#weights.length; i++) sum += this.#weights[i]! * features[i]!;
-    return sum;
-  }
-
   /** The variance of the prediction, in units of the noise. Leaves `covariance * features` in `#gain`. */
   #uncertainty(features: readonly number[]): number {
     const count = this.#weights.length;
@@ -153,7 +154,7 @@ export class StepCost {
     const count = this.#weights.length;
     const variance = this.#uncertainty(features) / ms ** 2;
     if (!(variance > 0)) return;
-    const error = (ms - this.#average(features)) / ms;
+    const error = (ms - this.average(features)) / ms;
     // A step with variance v increases the certainty by λ (1 + v) / v, so v converges to (1 - λ) / λ.
     const information = KEPT - (1 - KEPT) / variance;
     const shrink = information / (1 + information * variance) / ms ** 2;
@@ -177,7 +178,7 @@ export class StepCost {
    * weights of similar steps grow for ever, and the slowdown hides it until a different step comes.
    */
   #reducePrediction(features: readonly number[], byMs: number): void {
-    const kept = Math.max(1 - byMs / this.#average(features), 0.5);
+    const kept = Math.max(1 - byMs / this.average(features), 0.5);
     for (let i = 0; i < this.#weights.length; i++) this.#weights[i]! *= kept;
   }
 }
