@@ -83,8 +83,7 @@ export class RedisTier implements TamperableTier {
     this.#codec = new BlockCodec(identity, options.crc32, options.macKeys);
     this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
     const valueBytes = headerBytes + identity.blockBytes;
-    // A TLS socket decrypts into buffers of its own.
-    const connector = url.isTls ? undefined : tappedConnector(valueBytes, this.#sinks);
+    const connector = tappedConnector(valueBytes, this.#sinks);
     const create = (): RedisClient => newRedisClient(library, url, timeoutMs, connector);
     const changed = (): void => this.#report();
     const connection = (): RedisConnection => new RedisConnection({ url, create, changed });
