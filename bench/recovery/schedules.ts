@@ -2,6 +2,7 @@ import { copyFile, mkdir } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../src/base/prng.ts';
+import { restartDefaults } from '../../src/worker/restart-budget.ts';
 import { type BlockStore, cutShort, endHang, flipBit, makeHang, removeFile, type StoredBlock } from './block-store.ts';
 import type { LoadMode } from './case-run.ts';
 import { type Completion, complete } from './completion.ts';
@@ -95,6 +96,8 @@ class World {
   /** Every block of the prepared store, by its path in this world's copy. */
   readonly #blocks: readonly StoredBlock[];
   readonly #server: RestartableServer;
+  /** Faults of workers since the server's start. */
+  #workerFaults = 0;
 
   static async open(options: WorldOptions): Promise<World> {
     const path = join(options.folder, `world-${options.ranks}-${options.mode}`);
@@ -124,6 +127,10 @@ class World {
   async run(prng: Prng) {
     const { workloads, prepared, signal } = this.#options;
     const faults = drawFaults(prng);
+    if (faults.some(isOfWorker) && ++this.#workerFaults > workerFaultsMax) {
+      await this.#server.replace();
+      this.#workerFaults = 1;
+    }
     const damaged: { readonly block: StoredBlock; readonly name: FaultName }[] = [];
     for (const name of faults) {
       const how = name in damages ? damages[name as keyof typeof damages] : undefined;
@@ -192,6 +199,10 @@ class World {
     await copyFile(join(this.#options.prepared.store.path, relative(this.#store.path, block.path)), block.path);
   }
 }
+
+const isOfWorker = (name: FaultName): boolean => name === 'workerKilled' || name === 'workerStopped';
+/** A server gives a worker up whose third process ends within a minute of service. A new server begins to count again. */
+const workerFaultsMax = restartDefaults.startsMax - 1;
 
 /** Draws one to three faults. Faults of processes are rarer than those of files, because a restart takes longest. */
 function drawFaults(prng: Prng): FaultName[] {
