@@ -96,7 +96,7 @@ class World {
   /** Every block of the prepared store, by its path in this world's copy. */
   readonly #blocks: readonly StoredBlock[];
   readonly #server: RestartableServer;
-  /** Faults of workers since the server's start. */
+  /** Faults of workers since the server was last replaced. */
   #workerFaults = 0;
 
   static async open(options: WorldOptions): Promise<World> {
@@ -183,6 +183,7 @@ class World {
       await this.#store.bringBack();
     } else if (name === 'serverKilled') {
       await this.#server.replace();
+      this.#workerFaults = 0;
     } else {
       const [rank] = await this.#server.rankProcessIds();
       if (rank !== undefined) process.kill(rank, name === 'workerKilled' ? 'SIGKILL' : 'SIGSTOP');

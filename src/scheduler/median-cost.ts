@@ -6,7 +6,7 @@ import { StepCost } from './step-cost.ts';
  * arrive, the limit would be too high until decodes alone are measured again.
  *
  * The last steps may have had other features. A `StepCost` knows what the difference costs: its prediction is multiplied
- * by the median ratio of measured to predicted duration. Deterministic, O(features² + steps log steps) per step.
+ * by the median ratio of measured to predicted duration. Deterministic.
  */
 export class MedianCost {
   readonly #cost: StepCost;
@@ -53,5 +53,5 @@ export class MedianCost {
   }
 }
 
-/** Some two seconds of decodes of a small model. */
+/** So many that a dozen slow steps in a row hardly change the median. */
 const STEPS = 31;

@@ -59,7 +59,7 @@ export class StepCost {
     return this.#slowdown * this.average(features);
   }
 
-  /** As `predict`, but at the average speed of all steps. The features begin at `from`. */
+  /** As `predict`, but at the average speed of some thirty similar steps. The features begin at `from`. */
   average(features: ArrayLike<number>, from = 0): number {
     let sum = 0;
     for (let i = 0; i < this.#weights.length; i++) sum += this.#weights[i]! * features[from + i]!;
