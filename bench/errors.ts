@@ -58,6 +58,6 @@ export const prefixNotSaved = defineError(
 );
 export const prefixNotLoaded = defineError(
   'KVASIR_BENCH_PREFIX_NOT_LOADED',
-  'The prefix was not loaded from disk: {promised} tokens were promised, {failed} blocks of them failed. Use a disk that no other process changes.',
+  'The prefix was not loaded: the tier promised {promised} tokens, and {failed} blocks failed. Use a tier that loads them before the deadline, and that no other process changes.',
   500,
 );

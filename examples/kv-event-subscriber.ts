@@ -13,6 +13,9 @@
 import { decode } from '@msgpack/msgpack';
 import { Dealer, Subscriber } from 'zeromq';
 
+/** A server that ends forgets what it was asked. After this time without an answer, it is asked again. */
+const answerMs = 2_000;
+
 export interface CachedBlock {
   readonly medium: string;
   /** Of the medium `STORAGE`: `LOCAL` or `REMOTE`. */
@@ -92,24 +95,34 @@ export class KvEventSubscriber {
   }
 
   async #replay(): Promise<void> {
+    while (!this.#socket.closed && !(await this.#hasAllFromReplay()));
+  }
+
+  /** False if there is more to ask for: the server was restarted, or it did not answer. */
+  async #hasAllFromReplay(): Promise<boolean> {
     // The last batch is asked for again, because it shows whether the server is the same.
     let isSame = this.next === 0;
     this.#isSameServer = true;
-    for await (const [sequence, payload] of this.#batchesFrom(Math.max(this.next - 1, 0))) {
-      if (sequence === this.next - 1 && this.#last?.equals(payload) === true) isSame = true;
-      if (!isSame) break;
-      if (sequence < this.next) continue;
-      this.replayed++;
-      this.#apply(sequence, payload);
+    try {
+      for await (const [sequence, payload] of this.#batchesFrom(Math.max(this.next - 1, 0))) {
+        if (sequence === this.next - 1 && this.#last?.equals(payload) === true) isSame = true;
+        if (!isSame) break;
+        if (sequence < this.next) continue;
+        this.replayed++;
+        this.#apply(sequence, payload);
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return false;
+      throw error;
     }
-    if (isSame) return;
+    if (isSame) return true;
     this.restarts++;
     this.#forgetAll();
-    await this.#replay();
+    return false;
   }
 
   async *#batchesFrom(first: number): AsyncGenerator<[number, Buffer]> {
-    const socket = new Dealer({ linger: 0, receiveHighWaterMark: 0 });
+    const socket = new Dealer({ linger: 0, receiveHighWaterMark: 0, receiveTimeout: answerMs });
     try {
       socket.connect(this.#replayEndpoint);
       const start = Buffer.alloc(8);

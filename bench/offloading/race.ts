@@ -42,6 +42,8 @@ export async function measureRace(options: OffloadingBenchOptions, prefixLength:
       kvConnectorExtraConfig: {
         tiers: [`host:${Math.ceil(1.5 * 2 ** 20 + 4 * blocks * blockBytes)}`],
         kv_load_policy: policy,
+        // A load is as slow as computing, and may take longer than the default.
+        load_timeout_seconds: 600,
         throttle_block_ms: blockMs,
       },
     } as const,

@@ -127,9 +127,12 @@ class Subscriber:
             content = (parent, *tokens[i * size : (i + 1) * size]) if tokens else ()
             self.blocks[(*place, one)] = content
 
-    def check(self) -> dict:
+    def list_of_server(self) -> dict:
         with urllib.request.urlopen(f"{self.arguments.server}/kv_events/blocks") as answer:
-            listed = json.load(answer)
+            return json.load(answer)
+
+    def check(self) -> dict:
+        listed = self.list_of_server()
         while self.receive(0):
             pass
         # The last batches may be on their way, or lost with a connection.
@@ -137,6 +140,14 @@ class Subscriber:
             pass
         if self.next != listed["next_seq"]:
             self.replay()
+        # A tier may store a block, and the batch arrive, after the server made its list.
+        while self.next > listed["next_seq"]:
+            before = listed["next_seq"]
+            listed = self.list_of_server()
+            if listed["next_seq"] == before:
+                break
+            if self.next < listed["next_seq"]:
+                self.replay()
         server = {
             (medium["medium"], medium["group_idx"], int(one))
             for medium in listed["blocks"]
