@@ -37,12 +37,16 @@ export interface WorkOptions {
   readonly window: number;
 }
 
+/** Units for each thread, if there are so many ranges: the threads finish at about the same time. */
+const unitsPerThread = 4;
+
 /**
  * Splits a step's attention into units, which threads take one after another. A unit with few queries (a decode)
- * computes several KV heads, because their KV is contiguous in memory. A unit with many queries (a prompt) computes one
- * KV head. If these units are too few for all threads, KV is split into ranges. Requests with a shared prefix are
- * computed together for the length of the prefix, so the prefix is read once. The thread that finishes the last unit of
- * a row joins the row's ranges. No split changes a bit.
+ * computes all KV heads of some ranges, because their KV is contiguous in memory. Only if there are fewer ranges than
+ * threads, its heads are split too. A unit with many queries (a prompt) computes one KV head. If these units are too few
+ * for all threads, KV is split into ranges. Requests with a shared prefix are computed together for the length of the
+ * prefix, so the prefix is read once. The thread that finishes the last unit of a row joins the row's ranges. No split
+ * changes a bit.
  */
 export class WorkUnits {
   readonly #shape: AttentionShape;
@@ -86,7 +90,7 @@ export class WorkUnits {
     const rowsMax = this.#rowsMax;
     const chunks =
       sharing.trees.length + sharing.alone.reduce((sum, { rowCount }) => sum + Math.ceil(rowCount / rowsMax), 0);
-    const wanted = this.#threads === 1 ? 1 : Math.ceil((4 * this.#threads) / Math.max(1, chunks));
+    const wanted = this.#threads === 1 ? 1 : Math.ceil((unitsPerThread * this.#threads) / Math.max(1, chunks));
     for (const tree of sharing.trees) this.#planTree(tree, positions, wanted);
     for (const run of sharing.alone) this.#planRun(run, positions, wanted);
     this.partialFloats = this.#partials * this.#headCountKv * this.#shape.group * (this.#shape.headDim + 2);
@@ -124,14 +128,14 @@ export class WorkUnits {
     }
   }
 
-  /** Makes at least `wanted` units for these rows, if they have so many heads and ranges. */
+  /** Makes about `wanted` units for these rows. A head of KV alone is read in small pieces, which takes longer. */
   #planRows(rows: RowRun, { first, end }: Ranges, wanted: number, isSplit: boolean): void {
     const queries = rows.rowCount * this.#shape.group;
     const isWide = queries >= queriesWide(this.#shape.headDim);
     const headsMax = isWide ? 1 : Math.max(1, Math.floor(kernelSizes.queriesMax / queries));
     const headUnitsMin = Math.ceil(this.#headCountKv / headsMax);
     const pieces = Math.min(end - first, Math.ceil(wanted / headUnitsMin));
-    const headUnits = Math.max(headUnitsMin, Math.min(this.#headCountKv, Math.ceil(wanted / pieces)));
+    const headUnits = Math.max(headUnitsMin, Math.floor(wanted / unitsPerThread / pieces));
     const headStep = Math.ceil(this.#headCountKv / headUnits);
     if (pieces > 1 && !isSplit) for (let i = 0; i < rows.rowCount; i++) this.#split(rows.firstRow + i);
     for (let head = 0; head < this.#headCountKv; head += headStep) {
