@@ -23,8 +23,8 @@ import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
 import { LibllamaSubject } from '../subject/libllama-subject.ts';
 import { openPeer, type Peer } from '../subject/open-peer.ts';
 import { openDecodeBytes } from './decode-limit.ts';
-import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
-import { readBandwidth } from './memory-bandwidth.ts';
+import { type Comparison, type LatencyRow, type MemoryLimit, measureLatency } from './latency.ts';
+import { MemoryReaders } from './memory-bandwidth.ts';
 
 interface LatencyFlags extends BenchFlags, PeerFlags {
   readonly depth: readonly number[];
@@ -54,7 +54,8 @@ Of a decode step:
   overhead ms  time in which ggml does not compute: planning, preparing the batch, sampling, applying
   % of step    overhead as a share of the whole step
   beside ms    CPU time of the engine's thread while ggml computes: detokenizing and delivering text (Linux)
-  limit        tok/s at which memory can deliver all weights once a step, and the context of each request`;
+  limit        tok/s at which memory can deliver all weights once a step, and the context of each request
+  of limit     tok/s divided by the limit, which is measured before and after each decode`;
 
 function measure(
   openEngine: OpenMeasuredEngine,
@@ -67,16 +68,15 @@ function measure(
   return withEngine(openEngine, { ...options, maxNumSeqs }, signal, async (measured) => {
     const threads = threadsOf(flags);
     const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
-    const before = await readBandwidth(threads, bytesAt(0));
-    const measuredRows: LatencyRow[] = [];
-    for (const batch of flags.batch)
-      measuredRows.push(...(await measureBatch(measured, batch, { context, flags, signal })));
-    // The larger of two measurements, because disturbances only make it smaller.
-    const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
-    const rows = measuredRows.map((row) => {
-      // A step reads the weights once for the whole batch, and the context of each request.
-      return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
-    });
+    const readers = await MemoryReaders.open(threads, bytesAt(0));
+    const memory: MemoryLimit = { bandwidth: () => readers.bandwidth(), bytesAt };
+    const rows: LatencyRow[] = [];
+    try {
+      for (const batch of flags.batch)
+        rows.push(...(await measureBatch(measured, batch, { context, flags, signal, memory })));
+    } finally {
+      await readers.close();
+    }
     report(context, flags, measured, { table: latencyTable(rows, flags), rows });
   });
 }
@@ -85,12 +85,13 @@ interface BatchOptions {
   readonly context: CliContext;
   readonly flags: LatencyFlags;
   readonly signal: AbortSignal;
+  readonly memory: MemoryLimit;
 }
 
 async function measureBatch(
   measured: MeasuredEngine,
   batch: number,
-  { context, flags, signal }: BatchOptions,
+  { context, flags, signal, memory }: BatchOptions,
 ): Promise<LatencyRow[]> {
   const { engine } = measured;
   const peer = await openPeer(flags, { engine, batch, signal }, () =>
@@ -104,16 +105,12 @@ async function measureBatch(
       promptLength: flags.promptLen,
       generateLength: flags.genLen,
       repetitions: flags.repetitions,
+      memory,
       onProgress: (text) => context.stderr.write(`${text}\n`),
     });
   } finally {
     peer?.close();
   }
-}
-
-export interface LimitedRow extends LatencyRow {
-  /** The limit of decoding in tokens per second, if memory delivers no faster than to `memcmp`. */
-  readonly decodeLimit: number;
 }
 
 function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: AbortSignal): Peer {
@@ -129,9 +126,21 @@ function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: 
   return { subject: new LibllamaSubject(reference, batch, signal), close: () => reference.close() };
 }
 
-function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string {
+function latencyTable(rows: readonly LatencyRow[], flags: LatencyFlags): string {
   const peer = Object.keys(rows[0]?.decode ?? {})[1] ?? 'peer';
-  const header = ['tok/s', 'depth', 'batch', 'kvasir', peer, 'ratio', 'limit', 'overhead ms', '% of step', 'beside ms'];
+  const columns = [
+    'depth',
+    'batch',
+    'kvasir',
+    peer,
+    'ratio',
+    'limit',
+    'of limit',
+    'overhead ms',
+    '% of step',
+    'beside ms',
+  ];
+  const header = ['tok/s', ...columns];
   const line = (what: string, { depth, batch }: LatencyRow, values: Comparison): string[] => [
     what,
     String(depth),
@@ -141,11 +150,11 @@ function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string 
     cell(values.ratio),
   ];
   const lines = rows.flatMap((row) => {
-    const { prefill, decode, decodeLimit, overheadMs, overheadShare, besideMs } = row;
+    const { prefill, decode, decodeLimit, decodeOfLimit, overheadMs, overheadShare, besideMs } = row;
     const percent = overheadShare === undefined ? undefined : rounded(100 * overheadShare);
-    const cells = [decodeLimit, overheadMs, percent, besideMs].map(cell);
+    const cells = [decodeLimit, decodeOfLimit, overheadMs, percent, besideMs].map(cell);
     return [
-      ...(prefill === undefined ? [] : [[...line(`prefill ${flags.promptLen}`, row, prefill), '', '', '', '']]),
+      ...(prefill === undefined ? [] : [[...line(`prefill ${flags.promptLen}`, row, prefill), '', '', '', '', '']]),
       [...line(`decode ${flags.genLen}`, row, decode), ...cells],
     ];
   });

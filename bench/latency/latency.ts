@@ -9,7 +9,16 @@ export interface LatencyOptions {
   readonly promptLength: number;
   readonly generateLength: number;
   readonly repetitions: number;
+  /** Measured before and after each decode, because the speed of a virtual machine's memory varies. */
+  readonly memory?: MemoryLimit;
   readonly onProgress: (text: string) => void;
+}
+
+export interface MemoryLimit {
+  /** Bytes per second that memory delivers now. */
+  readonly bandwidth: () => Promise<number>;
+  /** The bytes that a decode step reads after contexts of `tokens` tokens in all. */
+  readonly bytesAt: (tokens: number) => number;
 }
 
 export interface LatencyRow {
@@ -18,6 +27,10 @@ export interface LatencyRow {
   /** Medians in tokens per second by subject, and the ratio of the first two. Prompts are measured one at a time. */
   readonly prefill?: Comparison;
   readonly decode: Comparison;
+  /** Tokens per second of a decode, if memory limits it: the median. */
+  readonly decodeLimit?: number;
+  /** Each decode of the first subject divided by the limit at that time: the median. */
+  readonly decodeOfLimit?: number;
   /** Milliseconds of a decode step of the first subject in which ggml does not compute, and their share of the step. */
   readonly overheadMs?: number;
   readonly overheadShare?: number;
@@ -60,6 +73,7 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
   const { batch, repetitions } = options;
   const prefill = new Map<string, Rate[]>();
   const decode = new Map<string, Rate[]>();
+  const limits: { readonly limit: number; readonly ofLimit: number }[] = [];
   const note = (rates: Map<string, Rate[]>, name: string, rate: Rate): unknown =>
     rates.set(name, [...(rates.get(name) ?? []), rate]);
   for (let repetition = 0; repetition < repetitions; repetition++) {
@@ -70,8 +84,15 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
       note(prefill, subject.name, await subject.prefill(depth, options.promptLength));
     }
     for (const subject of order) {
+      const isLimited = subject === subjects[0] && options.memory !== undefined;
+      const before = isLimited ? await limitNow(options.memory, depth, batch) : Number.NaN;
       await sleep(PAUSE_MS);
-      note(decode, subject.name, await subject.decode(depth, options.generateLength));
+      const rate = await subject.decode(depth, options.generateLength);
+      note(decode, subject.name, rate);
+      if (!isLimited) continue;
+      await sleep(PAUSE_MS);
+      const limit = (before + (await limitNow(options.memory, depth, batch))) / 2;
+      limits.push({ limit, ofLimit: tokensPerSecond(rate) / limit });
     }
   }
   const names = subjects.map(({ name }) => name);
@@ -81,8 +102,15 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
     batch,
     ...(batch === 1 ? { prefill: compare(names, prefill) } : {}),
     decode: compare(names, decode),
+    ...(limits.length === 0 ? {} : { decodeLimit: rounded(median(limits.map(({ limit }) => limit))) }),
+    ...(limits.length === 0 ? {} : { decodeOfLimit: rounded(median(limits.map(({ ofLimit }) => ofLimit))) }),
     ...(overheads.length === 0 ? {} : overheadFields(overheads)),
   };
+}
+
+/** Tokens per second. A step reads the weights once for the whole batch, and the context of each request. */
+async function limitNow({ bandwidth, bytesAt }: MemoryLimit, depth: number, batch: number): Promise<number> {
+  return (batch * (await bandwidth())) / bytesAt(batch * depth);
 }
 
 function overheadFields(
