@@ -26,7 +26,7 @@ else {
   for (const target of targets.filter(({ name }) => wanted.includes(name))) {
     const begin = performance.now();
     const cacheFolder = join(process.cwd(), '.cache', 'zig');
-    const { libraries, bytes } = await buildKernels(target, shippedKernels(target.arch), { zig, folder, cacheFolder });
+    const { libraries, bytes } = await buildKernels(target, shippedKernels(), { zig, folder, cacheFolder });
     const seconds = Math.round((performance.now() - begin) / 1000);
     console.log(`${target.name}: ${libraries} libraries, ${formatBytes(bytes)}, ${seconds} s`);
     total += bytes;

@@ -113,10 +113,10 @@ describe.each(targets)('for $name', (target) => {
 
   it('kernels can be built, have the format of the platform and export their functions', async () => {
     const shape = { headDim: 64, group: 2, kvType: F16 };
-    const attention = { name: 'attention', source: attentionSource(shape, target.arch), levels: [] };
+    const attention = { name: 'attention', source: attentionSource(shape), levels: [] };
     // In the long form, every source is compiled once for each architecture. Targets of one architecture differ in how libraries are linked.
     const isWhole = isLongForm && target.extension === 'so';
-    const others = shippedKernels(target.arch)
+    const others = shippedKernels()
       .filter(({ name }) => (isWhole ? /^(?!attention)/ : /^(sampling|checksums|CPU features)$/).test(name))
       .map((kernel) => ({
         ...kernel,
@@ -150,8 +150,8 @@ describe.each(targets)('for $name', (target) => {
 });
 
 it('every shape of published models has one library for each level', () => {
-  const keys = publishedShapes.map((shape) => JSON.stringify(attentionSource(shape, 'x64').definitions));
+  const keys = publishedShapes.map((shape) => JSON.stringify(attentionSource(shape).definitions));
   expect(new Set(keys).size).toBe(publishedShapes.length);
-  const names = shippedKernels('x64').map(({ name }) => name);
+  const names = shippedKernels().map(({ name }) => name);
   expect(new Set(names).size).toBe(names.length);
 });

@@ -38,6 +38,19 @@ export const shapes = {
     context: 40_960,
     tied: true,
   },
+  /** Four query heads per KV head, as in most models of 4 to 14 billion weights. */
+  'qwen3-4b': {
+    architecture: 'qwen3',
+    layers: 36,
+    embedding: 2560,
+    heads: 32,
+    headsKv: 8,
+    headDim: 128,
+    feedForward: 9728,
+    vocab: 151_936,
+    context: 40_960,
+    tied: true,
+  },
   /** Gemma 3 270M: each sixth layer has full attention, the others a window. */
   'gemma3-270m': {
     architecture: 'gemma3',

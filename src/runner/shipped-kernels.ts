@@ -31,12 +31,12 @@ const byDot = ['avx512-vnni', 'avx-vnni', 'avx2', 'neon-dotprod'] as const;
 /** Forms of quantized weights: `row-pairs.h` too. */
 const byDotAndPairs = [...byDot, 'neon-i8mm'] as const;
 
-/** All kernels that are shipped for an architecture. */
-export const shippedKernels = (arch: string = process.arch): ShippedKernel[] =>
+/** All kernels that are shipped. */
+export const shippedKernels = (): ShippedKernel[] =>
   [
     ...publishedShapes.map((shape) => ({
       name: `attention, heads of ${shape.headDim}, ${shape.group} per KV head, KV in ${shape.kvType.name.toLowerCase()}`,
-      source: attentionSource(shape, arch),
+      source: attentionSource(shape),
       levels: byWidth,
     })),
     ...tileSources().map(([type, source]) => ({

@@ -41,14 +41,12 @@ export const kernelSizes = {
   range: 256,
   /** The largest number of queries (rows times heads) in a unit. */
   queriesMax: 96,
+  /**
+   * The smallest number of queries of one KV head for which K is transposed. Fewer queries wait for memory, which is read
+   * faster if a unit reads all heads of a token together.
+   */
+  queriesWide: 12,
 } as const;
-
-/**
- * The smallest number of queries of one KV head for which K is transposed. Small heads are quicker without. On ARM fewer
- * than 12 were not measured.
- */
-export const queriesWide = (headDim: number, arch: string = process.arch): number =>
-  arch === 'x64' && headDim >= 128 ? 4 : 12;
 
 /** Loads the kernel from the cache, or compiles it. Throws `CompileFailure` with the reason. */
 export async function loadAttentionKernel(
@@ -77,10 +75,12 @@ const ownHeaders = [
 ];
 
 /** The C source of a kernel for a shape. */
-export const attentionSource = (
-  { headDim, group, kvType, valueInKey }: Omit<AttentionShape, 'blockSize'>,
-  arch: string = process.arch,
-): NativeSource => ({
+export const attentionSource = ({
+  headDim,
+  group,
+  kvType,
+  valueInKey,
+}: Omit<AttentionShape, 'blockSize'>): NativeSource => ({
   file: 'runner/attention/paged-attention.c',
   headers: ['native/vector.h', tensorFields.header, ...ownHeaders.map((name) => `runner/attention/${name}`)],
   definitions: {
@@ -91,7 +91,7 @@ export const attentionSource = (
     TILE: kernelSizes.tile,
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,
-    QUERIES_WIDE: queriesWide(headDim, arch),
+    QUERIES_WIDE: kernelSizes.queriesWide,
     ...tensorFields.definitions,
   },
 });

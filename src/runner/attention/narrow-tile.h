@@ -19,11 +19,12 @@
 /*
  * With few queries, reading KV takes most of the time. KV is stored token after token, each with all heads. It is read
  * in nearly that order: CHUNK tokens, head after head, then the next chunk. Reading one head of a whole tile at a time
- * would jump from row to row, which takes memory twice as long. While a chunk is computed, the same part of the next
+ * would jump from row to row, which takes memory twice as long. While a chunk is computed, the same part of a later
  * chunk is prefetched. After K this is V, and after V the next tile's K. The prefetches are spread among the
  * arithmetic, because a processor drops prefetches if too many are pending.
  */
 #define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)
+#define AHEAD (2 * CHUNK) /* tokens from the one that is computed to the one that is prefetched */
 #define LINE_ELEMENTS (KV_Q8_0 ? 64 : 32) /* of K or V, in a cache line */
 
 /* Prefetches vector i of a head's part of a row, into the second level of caches. Into the first level took twice as long. */
@@ -31,14 +32,14 @@ INLINE void fetch(bytes head, int i) {
   if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 2);
 }
 
-/* `rows`: the rows of `count` tokens, and after them the rows that are read next. */
+/* `rows`: the rows of `count` tokens, and after them the rows that are read later. */
 INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int count, float *scores) {
   for (int part = 0; part < GROUP; part += GROUP_PART) {
     for (int t = 0; t < count; t += TOKENS) {
       bytes k[TOKENS], next[TOKENS];
       UNROLL for (int j = 0; j < TOKENS; j++) {
         k[j] = rows[t + j < count ? t + j : count - 1] + at;
-        next[j] = rows[t + j + CHUNK] + at;
+        next[j] = rows[t + j + AHEAD] + at;
       }
       vec x[PARTS * LANES];
       UNROLL for (int j = 0; j < PARTS * LANES; j++) x[j] = (vec){0};
@@ -73,7 +74,7 @@ INLINE void narrow_values(const float *weights, const bytes *rows, int64_t at, i
     UNROLL for (int i = 0; i < vectors; i++) x[g * vectors + i] = load(sum + g * HEAD_DIM + (first + i) * LANES);
   }
   for (int t = 0; t < count; t++) {
-    bytes v = rows[t] + at, next = rows[t + CHUNK] + at;
+    bytes v = rows[t] + at, next = rows[t + AHEAD] + at;
     UNROLL for (int i = 0; i < vectors; i++) {
       const vec value = load_kv(v, first + i);
       fetch(next, first + i);
@@ -110,7 +111,7 @@ struct narrow {
   int from;
   int to;
   /* At the first head: rows of K, then of V, then the rows that are read next. */
-  bytes rows[2 * TILE + CHUNK + TOKENS];
+  bytes rows[2 * TILE + AHEAD + TOKENS];
 };
 
 static void narrow_tile(const struct layer *layer, struct scratch *s, const struct narrow *n) {

@@ -92,9 +92,9 @@ static void walk_narrow(const struct layer *layer, const struct unit *u, struct 
   key_rows(layer, u, tile + from, count, at, n.rows);
   for (int t = 0; t < count; t++) n.rows[count + t] = n.rows[t] + value_offset(layer);
   bytes *next = n.rows + 2 * count;
-  const int left = tokens_left(layer, u, tile + TILE, CHUNK + TOKENS);
+  const int left = tokens_left(layer, u, tile + TILE, AHEAD + TOKENS);
   key_rows(layer, u, tile + TILE, left, at, next);
-  for (int t = left; t < CHUNK + TOKENS; t++) next[t] = next[t - 1];
+  for (int t = left; t < AHEAD + TOKENS; t++) next[t] = next[t - 1];
   narrow_tile(layer, s, &n);
 }
 

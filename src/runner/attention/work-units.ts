@@ -1,6 +1,6 @@
 import type { NativeApi } from '../../ggml/ffi.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
-import { type AttentionShape, kernelSizes, queriesWide } from './attention-kernel.ts';
+import { type AttentionShape, kernelSizes } from './attention-kernel.ts';
 import { findSharedPrefixes, type PrefixTree } from './shared-prefixes.ts';
 
 /** `struct unit` of attention-records.h, in 32-bit words. */
@@ -131,7 +131,7 @@ export class WorkUnits {
   /** Makes about `wanted` units for these rows. A head of KV alone is read in small pieces, which takes longer. */
   #planRows(rows: RowRun, { first, end }: Ranges, wanted: number, isSplit: boolean): void {
     const queries = rows.rowCount * this.#shape.group;
-    const isWide = queries >= queriesWide(this.#shape.headDim);
+    const isWide = queries >= kernelSizes.queriesWide;
     const headsMax = isWide ? 1 : Math.max(1, Math.floor(kernelSizes.queriesMax / queries));
     const headUnitsMin = Math.ceil(this.#headCountKv / headsMax);
     const pieces = Math.min(end - first, Math.ceil(wanted / headUnitsMin));
