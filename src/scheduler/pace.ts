@@ -155,7 +155,7 @@ function promptTokensMin(tokens: number): number {
 export const PROMPT_SHAPE = [4, 1, 1 / 1500, 1 / 100, 1 / 400];
 
 /** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
-export const AUTO_FACTOR = 3.5;
+export const AUTO_FACTOR = 3.2;
 /** Matmul kernels compute 16 or 8 rows at a time (ADR 10). Further rows need another pass over the weights. */
 const ROWS_TOGETHER = 8;
 /** A step near its limit has a multiple of this many rows. With multiples of 8, steps are further below the limit (ADR 12). */
