@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatTable } from '../src/base/table.ts';
+import { inLongForm } from '../test/support/long-form.ts';
 import { runBench } from '../test/support/run-bench.ts';
 import { temporaryFolder, writeTinyModel } from '../test/support/tiny-model.ts';
 import type { InteractiveRow } from './interactive/interactive.ts';
@@ -39,7 +40,7 @@ describe('kvasir bench', () => {
     }
   });
 
-  it.each(['suffix', 'ngram'])(
+  it.each(inLongForm(['suffix', 'ngram'], ['ngram']))(
     'speculation measures drafts of %s, also for an output like earlier ones',
     async (method) => {
       const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB'];

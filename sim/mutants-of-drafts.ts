@@ -5,7 +5,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'the KV of rejected drafts is valid and published',
     breaks: ['I1', 'I2', 'I3', 'I4'],
-    seed: 1,
+    seed: 12,
     scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'kv.keepDrafts(state.kv, length, end);',
@@ -32,7 +32,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'drafts continue outputs of requests with another cache salt',
     breaks: ['drafts from a text that it may not know'],
-    seed: 1,
+    seed: 235,
     scenario: 'local',
     file: 'src/scheduler/speculation/response-cache.ts',
     find: 'let root = roots.get(salt);',
@@ -41,7 +41,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'drafts continue the next output in the memory of the cache',
     breaks: ['drafts from a text that it may not know'],
-    seed: 1,
+    seed: 12,
     scenario: 'local',
     file: 'src/scheduler/speculation/suffix-tree.ts',
     find: 'if (token === END) break;',

@@ -5,7 +5,7 @@ export const promptMutants: readonly Mutant[] = [
   {
     bug: 'results of prompt positions that read invalid KV are delivered',
     breaks: ['I2'],
-    seed: 1,
+    seed: 15,
     file: 'src/scheduler/prompt-output.ts',
     find: 'const count = Math.min(end, below) - start;',
     replace: 'const count = end - start;',

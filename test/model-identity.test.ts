@@ -6,6 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
 import { promptOf } from './support/drive.ts';
+import { itInLongForm } from './support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -65,7 +66,7 @@ describe('KV in a store', () => {
     expect(readdirSync(store)).toHaveLength(2);
   });
 
-  it('is not loaded by such a model with ranks in worker processes', async () => {
+  itInLongForm('is not loaded by such a model with ranks in worker processes', async () => {
     const store = folder.file('twins of two ranks');
     const two: Partial<EngineOptions> = { pipelineParallelSize: 2 };
     const expected = (await answer(copy)).text;

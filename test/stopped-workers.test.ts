@@ -8,7 +8,7 @@ import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contra
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
-import { inLongForm } from './support/long-form.ts';
+import { inLongForm, itInLongForm } from './support/long-form.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
@@ -208,7 +208,7 @@ describe('a stopped worker', () => {
     expect(events).toEqual([]);
   });
 
-  it('is replaced again if its replacement is stopped while it loads', async () => {
+  itInLongForm('is replaced again if its replacement is stopped while it loads', async () => {
     const { engine, processIds, events } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
     expect(await complete(engine)).toEqual(expected);
     const [first] = processIds();

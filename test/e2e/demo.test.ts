@@ -8,7 +8,7 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand } from '../support/cli-process.ts';
-import { inLongForm } from '../support/long-form.ts';
+import { inLongForm, itInLongForm } from '../support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
@@ -131,30 +131,33 @@ it.each(windowsModel)(
   },
 );
 
-it('the demo with the hybrid model: a lost state costs the tokens since the checkpoint before it', async () => {
-  const model = 'models/kvasir-hybrid.gguf';
-  const states = inLongForm(['the last state, sync', 'the last state, async'], ['the last state, async']);
-  const others = inLongForm(['failed load, sync', 'two ranks, other blocks'], []);
-  const holes = inLongForm(['a hole in the middle'], []);
-  const stages = [...holes, 'the last window', ...others, ...states];
-  const { code, stdout, stderr } = await run(['--model', model, '--json', '--stages', ...stages]);
-  expect(code, stdout + stderr).toBe(0);
-  const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
-  const row = (stage: string): StageRow => rows.find(({ name }) => name === stage)!;
-  for (const { name, computed, minimum, recomputed, repairMinimum } of rows)
-    expect({ name, computed, recomputed }).toEqual({ name, computed: minimum, recomputed: repairMinimum });
-  for (const hole of holes)
-    expect(row(hole).groups.map(({ kind, lost }) => [kind, lost])).toEqual([
-      ['full', 16],
-      ['window', 0],
-      ['state', 0],
-    ]);
-  expect(row('the last window').groups[1]).toEqual({ kind: 'window', window: 64, lost: 32, recomputed: 32 });
-  for (const stage of states) {
-    expect(row(stage).groups[2]).toEqual({ kind: 'state', lost: 64, recomputed: 64 });
-    expect(row(stage).recomputed).toBe(2 * 32);
-  }
-});
+itInLongForm(
+  'the demo with the hybrid model: a lost state costs the tokens since the checkpoint before it',
+  async () => {
+    const model = 'models/kvasir-hybrid.gguf';
+    const states = ['the last state, sync', 'the last state, async'];
+    const others = ['failed load, sync', 'two ranks, other blocks'];
+    const holes = ['a hole in the middle'];
+    const stages = [...holes, 'the last window', ...others, ...states];
+    const { code, stdout, stderr } = await run(['--model', model, '--json', '--stages', ...stages]);
+    expect(code, stdout + stderr).toBe(0);
+    const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
+    const row = (stage: string): StageRow => rows.find(({ name }) => name === stage)!;
+    for (const { name, computed, minimum, recomputed, repairMinimum } of rows)
+      expect({ name, computed, recomputed }).toEqual({ name, computed: minimum, recomputed: repairMinimum });
+    for (const hole of holes)
+      expect(row(hole).groups.map(({ kind, lost }) => [kind, lost])).toEqual([
+        ['full', 16],
+        ['window', 0],
+        ['state', 0],
+      ]);
+    expect(row('the last window').groups[1]).toEqual({ kind: 'window', window: 64, lost: 32, recomputed: 32 });
+    for (const stage of states) {
+      expect(row(stage).groups[2]).toEqual({ kind: 'state', lost: 64, recomputed: 64 });
+      expect(row(stage).recomputed).toBe(2 * 32);
+    }
+  },
+);
 
 it.each(inLongForm(['models/kvasir-hybrid.gguf'], []))(
   'the demo with %s: preempted requests load their windows and states from host memory',

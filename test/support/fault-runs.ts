@@ -26,11 +26,11 @@ export interface RunOptions {
 export const isEvery = process.env.KVASIR_TEST_EVERY_FAILURE === '1';
 /** `KVASIR_TEST_FAILURE='writevSync in' npx vitest run ...` fails only calls whose description contains this. */
 const only = process.env.KVASIR_TEST_FAILURE;
-/** The default form fails calls of every second site. `.ci/run` fails a call of each site. */
-const siteStep = isEvery || only !== undefined ? 1 : inLongForm(1, 2);
+/** The default form fails calls of every third site. `.ci/run` fails a call of each site. */
+const siteStep = isEvery || only !== undefined ? 1 : inLongForm(1, 3);
 
 /**
- * Fails one call of each site (or of every second one) that no other scenario has covered, or every call of every site. The calls of a site are counted again
+ * Fails one call of each site (or of every third one) that no other scenario has covered, or every call of every site. The calls of a site are counted again
  * in each run, because a fault may change later calls. Returns descriptions of the failed runs.
  */
 export async function failEach(run: Run, { points, seed, covered }: RunOptions): Promise<string[]> {
