@@ -206,6 +206,7 @@ export class GgmlRunner implements Runner {
           attention.kind === 'native' &&
           mixers?.identity !== 'ggml' &&
           hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
+        ropes: [config.rope, ...(config.slidingWindow === undefined ? [] : [config.slidingWindow.rope])],
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);

@@ -1,8 +1,9 @@
 import { backendFeatures } from '../ggml/backend-features.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
+import type { RopeConfig } from '../ggml/rope-config.ts';
 import { cpuFeatures } from '../native/cpu-features.ts';
-import { isComparedBuild } from './compared-builds.ts';
+import { operationBits } from './operation-bits.ts';
 
 export interface NumericsSettings {
   readonly isExact: boolean;
@@ -16,17 +17,19 @@ export interface NumericsSettings {
   /** `MixerChoice.identity`, if the model has states. */
   readonly mixers?: string;
   /**
-   * Whether only operations are left to ggml that have the same bits in all compared builds for CPUs with AVX2
-   * (`hasOnlyOwnMatmuls`), and the kernels are compiled for a CPU that fuses multiply-adds.
+   * Whether only operations are left to ggml that `operationBits` computes (`hasOnlyOwnMatmuls`), and the kernels are
+   * compiled for a CPU that fuses multiply-adds.
    */
   readonly isSameOnAllCpus: boolean;
+  /** Of the model. */
+  readonly ropes: readonly RopeConfig[];
 }
 
 /**
  * All that decides the bits of KV, besides the model's file. Two engines with equal texts compute equal bits.
  *
- * Exact numerics: ggml's version, the C library (rope uses its sines and powers), and Kvasir's kernels. If ggml computes
- * operations whose bits depend on the build: the instructions of this CPU, and those for which ggml's kernels were built. Threads, sizes of batches and the kernel for single
+ * Exact numerics: ggml's version, the C library (rope uses its sines and powers), Kvasir's kernels, and the bits of the operations that
+ * are left to ggml. If ggml also computes matmuls: the instructions of this CPU, and those for which ggml's kernels were built. Threads, sizes of batches and the kernel for single
  * rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows
  * with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
  */
@@ -34,14 +37,15 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
   const { native } = device;
   const ggml = `ggml ${native.ggml_version()} ${native.ggml_commit()}`;
   if (!settings.isExact) return `fast, ${ggml}`;
-  const features = backendFeatures(device);
+  // Other systems do not tell the version of their C library.
+  const isSame = settings.isSameOnAllCpus && process.platform === 'linux';
   const parts = [
     'exact',
     ggml,
     device.kind === 'cpu' ? 'CPU' : device.description,
-    ...(settings.isSameOnAllCpus && isComparedBuild(features, process)
-      ? [process.arch]
-      : [await cpuFeatures(), features]),
+    ...(isSame
+      ? [process.arch, `operations ${operationBits(device, settings.ropes)}`]
+      : [await cpuFeatures(), backendFeatures(device)]),
     libraryOfMathematics(native),
     settings.repack ? 'repacked' : 'plain',
     settings.attention,

@@ -1,0 +1,117 @@
+/**
+ * Machines with different CPUs share one store (I2, docs/numerics.md). ggml chooses one of its builds for the CPU, and Kvasir's kernels
+ * have a form for it. Here each machine is a process with the build and the form. All compute the same answers, and the same bytes in the
+ * store, which are under the same fingerprint.
+ */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ModelOptions } from '../bench/make-model/model-maker.ts';
+import { type BuildResult, lacking, type Machine, resultOf } from './support/engine-of-build.ts';
+import { hasCompiler } from './support/has-compiler.ts';
+import { inLongForm } from './support/long-form.ts';
+import { itNeeds, testsNeed } from './support/needs.ts';
+import { smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const mamba = { taps: 4, headDim: 64, stateSize: 64, groups: 1 };
+/** A block has as many bytes as a state, so with these heads it has few tokens. */
+const wideHeads = { ...smallStates, embedding: 256 };
+
+/** Each architecture leaves other operations to ggml. */
+const all: readonly ModelOptions[] = [
+  { architecture: 'llama', type: 'Q8_0', ropeScaling: 'yarn' },
+  { architecture: 'gpt-oss', type: 'MXFP4' },
+  { architecture: 'llama', type: 'F16', ropeScaling: 'llama3' },
+  { architecture: 'gemma3', type: 'Q8_0' },
+  { architecture: 'qwen3moe', type: 'Q4_K' },
+  { architecture: 'lfm2', type: 'Q4_0' },
+  // With 16 heads, all matrices have outputs in multiples of 16, as those of published models.
+  { ...wideHeads, architecture: 'granitehybrid', type: 'Q6_K', mamba: { ...mamba, heads: 16 } },
+  { ...wideHeads, architecture: 'qwen35moe', type: 'Q8_0', deltaNet: { taps: 4, heads: 16, keyHeads: 4, headDim: 64 } },
+  { architecture: 'deepseek2', type: 'Q8_0', ropeScaling: 'yarn' },
+];
+const models = inLongForm(all, all.slice(0, 2)).map((options) => ({
+  path: folder.file(`${options.architecture}-${options.type}.gguf`),
+  options,
+}));
+const paths = models.map(({ path }) => path);
+
+/** The first machine has the oldest CPU whose KV others share. */
+const oldest: Machine = { build: 'haswell', cpuFlags: '-march=haswell' };
+const builds = [
+  'alderlake',
+  'skylakex',
+  'cannonlake',
+  'cascadelake',
+  'icelake',
+  'cooperlake',
+  'zen4',
+  'sapphirerapids',
+];
+const shortForm = ['alderlake', 'sapphirerapids'];
+
+describe('machines whose CPUs have other builds of ggml', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+  const cannot = lacking(oldest.build);
+  testsNeed(cannot === undefined, cannot ?? '');
+  let expected: BuildResult;
+  let expectedFiles: Readonly<Record<string, string>>;
+
+  beforeAll(async () => {
+    if (!hasCompiler || cannot !== undefined) return;
+    for (const { path, options } of models) await writeTinyModel(path, options);
+    const store = folder.file('oldest');
+    expected = await resultOf(oldest, paths, store);
+    expectedFiles = filesIn(store);
+    for (const fingerprint of fingerprintsOf(expectedFiles)) expect(fingerprint).toMatch(/^kv-[0-9a-f]{32}$/);
+    expect(fingerprintsOf(expectedFiles)).toHaveLength(models.length);
+  });
+
+  for (const build of inLongForm(builds, shortForm)) {
+    const reason = lacking(build) ?? '';
+    itNeeds(reason === '', reason, `compute the same answers and the same stored bytes: ${build}`, async () => {
+      const store = folder.file(build);
+      const { operations, answers } = await resultOf({ build }, paths, store);
+      expect(operations).toBe(expected.operations);
+      expect(answers).toEqual(expected.answers);
+      const files = filesIn(store);
+      expect(fingerprintsOf(files)).toEqual(fingerprintsOf(expectedFiles));
+      expect(files).toEqual(expectedFiles);
+    });
+  }
+
+  it('load the blocks of each other', async () => {
+    const newest = builds.findLast((build) => lacking(build) === undefined)!;
+    const { answers, loaded } = await resultOf({ build: newest }, paths, folder.file('oldest'));
+    expect(answers).toEqual(expected.answers);
+    for (const { path } of models) expect(loaded[basename(path)], path).toBeGreaterThan(100);
+  });
+
+  const old = lacking('sandybridge') ?? '';
+  itNeeds(old === '', old, 'have other operations without fused multiply-adds, which the digest shows', async () => {
+    const { operations } = await resultOf({ build: 'sandybridge' }, [], folder.file('none'));
+    expect(operations).toMatch(/^[0-9a-f]{32}$/);
+    expect(operations).not.toBe(expected.operations);
+  });
+});
+
+const fingerprintsOf = (files: object): string[] => [
+  ...new Set(Object.keys(files).map((path) => path.split('/')[0] ?? '')),
+];
+
+/** The digests of the blocks by path. */
+function filesIn(store: string): Record<string, string> {
+  const names = readdirSync(store, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.kv'));
+  return Object.fromEntries(
+    names.sort().map((name) => [
+      name,
+      createHash('sha256')
+        .update(readFileSync(join(store, name)))
+        .digest('hex'),
+    ]),
+  );
+}

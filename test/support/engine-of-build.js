@@ -1,0 +1,51 @@
+// Runs in a process of its own (engine-of-build.ts): computes with one build of ggml's CPU kernels, also if ggml would choose another
+// build for this CPU. ggml itself refuses a build that has instructions which the CPU lacks, although no operation here needs them.
+import { basename, dirname, join } from 'node:path';
+
+const [build, store, ...models] = process.argv.slice(1);
+const from = (path) => import(`file://${process.env.KVASIR_DIST}/${path}`);
+const { loadNative } = await from('ggml/ffi.js');
+const { loadBackends, openDevice } = await from('ggml/device.js');
+const { operationBits } = await from('runner/operation-bits.js');
+const { createEngine } = await from('compose.js');
+
+const native = loadNative();
+loadBackends(native, []);
+const path = join(dirname(native.libraries.base), `libggml-cpu-${build}.so`);
+const registry = native.functionIn(path, 'ggml_backend_init', 'raw')();
+native.functionIn(native.libraries.ggml, 'ggml_backend_register', 'void', 'raw')(registry);
+
+const device = openDevice({ device: 'cpu', threads: 1, exact: true });
+const operations = operationBits(device, []);
+device.close();
+
+const answers = {};
+const loaded = {};
+for (const model of models) {
+  const engine = await createEngine({
+    model,
+    threads: 2,
+    device: 'cpu',
+    kvCacheMemory: 8 << 20,
+    maxModelLen: 512,
+    stateCheckpointTokens: 64,
+    maxNumBatchedTokens: 48,
+    kvTransferConfig: {
+      kv_connector: 'SharedStorageConnector',
+      kv_role: 'kv_both',
+      kv_connector_extra_config: { shared_storage_path: store, lookup_timeout_seconds: 60 },
+    },
+  });
+  const completions = [0, 1].map(async (i) => {
+    const prompt = Array.from({ length: 200 + i }, (_, at) => 3 + ((at * 37 + i * 11) % 200));
+    const params = { maxTokens: 12, temperature: i * 0.8, seed: i, ignoreEos: true, logprobs: 3 };
+    const deltas = [];
+    for await (const { tokenIds, logprobs } of engine.generate({ prompt, params })) deltas.push([tokenIds, logprobs]);
+    return deltas;
+  });
+  answers[basename(model)] = JSON.stringify(await Promise.all(completions));
+  loaded[basename(model)] = engine.stats().cachedTokens;
+  await engine.close();
+}
+// Sockets and threads of the engine must not keep the process.
+process.stdout.write(JSON.stringify({ operations, answers, loaded }), () => process.exit(0));
