@@ -6,7 +6,11 @@ import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { type KvEventsConfig, parseKvEventsConfig } from '../engine/kv-events/config.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
-import { parseSpeculativeConfig, type SpeculationOptions } from '../scheduler/speculation/options.ts';
+import {
+  parseSpeculativeConfig,
+  type SpeculationOptions,
+  speculativeTokensMax,
+} from '../scheduler/speculation/options.ts';
 import type { TextSink } from './context.ts';
 
 /** Parsers for values of flags, one per kind; an error names the allowed values. */
@@ -152,6 +156,7 @@ export interface EngineFlags {
   readonly seed?: number;
   /** Read before the command's action, from JSON and dotted flags: see `kv-transfer-flags.ts`. */
   readonly kvTransferConfig?: KvTransferConfig;
+  /** Read from JSON, or before the command's action from its short forms: see `speculation-flags.ts`. */
   readonly speculativeConfig?: SpeculationOptions;
   readonly kvEventsConfig?: KvEventsConfig;
   readonly pipelineParallelSize: number;
@@ -270,6 +275,19 @@ export function addEngineFlags(command: Command): Command {
       '--speculative-config <json>',
       'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', also from earlier outputs, like \'{"method":"suffix"}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,
+    )
+    .addOption(
+      new Option('--spec-method <method>', 'short for "method" in --speculative-config').choices([
+        'ngram',
+        'suffix',
+        'draft_model',
+      ]),
+    )
+    .option('--spec-model <model>', 'short for "model" in --speculative-config: the draft model')
+    .option(
+      '--spec-tokens <n>',
+      'short for "num_speculative_tokens" in --speculative-config',
+      integerFrom(1, speculativeTokensMax),
     )
     .option(
       '--kv-events-config <json>',

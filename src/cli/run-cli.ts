@@ -30,6 +30,7 @@ import { readConfigFlag } from './config-file.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { CommandInterrupted, findModel } from './hub/model-flag.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
+import { readSpeculationFlags } from './speculation-flags.ts';
 
 /** Creates one of the commands. The command calls `exit` with its exit code. */
 export type CommandFactory = (context: CliContext, exit: (code: ExitCode) => void) => Command;
@@ -64,6 +65,7 @@ export async function runCli(
     const { rest, dotted } = takeDottedFlags(argv);
     program.hook('preAction', (_, command) => readConfigFlag(command));
     program.hook('preAction', (_, command) => readKvTransferFlags(command, dotted));
+    program.hook('preAction', (_, command) => readSpeculationFlags(command));
     program.hook('preAction', (_, command) => findModel(command, context));
     await program.parseAsync(rest, { from: 'user' });
     return code;

@@ -67,7 +67,7 @@ export const speculativeConfigInvalid = defineError(
 
 const EXAMPLE = '{"method":"ngram","num_speculative_tokens":8,"prompt_lookup_min":2,"prompt_lookup_max":5}';
 /** As many rows as a step of one request has with it: more drafts cost more than they can save. */
-const TOKENS_MAX = 64;
+export const speculativeTokensMax = 64;
 const LOOKUP_MAX = 32;
 /** The work for each token of the text grows with it. */
 const TREE_DEPTH_MAX = 128;
@@ -92,7 +92,7 @@ export function readSpeculativeConfig(config: JsonObject | object): SpeculationO
   }
   const integer = integersOf(given);
   if (method === 'suffix') return suffixOptions(given);
-  const numSpeculativeTokens = integer('num_speculative_tokens', 1, TOKENS_MAX);
+  const numSpeculativeTokens = integer('num_speculative_tokens', 1, speculativeTokensMax);
   if (numSpeculativeTokens === undefined) throw invalid('num_speculative_tokens is missing');
   if (method === 'draft_model') return { method, model, numSpeculativeTokens };
   const [min, max] = [integer('prompt_lookup_min', 1, LOOKUP_MAX), integer('prompt_lookup_max', 1, LOOKUP_MAX)];
@@ -111,7 +111,8 @@ function suffixOptions(given: ReadonlyMap<string, unknown>): SuffixOptions {
   const depth = integer('suffix_decoding_max_tree_depth', 1, TREE_DEPTH_MAX) ?? 24;
   return {
     method: 'suffix',
-    numSpeculativeTokens: integer('num_speculative_tokens', 1, TOKENS_MAX) ?? Math.min(depth, TOKENS_MAX),
+    numSpeculativeTokens:
+      integer('num_speculative_tokens', 1, speculativeTokensMax) ?? Math.min(depth, speculativeTokensMax),
     suffixDecodingMaxTreeDepth: depth,
     suffixDecodingMaxCachedRequests: integer('suffix_decoding_max_cached_requests', 0, CACHED_REQUESTS_MAX) ?? 10_000,
     suffixDecodingMaxSpecFactor: number('suffix_decoding_max_spec_factor', 0, SPEC_FACTOR_MAX) ?? 1,
