@@ -1,7 +1,9 @@
 import { Command } from 'commander';
 import { formatBytes } from '../../base/bytes.ts';
+import { cpuHasAmx } from '../../runner/matmul/tile-forms.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { adviceFor } from './advice.ts';
+import { type AmxReport, amxReportOf, describeAmx } from './amx.ts';
 import { type KernelReport, reportKernels } from './kernels.ts';
 import { type MachineReport, reportMachine } from './machine.ts';
 import { measureMemorySpeed } from './memory-speed.ts';
@@ -12,6 +14,8 @@ export interface DoctorReport extends MachineReport {
   /** At which all threads read memory together. It limits decodes. */
   readonly memoryBytesPerSecond: number;
   readonly kernels: readonly KernelReport[];
+  /** Of CPUs for x64; absent if the system does not list instructions. */
+  readonly amx?: AmxReport;
   readonly advice: readonly string[];
 }
 
@@ -30,8 +34,17 @@ export function doctorCommand(context: CliContext, exit: (code: ExitCode) => voi
       const machine = await reportMachine();
       const kernels = await reportKernels(model);
       const memoryBytesPerSecond = await measureMemorySpeed(machine.threads.default);
+      const mayHaveAmx = process.arch === 'x64' && machine.cpu.features !== undefined;
+      const amx = mayHaveAmx ? { amx: amxReportOf(await cpuHasAmx(), kernels) } : {};
       const advice = adviceFor(machine, kernels);
-      const report: DoctorReport = { version: context.version, ...machine, memoryBytesPerSecond, kernels, advice };
+      const report: DoctorReport = {
+        version: context.version,
+        ...machine,
+        memoryBytesPerSecond,
+        kernels,
+        ...amx,
+        advice,
+      };
       context.stdout.write(json ? `${JSON.stringify(report, undefined, 2)}\n` : describe(report));
       exit(0);
     });
@@ -46,6 +59,7 @@ function describe({ version, platform, node, cpu, threads, memory, cache, ...res
     ['CPU', cpu.model],
     ['instructions', cpu.features?.join(' ') ?? 'not listed by the system'],
     ['kernel level', cpu.level ?? 'none: kernels are compiled for this CPU'],
+    ...(rest.amx === undefined ? [] : [['AMX', describeAmx(rest.amx, rest.kernels)]]),
     ['threads', `${threads.default}${quota}`],
     ['memory', `${formatBytes(memory.totalBytes)}, ${formatBytes(memory.freeBytes)} free${hugePages}`],
     ['memory speed', `${(rest.memoryBytesPerSecond / 1e9).toFixed(1)} GB/s with all threads`],

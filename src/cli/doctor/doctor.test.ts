@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
 import { quickCompiler } from '../../../test/support/quick-compiler.ts';
 import { runHere } from '../../../test/support/run-here.ts';
@@ -59,11 +60,37 @@ describe('kvasir doctor', () => {
       const lines = (await runHere(['doctor', ...model])).stdout.split('\n');
       for (const title of ['CPU ', 'instructions ', 'threads ', 'memory speed ', 'cache folder '])
         expect(lines.filter((line) => line.startsWith(title))).toHaveLength(1);
+      const amx = hasAmx ? /^AMX +used: / : /^AMX +the CPU has none: prompts are multiplied with AVX[-\w ]+$/;
+      expect(lines.filter((line) => amx.test(line))).toHaveLength(1);
       expect(lines.filter((line) => /^attention .* compiled +CC names a compiler$/.test(line))).toHaveLength(1);
       expect(lines.some((line) => line.startsWith('* '))).toBe(true);
       const again = await runHere(['doctor', '--json', ...model]);
       const { kernels } = JSON.parse(again.stdout) as DoctorReport;
       expect(kernels.find(({ name }) => name === ofDemo[0])).toMatchObject({ state: 'cached' });
+    },
+  );
+
+  itNeeds(
+    hasAvx512Vnni,
+    'no C compiler, or a CPU without AVX-512 VNNI',
+    'says whether kernels use AMX, and why not',
+    async () => {
+      const reports: DoctorReport[] = [];
+      for (const form of [1, 2]) {
+        // Only the kernel for Q8_0 is compiled.
+        const compiler = join(folder, `emulating-cc-${form}`);
+        const emulate = `exec cc -DAMX_EMULATED=${form} "$@" -O1`;
+        writeFileSync(compiler, `#!/bin/sh\ncase "$*" in --version|*q8-tiles*) ${emulate};; esac\nexit 1\n`, {
+          mode: 0o755,
+        });
+        process.env.CC = compiler;
+        reports.push(JSON.parse((await runHere(['doctor', '--json', ...model])).stdout) as DoctorReport);
+      }
+      expect(reports.map(({ amx }) => amx)).toEqual([
+        { state: 'used', forms: ['AMX (emulated)'] },
+        { state: 'other bits', forms: ['AVX-512 VNNI'] },
+      ]);
+      expect(reports[1]!.kernels.find(({ name }) => name === 'matmuls in Q8_0')).toMatchObject({ amx: 'other bits' });
     },
   );
 

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import { demoModelPath } from '../../base/package-files.ts';
-import { loadNative } from '../../ggml/ffi.ts';
+import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
 import { F16 } from '../../ggml/types.ts';
@@ -10,6 +10,7 @@ import type { CpuLevelName } from '../../native/cpu-level.ts';
 import { crc32Source } from '../../native/crc32.ts';
 import { findPrebuilt } from '../../native/prebuilt.ts';
 import { attentionSource } from '../../runner/attention/attention-kernel.ts';
+import { type AmxOutcome, cpuHasAmx, formOf, useAmx } from '../../runner/matmul/tile-forms.ts';
 import { tileSources } from '../../runner/matmul/tile-kernels.ts';
 import { weightedSumSource } from '../../runner/matmul/weighted-sum.ts';
 import { convolutionOf, deltaNetOf, scanOf } from '../../runner/mixer/mixer-kernels.ts';
@@ -25,6 +26,10 @@ export interface KernelReport {
   readonly state: 'prebuilt' | 'cached' | 'compiled' | 'missing';
   /** Of a prebuilt kernel: for which CPUs it is. */
   readonly level?: CpuLevelName;
+  /** Of a matmul's kernel: the instructions that multiply prompts. */
+  readonly form?: string;
+  /** Of a matmul's kernel: whether it uses AMX. */
+  readonly amx?: AmxOutcome;
   /** Why it is missing, or why it is not the package's. */
   readonly reason?: string;
 }
@@ -34,7 +39,7 @@ interface Kernel {
   readonly source: NativeSource;
 }
 
-/** A function of each library, which shows that the library can be loaded. */
+/** A function of each library, which shows that the library can be loaded. All others are kernels of matmuls. */
 const functions: Readonly<Record<string, string>> = {
   'paged-attention.c': 'kvasir_attend_pointer',
   'logits.c': 'kvasir_best_of_shares_pointer',
@@ -47,7 +52,6 @@ const functions: Readonly<Record<string, string>> = {
   'scan.c': 'kvasir_scan_pointer',
   'delta-net.c': 'kvasir_delta_net_pointer',
 };
-const functionOfTiles = 'kvasir_tile_outputs';
 
 /** Loads the kernels of a model, and compiles those that are neither in the package nor in the cache. Default: the bundled model. */
 export async function reportKernels(model: string | undefined): Promise<KernelReport[]> {
@@ -80,17 +84,27 @@ async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
 
 async function report({ name, source }: Kernel): Promise<KernelReport> {
   try {
-    const { level, wasCached } = await openNative(source, {}, (compiled) => {
-      loadNative().functionIn(compiled.path, functions[basename(source.file)] ?? functionOfTiles, 'i64');
-      return compiled;
+    const hasAmx = await cpuHasAmx();
+    const { level, wasCached, matmul } = await openNative(source, {}, (compiled) => {
+      const native = loadNative();
+      const name = functions[basename(source.file)];
+      if (name === undefined) return { ...compiled, matmul: matmulIn(native, compiled.path, hasAmx) };
+      native.functionIn(compiled.path, name, 'i64');
+      return { ...compiled, matmul: {} };
     });
-    if (level !== undefined) return { name, state: 'prebuilt', level };
-    return { name, state: wasCached ? 'cached' : 'compiled', reason: await whyNotPrebuilt(source) };
+    if (level !== undefined) return { name, state: 'prebuilt', level, ...matmul };
+    return { name, state: wasCached ? 'cached' : 'compiled', ...matmul, reason: await whyNotPrebuilt(source) };
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
     const lacking = /this CPU lacks [\w ,-]+/.exec(error.message)?.[0];
     return { name, state: 'missing', reason: lacking ?? `${error.message}; ${await whyNotPrebuilt(source)}` };
   }
+}
+
+/** AMX is chosen first, because it decides the form. */
+function matmulIn(native: NativeApi, path: string, hasAmx: boolean): Pick<KernelReport, 'form' | 'amx'> {
+  const amx = useAmx(native, path, hasAmx);
+  return { amx, form: formOf(native, path) };
 }
 
 async function whyNotPrebuilt(source: NativeSource): Promise<string> {

@@ -2,8 +2,8 @@ import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
-import { cpuFeatures } from '../../native/cpu-features.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
+import { type AmxOutcome, amxRefusals, cpuHasAmx, formOf, useAmx } from './tile-forms.ts';
 
 /** A single row is quantized on the stack. */
 export const inputsMax = 32768;
@@ -79,11 +79,11 @@ export async function openTileKernels(
   options: CompileOptions,
 ): Promise<ReadonlyMap<string, TileKernel>> {
   const wanted = new Set(types);
-  const hasAmx = (await cpuFeatures()).split(' ').includes('amx_int8');
+  const hasAmx = await cpuHasAmx();
   const open = async ([type, kind]: [string, Kind]): Promise<[string, TileKernel] | undefined> => {
     try {
       return await openNative(sourceOf(kind), options, (compiled) => {
-        useAmx(native, compiled, { type, hasAmx, event: options.event });
+        reportRefusal(type, useAmx(native, compiled.path, hasAmx), options);
         return [type, kernelOf(native, kind, compiled)];
       });
     } catch (error) {
@@ -111,25 +111,13 @@ function sourceOf({ file, headers }: Kind): NativeSource {
   return { file: below(file), headers: ['native/vector.h', tensorFields.header, ...headers.map(below)], definitions };
 }
 
-interface AmxSettings {
-  readonly type: string;
-  readonly hasAmx: boolean;
-  readonly event: CompileOptions['event'];
-}
-
 /** Sends an event if this CPU has AMX and the kernel cannot use it. All forms of a kernel have the same bits. */
-function useAmx(native: NativeApi, { path }: Compiled, { type, hasAmx, event }: AmxSettings): void {
-  const outcome = Number(native.functionIn(path, 'kvasir_use_amx', 'i64', 'i64')(hasAmx ? 1 : 0));
-  const reason = amxRefusals[outcome];
-  if (reason === undefined) return;
-  event?.(`AMX is not used for ${type} matrices: ${reason}. Prompts are slower, and the text is the same.`);
+function reportRefusal(type: string, outcome: AmxOutcome, { event }: CompileOptions): void {
+  if (outcome === 'used' || outcome === 'no form') return;
+  event?.(
+    `AMX is not used for ${type} matrices: ${amxRefusals[outcome]}. Prompts are slower, and the text is the same.`,
+  );
 }
-
-/** By the result of `kvasir_use_amx`. */
-const amxRefusals: Readonly<Record<number, string>> = {
-  2: 'the system does not permit it to this process',
-  3: 'in a test at the start it computed other bits than the other kernels',
-};
 
 function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
@@ -137,7 +125,7 @@ function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path,
   return {
     activations,
     blockInputs,
-    form: native.functionIn(path, 'kvasir_form', 'str')(),
+    form: formOf(native, path),
     sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
     quantizedBytes: (inputs) => Number(quantizedBytes(inputs)),
