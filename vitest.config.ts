@@ -20,9 +20,16 @@ const threads = [
  * the engine costs more CPU time than many of them, so they share processes.
  */
 const inProcess = [
-  ...['ai-sdk', 'clients', 'completion-choices', 'prompt-logprobs', 'responses', 'server', 'structured-outputs'].map(
-    (name) => `e2e/${name}`,
-  ),
+  ...[
+    'ai-sdk',
+    'clients',
+    'completion-choices',
+    'prediction-usage',
+    'prompt-logprobs',
+    'responses',
+    'server',
+    'structured-outputs',
+  ].map((name) => `e2e/${name}`),
   ...['api-fields', 'documents', 'errors-guide', 'kv-transfer-guide', 'tier-faults', 'vllm-tests'],
   ...['containment', 'lost-blocks', 'prompts-together', 'recovery-cases', 'recurrent-states', 'shipped-connectors'],
   ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'resumed-stream', 'split-model', 'swapped-blocks'],
