@@ -61,3 +61,8 @@ export const prefixNotLoaded = defineError(
   'The prefix was not loaded: the tier promised {promised} tokens, and {failed} blocks failed. Use a tier that loads them before the deadline, and that no other process changes.',
   500,
 );
+export const resultUnwritable = defineError(
+  'KVASIR_BENCH_RESULT_UNWRITABLE',
+  'The result cannot be written to {path}: {reason}. Correct the permissions, or name another file with --out.',
+  500,
+);

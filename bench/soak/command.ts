@@ -1,13 +1,14 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { access, constants, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { Command } from 'commander';
+import { makeFolders } from '../../src/base/make-folders.ts';
 import { demoModelPath } from '../../src/base/package-files.ts';
 import { integerFrom, numberFlag } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { resultUnwritable } from '../errors.ts';
 import { currentCommit, emptyResults } from '../standard-set/empty-results.ts';
 import type { ResultsFile } from '../standard-set/results-file.ts';
 import { isBytes, startUpDefault } from './growth.ts';
@@ -61,6 +62,9 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
     const model = flags.model ?? demoModelPath();
     const { vocabSize } = readModelConfig(await readGguf(model));
     const { minutes, requests, samples, ranks, clients, seed, startUp, collect } = flags;
+    const { date, ...about } = emptyResults(currentCommit(), basename(model));
+    const path = flags.out ?? join('bench', 'results', `${date}-soak.json`);
+    await prepareFolderOf(path);
     const loadBefore = loadAverage();
     const serverArgs = ['--threads', String(flags.threads), '--kv-cache-memory', '6MiB', '--max-model-len', '1024'];
     const onProgress = (line: string): void => void context.stderr.write(`${line}\n`);
@@ -83,14 +87,11 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
       stop.signal,
     );
     const loadAfter = loadAverage();
-    const { date, ...about } = emptyResults(currentCommit(), basename(model));
     const limit = requests === undefined ? '' : ` --requests ${requests}`;
     const asSeen = collect ? '' : ' --no-collect';
     const command = `kvasir bench soak --minutes ${minutes}${limit}${asSeen} --ranks ${ranks} --clients ${clients} --threads ${flags.threads} --seed ${seed}`;
     const run = { command, loadBefore, seconds: report.seconds, rows: [{ loadAfter, ...report }] };
-    const path = flags.out ?? join('bench', 'results', `${date}-soak.json`);
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, `${textOf({ date, ...about, runs: [run] })}\n`);
+    await orUnwritable(path, () => writeFile(path, `${textOf({ date, ...about, runs: [run] })}\n`));
     context.stdout.write(`${summaryOf(report)}wrote ${path}\n`);
     return report.problems.length > 0 ? 1 : report.isInterrupted ? 130 : 0;
   } catch (error) {
@@ -101,6 +102,21 @@ async function soak(context: CliContext, flags: SoakFlags): Promise<ExitCode> {
     context.signals.off('SIGINT', onSignal);
     context.signals.off('SIGTERM', onSignal);
     await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** A folder that cannot be written is an error before the run, not after it. @throws resultUnwritable */
+const prepareFolderOf = (path: string): Promise<void> =>
+  orUnwritable(path, async () => {
+    await makeFolders(dirname(path));
+    await access(dirname(path), constants.W_OK);
+  });
+
+async function orUnwritable(path: string, write: () => Promise<void>): Promise<void> {
+  try {
+    await write();
+  } catch (error) {
+    throw resultUnwritable({ path, reason: (error as Error).message }, error);
   }
 }
 
