@@ -17,6 +17,10 @@ const forbidden: readonly (readonly [rule: string, pattern: RegExp])[] = [
   ['no paths of a single machine', /["'`](\/(work|root|home|Users)\/)/],
 ];
 
+/** Programs get paths from users. Tests make folders in their temporary folder only. */
+const ofProgram = /^(src|bench)\/(?!.*\.(test|fuzz|suite|bench)\.ts$)/;
+const recursiveMkdir = /\bmkdir(Sync)?\([^;]*?\brecursive: true/;
+
 const typesGivenUp =
   /([\w)\]?]:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b(?=\s*[);,.\]}=]|\s*$)|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/;
 /** Comments may contain what code may not. */
@@ -27,12 +31,15 @@ export function checkTidiness(root: string): Violation[] {
   for (const folder of ['src', 'sim', 'bench', 'scripts', 'test', 'examples']) {
     for (const file of existingSources(join(root, folder))) {
       const report = (rule: string): number => violations.push({ file: relative(root, file), imported: '', rule });
-      const lines = readFileSync(file, 'utf8').split('\n');
+      const text = readFileSync(file, 'utf8');
+      const lines = text.split('\n');
       if (lines.length > linesMax) report(`one idea per file: ${lines.length} lines, at most ${linesMax}`);
       if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.(test|fuzz|suite|bench|gpu|d))?\.ts$/.test(basename(file)))
         report('names are kebab-case');
       if (/^(utils?|helpers?|misc|common)\b/.test(basename(file)))
         report('the file name must say what the file contains');
+      if (ofProgram.test(relative(root, file)) && recursiveMkdir.test(text))
+        report('use `makeFolders`: the recursive mkdir of Node never ends for some paths');
       for (const [index, line] of lines.entries()) {
         for (const [rule, pattern] of forbidden) if (pattern.test(line)) report(`line ${index + 1}: ${rule}`);
         if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: no escape from the type checker`);

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
-import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { JsonObject } from '../../src/base/json.ts';
+import { makeFolders } from '../../src/base/make-folders.ts';
 import type { Prng } from '../../src/base/prng.ts';
 import {
   type BlockStore,
@@ -134,7 +134,7 @@ async function signalRank(
 
 /** Mounts a file system in memory; false if this process may not mount one. */
 export async function mountSmallDisk(path: string, bytes: number): Promise<boolean> {
-  await mkdir(path, { recursive: true });
+  await makeFolders(path);
   try {
     await run('mount', ['-t', 'tmpfs', '-o', `size=${Math.ceil(bytes / 4096) * 4096}`, 'tmpfs', path]);
     return true;

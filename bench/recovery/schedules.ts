@@ -1,6 +1,7 @@
-import { copyFile, mkdir } from 'node:fs/promises';
+import { copyFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { makeFolders } from '../../src/base/make-folders.ts';
 import { Prng } from '../../src/base/prng.ts';
 import { restartDefaults } from '../../src/worker/restart-budget.ts';
 import { type BlockStore, cutShort, endHang, flipBit, makeHang, removeFile, type StoredBlock } from './block-store.ts';
@@ -196,7 +197,7 @@ class World {
       await endHang(block);
       return;
     }
-    await mkdir(dirname(block.path), { recursive: true });
+    await makeFolders(dirname(block.path));
     await copyFile(join(this.#options.prepared.store.path, relative(this.#store.path, block.path)), block.path);
   }
 }

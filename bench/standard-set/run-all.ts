@@ -13,11 +13,12 @@
  * commands. A run of the whole set creates a new file.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
+import { makeFoldersSync } from '../../src/base/make-folders.ts';
 import { writeShaped } from '../make-model/model-maker.ts';
 import { currentCommit, emptyResults } from './empty-results.ts';
 import { newestResults, type ResultsFile, type ResultsRow, type ResultsRun, withRun } from './results-file.ts';
@@ -66,7 +67,7 @@ async function runAll(): Promise<void> {
     }
     results = withRun(results, commit, run);
     // Written after each bench, so that an interrupted run keeps its results.
-    mkdirSync(folder, { recursive: true });
+    makeFoldersSync(folder);
     writeFileSync(path, `${JSON.stringify(results, null, 2)}\n`);
   }
   const elapsed = clockTime((performance.now() - startedMs) / 1000);
@@ -116,7 +117,7 @@ function openResults(path: string, commit: string): ResultsFile {
 async function makeModel(type: NonNullable<StandardBench['model']>): Promise<void> {
   const file = join(values.models, `${type}.gguf`);
   if (existsSync(file)) return;
-  mkdirSync(values.models, { recursive: true });
+  makeFoldersSync(values.models);
   console.error(`making ${file}`);
   await writeShaped(`${file}.partial`, 'qwen3-0.6b', type);
   renameSync(`${file}.partial`, file);

@@ -6,9 +6,10 @@
  *   models--owner--name/blobs/HASH                 the content of a file, named by its hash
  */
 import type { Dirent } from 'node:fs';
-import { mkdir, readdir, readFile, readlink, rename, rm, rmdir, stat, symlink } from 'node:fs/promises';
+import { readdir, readFile, readlink, rename, rm, rmdir, stat, symlink } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { writeDurably } from '../base/durable-file.ts';
+import { makeFolders } from '../base/make-folders.ts';
 import { hubFolderUnusable } from './errors.ts';
 import type { HubModel } from './model-name.ts';
 
@@ -45,7 +46,7 @@ export class HubCache {
   async blobPath(repository: string, blob: string): Promise<string> {
     return this.#usable(async () => {
       const folder = join(this.#repository(repository), 'blobs');
-      await mkdir(folder, { recursive: true });
+      await makeFolders(folder);
       return join(folder, blob);
     });
   }
@@ -63,7 +64,7 @@ export class HubCache {
   /** Makes a blob visible as a file of a commit. @throws hubFolderUnusable */
   async place(location: string, blobPath: string): Promise<void> {
     await this.#usable(async () => {
-      await mkdir(dirname(location), { recursive: true });
+      await makeFolders(dirname(location));
       // A link whose blob was removed.
       await rm(location, { force: true });
       try {
@@ -82,7 +83,7 @@ export class HubCache {
     if (commitPattern.test(revision)) return;
     await this.#usable(async () => {
       const path = join(this.#repository(repository), 'refs', ...revision.split('/'));
-      await mkdir(dirname(path), { recursive: true });
+      await makeFolders(dirname(path));
       await writeDurably(path, Buffer.from(commit));
     });
   }

@@ -1,4 +1,5 @@
-import { mkdir, stat, statfs } from 'node:fs/promises';
+import { stat, statfs } from 'node:fs/promises';
+import { makeFolders } from '../base/make-folders.ts';
 import { downloadFile } from './download.ts';
 import { diskTooSmall, hubFolderUnusable, hubOffline } from './errors.ts';
 import { HubCache } from './hub-cache.ts';
@@ -122,7 +123,7 @@ const sizeOf = async (path: string): Promise<number | undefined> => (await stat(
 
 async function freeBytesOf(folder: string): Promise<number> {
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolders(folder);
     const { bavail, bsize } = await statfs(folder);
     return bavail * bsize;
   } catch (error) {

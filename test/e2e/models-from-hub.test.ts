@@ -1,11 +1,12 @@
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { HubServer } from '../support/hub-server.ts';
+import { itNeeds } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
 
 const demo = readFileSync('models/kvasir-demo.gguf');
@@ -64,6 +65,18 @@ describe('kvasir pull, list and rm', () => {
     const { stderr, code: found } = await runHere(args);
     expect(stderr).toMatch(message);
     expect(found).toBe(code);
+  });
+
+  // In a process that can be killed: a `mkdir` that never ends keeps a thread of its process.
+  const title = 'refuse a folder below /proc, where the recursive mkdir of Node never ends';
+  itNeeds(existsSync('/proc/self'), 'no /proc', title, async () => {
+    const child = start(['pull', name], { HF_HUB_CACHE: '/proc/nothing/hub' });
+    const [out, error] = [readText(child.stdout), readText(child.stderr)];
+    expect(await once(child, 'close')).toEqual([1, null]);
+    expect(await out).toBe('');
+    expect(await error).toMatch(
+      /The folder \/proc\/nothing\/hub for downloaded models cannot be used: ENOENT.*HF_HUB_CACHE/,
+    );
   });
 
   it('continue a download that Ctrl-C stopped', async () => {

@@ -211,7 +211,7 @@ export class Scenario {
 
   async #newFolder(what: string): Promise<string> {
     const path = join(this.#options.folder, `${++this.#serial}-${what}`);
-    await mkdir(path, { recursive: true });
+    await mkdir(path);
     return path;
   }
 }

@@ -1,0 +1,35 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { temporaryFolder } from '../test/support/tiny-model.ts';
+import { checkTidiness } from './tidy.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+let serial = 0;
+
+/** The rules that a repository with this file breaks. */
+function rulesBrokenBy(file: string, text: string): string[] {
+  const root = `repository-${serial++}`;
+  for (const path of [`${root}/src/empty.ts`, `${root}/${file}`]) {
+    mkdirSync(dirname(folder.file(path)), { recursive: true });
+    writeFileSync(folder.file(path), path.endsWith(file) ? text : '');
+  }
+  return checkTidiness(folder.file(root)).map(({ rule }) => rule);
+}
+
+test.each([
+  ['src/hub/a.ts', 'await mkdir(dirname(path), { recursive: true });'],
+  ['bench/a.ts', 'mkdirSync(folder, { mode: 0o700, recursive: true });'],
+  ['src/a.ts', 'await mkdir(\n  dirname(path),\n  {\n    recursive: true },\n);'],
+])('%s may not have `%s`, because it never ends for some paths', (file, text) => {
+  expect(rulesBrokenBy(file, text)).toEqual([expect.stringContaining('makeFolders')]);
+});
+
+test.each([
+  ['src/a.ts', 'await mkdir(path);\nawait rm(path, { recursive: true });'],
+  ['src/a.ts', 'await makeFolders(path);'],
+  ['src/a.test.ts', 'mkdirSync(path, { recursive: true });'],
+])('%s may have `%s`', (file, text) => {
+  expect(rulesBrokenBy(file, text)).toEqual([]);
+});
