@@ -1,6 +1,7 @@
 /** The package as users get it: packed, and installed beside its dependencies only. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname, join, normalize, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { buildCommand } from '../support/cli-process.ts';
@@ -8,6 +9,8 @@ import { isLongForm } from '../support/long-form.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
 
 interface Manifest {
+  readonly name: string;
+  readonly engines?: { readonly node?: string };
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
   readonly exports?: Readonly<Record<string, { readonly types: string; readonly default: string }>>;
@@ -22,6 +25,43 @@ afterAll(() => folder.remove());
 const manifestOf = (path: string) => JSON.parse(readFileSync(join(path, 'package.json'), 'utf8')) as Manifest;
 const npm = (args: readonly string[], cwd: string) =>
   execFileSync('npm', args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+
+/** The folder where Node finds a package that is imported in `from`. */
+function folderOf(name: string, from: string): string | undefined {
+  const folder = join(from, 'node_modules', name);
+  if (existsSync(join(folder, 'package.json'))) return realpathSync(folder);
+  return dirname(from) === from ? undefined : folderOf(name, dirname(from));
+}
+
+/** The packages that a package needs, and those that they need, except optional ones that are not installed. */
+function dependenciesOf(root: string): Manifest[] {
+  const found = new Map<string, Manifest>();
+  const visit = (folder: string): void => {
+    const { dependencies = {}, optionalDependencies = {} } = manifestOf(folder);
+    for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) {
+      const place = folderOf(name, folder);
+      if (place === undefined) expect(optionalDependencies, `${folder} needs ${name}`).toHaveProperty([name]);
+      if (place === undefined || found.has(place)) continue;
+      found.set(place, manifestOf(place));
+      visit(place);
+    }
+  };
+  visit(root);
+  return [...found.values()];
+}
+
+/** The dependencies that do not accept the oldest Node that the package accepts: npm warns of them with EBADENGINE. */
+function needingNewerNode(root: string): string[] {
+  // Fastify brings it.
+  const semver = createRequire(folderOf('fastify', root)!)('semver') as {
+    minVersion(range: string): { readonly version: string };
+    satisfies(version: string, range: string): boolean;
+  };
+  const oldest = semver.minVersion(manifestOf(root).engines!.node!).version;
+  return dependenciesOf(root)
+    .filter(({ engines }) => engines?.node !== undefined && !semver.satisfies(oldest, engines.node))
+    .map(({ name, engines }) => `${name} needs Node ${engines!.node}, not ${oldest}`);
+}
 
 function link(name: string): void {
   const place = join(consumer, 'node_modules', name);
@@ -69,18 +109,14 @@ it('its documents link to files in it', () => {
 });
 
 it('its dependencies bring no compiler', () => {
-  const seen = new Set<string>();
-  const visit = (name: string): void => {
-    if (seen.has(name)) return;
-    seen.add(name);
-    for (const next of Object.keys(manifestOf(join('node_modules', name)).dependencies ?? {})) visit(next);
-  };
-  for (const name of Object.keys(manifestOf(installed).dependencies ?? {})) visit(name);
-  expect(seen.size).toBeGreaterThan(20);
-  const compilers = [...seen].filter((name) =>
-    /^(typescript|esbuild|node-gyp|cmake-js|node-addon-api|vitest)$/.test(name),
-  );
+  const names = dependenciesOf(installed).map(({ name }) => name);
+  expect(names.length).toBeGreaterThan(20);
+  const compilers = names.filter((name) => /^(typescript|esbuild|node-gyp|cmake-js|node-addon-api|vitest)$/.test(name));
   expect(compilers).toEqual([]);
+});
+
+it('its dependencies run on the oldest Node that it accepts', () => {
+  expect(needingNewerNode(installed)).toEqual([]);
 });
 
 it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
@@ -143,14 +179,19 @@ it('has types for every entry point', () => {
   expect({ stdout, status }).toEqual({ stdout: '', status: 0 });
 });
 
-it('installs into an empty folder, with nothing that compiles', () => {
+it('installs into an empty folder, with nothing that compiles and no warning of the version of Node', () => {
   // It downloads all dependencies, so the default run only checks the tarball's name.
   expect(tarball).toMatch(/kvasir-0\.1\.0\.tgz$/);
   if (!isLongForm) return;
   const fresh = folder.file('fresh');
   mkdirSync(fresh);
   writeFileSync(join(fresh, 'package.json'), '{"private":true}');
-  npm(['install', '--no-audit', '--no-fund', tarball], fresh);
+  const args = ['install', '--no-audit', '--no-fund', '--loglevel=warn', tarball];
+  const { status, stderr } = spawnSync('npm', args, { cwd: fresh, encoding: 'utf8' });
+  expect(status, stderr).toBe(0);
+  expect(stderr).not.toContain('EBADENGINE');
+  // Versions of indirect dependencies may be newer here than in this repository.
+  expect(needingNewerNode(join(fresh, 'node_modules', 'kvasir'))).toEqual([]);
   expect(readdirSync(join(fresh, 'node_modules'))).not.toContain('typescript');
   const code = `import { createEngine } from 'kvasir';
     const engine = await createEngine({ model: 'node_modules/kvasir/models/kvasir-demo.gguf', kvCacheMemory: 8 << 20, maxModelLen: 256 });
