@@ -1,13 +1,23 @@
+import type { Timer, Timers } from '../base/timers.ts';
 import type { CliContext, ExitCode, SignalExitCode, SignalSource } from './context.ts';
 
 /** When an engine closes, its saves may take 5 s and its worker processes 2 s more. */
 const graceMsDefault = 10_000;
+
+/** They do not keep the process alive. */
+const timersDefault: Timers = {
+  after(delayMs, callback) {
+    const handle = setTimeout(callback, delayMs).unref();
+    return { cancel: () => clearTimeout(handle) };
+  },
+};
 
 export interface InterruptionOptions {
   /** The time between the first signal and the forced end of the process. */
   readonly graceMs?: number;
   /** Called before the process ends early: reports the aborted requests, and can return another exit code. */
   readonly onCutOff?: (cause: 'deadline' | 'signal') => ExitCode | undefined;
+  readonly timers?: Timers;
 }
 
 /**
@@ -22,7 +32,7 @@ export class Interruption implements Disposable {
   readonly #onInterrupt = (): void => this.#receive(130);
   readonly #onTerminate = (): void => this.#receive(143);
   #exitCode: SignalExitCode = 130;
-  #deadline: NodeJS.Timeout | undefined;
+  #deadline: Timer | undefined;
 
   constructor(context: Pick<CliContext, 'signals' | 'exitNow'>, options: InterruptionOptions = {}) {
     this.#context = context;
@@ -48,7 +58,7 @@ export class Interruption implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    clearTimeout(this.#deadline);
+    this.#deadline?.cancel();
     this.#source.off('SIGINT', this.#onInterrupt);
     this.#source.off('SIGTERM', this.#onTerminate);
   }
@@ -59,8 +69,8 @@ export class Interruption implements Disposable {
       this.#cutOff('signal');
       return;
     }
-    const { graceMs = graceMsDefault } = this.#options;
-    this.#deadline = setTimeout(() => this.#cutOff('deadline'), graceMs).unref();
+    const { graceMs = graceMsDefault, timers = timersDefault } = this.#options;
+    this.#deadline = timers.after(graceMs, () => this.#cutOff('deadline'));
     this.#first.abort();
   }
 

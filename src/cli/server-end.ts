@@ -1,3 +1,4 @@
+import { type Clock, systemClock } from '../base/clock.ts';
 import type { Server } from '../server/server.ts';
 import type { ExitCode, TextSink } from './context.ts';
 import type { InterruptionOptions } from './interrupt.ts';
@@ -9,18 +10,23 @@ const closeMs = 750;
 const tracesMaxMs = 2000;
 const tracesMinMs = 250;
 
+/** What an end needs of a server. */
+export type EndingServer = Pick<Server, 'requestCount' | 'drain'>;
+
 /** Ends `kvasir serve` and reports it on stderr. */
 export class ServerEnd {
   readonly #timeoutSeconds: number;
   readonly #stderr: TextSink;
+  readonly #clock: Clock;
   /** Set while `drain` waits for requests. */
-  #draining: Server | undefined;
+  #draining: EndingServer | undefined;
   #isDrained: boolean = false;
   #beganMs: number | undefined;
 
-  constructor(timeoutSeconds: number, stderr: TextSink) {
+  constructor(timeoutSeconds: number, stderr: TextSink, clock: Clock = systemClock) {
     this.#timeoutSeconds = timeoutSeconds;
     this.#stderr = stderr;
+    this.#clock = clock;
   }
 
   /** The process ends within the shutdown timeout plus one second, and at once at a second signal. */
@@ -30,14 +36,14 @@ export class ServerEnd {
 
   /** The time for the last spans. It ends before the process is ended early. */
   get tracesMs(): number {
-    const elapsedMs = this.#beganMs === undefined ? 0 : performance.now() - this.#beganMs;
+    const elapsedMs = this.#beganMs === undefined ? 0 : this.#clock.nowMs() - this.#beganMs;
     const leftMs = this.#timeoutSeconds * 1000 + closeMs - elapsedMs;
     return Math.min(tracesMaxMs, Math.max(tracesMinMs, leftMs - tracesMinMs));
   }
 
   /** @returns whether every request ended by itself. */
-  async drain(server: Server): Promise<boolean> {
-    this.#beganMs = performance.now();
+  async drain(server: EndingServer): Promise<boolean> {
+    this.#beganMs = this.#clock.nowMs();
     this.#draining = server;
     const running = server.requestCount;
     const limit = `for ${this.#timeoutSeconds} s at most`;

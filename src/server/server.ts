@@ -17,7 +17,7 @@ export type { ServerOptions };
 export type DrainOutcome = { readonly how: 'drained' } | { readonly how: 'cut'; readonly aborted: number };
 
 /** How long the connections stay open after the requests are aborted, so that clients can read the last events. */
-const abortAnswerMs = 250;
+export const abortAnswerMs = 250;
 
 /**
  * Serves an engine over HTTP. The caller owns the engine and closes it; `drain` closes it only after the timeout.
