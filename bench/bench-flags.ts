@@ -30,17 +30,15 @@ export function addBenchFlags(command: Command, repetitions: number): Command {
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false);
 }
 
-export function addPeerFlags(command: Command): Command {
+/** `several`: the bench compares with both peers in one run. */
+export function addPeerFlags(command: Command, peers: 'one' | 'several' = 'one'): Command {
+  const url = new Option(
+    '--peer-url <url>',
+    "compare with a server that serves the same model over OpenAI's API, such as llama-server -np <requests>",
+  ).argParser(urlFlag);
   return command
     .addOption(oneOf('--peer <peer>', 'engine to compare with', ['none', 'libllama'], 'none'))
-    .addOption(
-      new Option(
-        '--peer-url <url>',
-        "compare with a server that serves the same model over OpenAI's API, such as llama-server -np <requests>",
-      )
-        .argParser(urlFlag)
-        .conflicts('peer'),
-    );
+    .addOption(peers === 'one' ? url.conflicts('peer') : url);
 }
 
 function urlFlag(text: string): string {

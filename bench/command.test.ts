@@ -73,7 +73,8 @@ describe('kvasir bench', () => {
     expect(err).toContain('prompt tok/s');
     const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: InteractiveRow[] };
     expect(rows.map(({ name }) => name)).toEqual(['kvasir, auto', 'kvasir, no limit', 'libllama']);
-    for (const { aloneMs, besideMs, ratio, promptTokensPerSecond, shortMs } of rows) {
+    for (const { aloneMs, aloneP99Ms, besideMs, ratio, promptTokensPerSecond, shortMs } of rows) {
+      expect(aloneP99Ms).toBeGreaterThanOrEqual(aloneMs);
       expect(Math.min(aloneMs, besideMs.p50, ratio, promptTokensPerSecond)).toBeGreaterThan(0);
       expect(Math.min(shortMs.alone, shortMs.behind)).toBeGreaterThan(0);
       expect(besideMs.max).toBeGreaterThanOrEqual(besideMs.p99);

@@ -46,7 +46,7 @@ export function interactiveCommand(openEngine: OpenMeasuredEngine, context: CliC
     .option('--short-len <tokens>', 'tokens of the short prompt', integerFrom(1), 64)
     .option('--stream-prompt-len <tokens>', "tokens of the stream's prompt", integerFrom(1), 64)
     .option('--gen-len <tokens>', 'tokens of the stream before the first prompt arrives', integerFrom(2), 64);
-  return addEngineFlags(addPeerFlags(addBenchFlags(command, 3))).action(async (flags: InteractiveFlags) =>
+  return addEngineFlags(addPeerFlags(addBenchFlags(command, 3), 'several')).action(async (flags: InteractiveFlags) =>
     exit(await untilInterrupted(context, (signal) => measure(openEngine, context, flags, signal))),
   );
 }
@@ -63,16 +63,16 @@ function measure(
     withEngine(openEngine, unlimited, signal, async ({ engine }) => {
       const random = new RandomTokens(Date.now(), engine.model.vocabSize);
       const lengths = lengthsOf(flags, engine, context);
-      const peer = await openStreamPeer(flags, { engine, random, lengths, signal });
+      const peers = await openStreamPeers(flags, { engine, random, lengths, signal });
       try {
         const ours = [
           engineStreamer(`kvasir, ${flags.targetInterTokenLatency}`, limited.engine, signal),
           engineStreamer('kvasir, no limit', engine, signal),
         ];
-        const rows = await measureInteractive([...ours, ...(peer?.streamers ?? [])], random, lengths, signal);
+        const rows = await measureInteractive([...ours, ...peers.streamers], random, lengths, signal);
         report(context, flags, limited, { table: interactiveTable(rows), rows });
       } finally {
-        peer?.close();
+        peers.close();
       }
     }),
   );
@@ -100,20 +100,20 @@ interface StreamPeerOptions {
   readonly signal: AbortSignal;
 }
 
-interface StreamPeer {
+interface StreamPeers {
   readonly streamers: readonly Streamer[];
   close(): void;
 }
 
-async function openStreamPeer(
+/** The server, libllama, both or none. */
+async function openStreamPeers(
   flags: InteractiveFlags,
   { engine, random, lengths, signal }: StreamPeerOptions,
-): Promise<StreamPeer | undefined> {
-  if (flags.peerUrl !== undefined) {
-    const server = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
-    return { streamers: [serverStreamer(server)], close: () => undefined };
-  }
-  if (flags.peer === 'none') return undefined;
+): Promise<StreamPeers> {
+  const streamers: Streamer[] = [];
+  if (flags.peerUrl !== undefined)
+    streamers.push(serverStreamer(await ServerPeer.open(flags.peerUrl, plainToken(engine), signal)));
+  if (flags.peer === 'none') return { streamers, close: () => undefined };
   const { streamPromptLength, streamTokensMax, promptLength, shortLength } = lengths;
   const reference = openReference(engine.model.path, {
     contextLength: streamPromptLength + streamTokensMax + promptLength + shortLength + SEQUENCES,
@@ -122,7 +122,8 @@ async function openStreamPeer(
     sequences: SEQUENCES,
     keepsAllTokens: false,
   });
-  return { streamers: [new LibllamaStreamer(reference, SEQUENCES, random)], close: () => reference.close() };
+  streamers.push(new LibllamaStreamer(reference, SEQUENCES, random));
+  return { streamers, close: () => reference.close() };
 }
 
 /** Requests that are open at once: the stream and a long prompt, or a long prompt and a short one. */
@@ -133,19 +134,21 @@ function interactiveTable(rows: readonly InteractiveRow[]): string {
   return formatTable(
     [
       'ms',
-      'alone',
+      'alone p50',
+      'p99',
       'beside p50',
       'p99',
       'max',
-      'p99 / alone',
+      'p99 / alone p50',
       'prompt tok/s',
       'of no limit',
       'short alone',
       'short behind',
     ],
-    rows.map(({ name, aloneMs, besideMs, ratio, promptTokensPerSecond, shortMs }) => [
+    rows.map(({ name, aloneMs, aloneP99Ms, besideMs, ratio, promptTokensPerSecond, shortMs }) => [
       name,
       aloneMs,
+      aloneP99Ms,
       besideMs.p50,
       besideMs.p99,
       besideMs.max,

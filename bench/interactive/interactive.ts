@@ -26,6 +26,8 @@ export interface InteractiveRow {
   readonly name: string;
   /** The median of the milliseconds between two tokens of the stream, without prompts. */
   readonly aloneMs: number;
+  /** Their 99th percentile: what the machine itself adds. */
+  readonly aloneP99Ms: number;
   /** The milliseconds between two tokens while long prompts are computed. */
   readonly besideMs: { readonly p50: number; readonly p99: number; readonly max: number };
   /** `besideMs.p99` divided by `aloneMs`. */
@@ -75,6 +77,7 @@ function rowOf(name: string, { alone, beside, rates, shortAlone, shortBehind }: 
   return {
     name,
     aloneMs: rounded(aloneMs),
+    aloneP99Ms: rounded(quantile(Float64Array.from(alone).sort(), 0.99)),
     besideMs: { p50: quantile(sorted, 0.5), p99, max: quantile(sorted, 1) },
     ratio: rounded(p99 / aloneMs),
     promptTokensPerSecond: rounded(median(rates)),

@@ -5,6 +5,7 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelInfo } from '../../src/engine/contract.ts';
 import { buildCommand, killCommands, run, serve, smallPool } from '../../test/support/cli-process.ts';
+import type { InteractiveRow } from '../interactive/interactive.ts';
 import type { LatencyRow } from '../latency/latency.ts';
 import type { ThroughputRow } from '../throughput/throughput.ts';
 import { plainToken } from './plain-token.ts';
@@ -53,6 +54,29 @@ describe('kvasir bench --peer-url', () => {
     expect(row).toMatchObject({ requests: 2, generatedTokens: 16 });
     expect(row?.throughput.server).toBeGreaterThan(0);
     expect(row?.firstTokenMs.server?.p50).toBeGreaterThan(0);
+  }, 60_000);
+
+  it('interactive compares with the server and with libllama in one run', async () => {
+    const lengths = [
+      '--prompts',
+      '1',
+      '--prompt-len',
+      '80',
+      '--stream-prompt-len',
+      '8',
+      '--gen-len',
+      '6',
+      '--short-len',
+      '5',
+    ];
+    const peers = ['--peer', 'libllama', '--peer-url', url];
+    const args = ['interactive', ...lengths, ...smallPool, ...peers, '--repetitions', '1', '--json'];
+    const { code, stdout, stderr } = await run(['bench', ...args]);
+    expect(code, stderr).toBe(0);
+    const { rows } = JSON.parse(stdout) as { rows: InteractiveRow[] };
+    expect(rows.map(({ name }) => name)).toEqual(['kvasir, auto', 'kvasir, no limit', 'server', 'libllama']);
+    for (const { promptTokensPerSecond, shortMs } of rows)
+      expect(Math.min(promptTokensPerSecond, shortMs.behind)).toBeGreaterThan(0);
   }, 60_000);
 
   it('reads token ids and the number of cached tokens', async () => {
