@@ -1,18 +1,20 @@
 /**
- * A store that does not answer, with whole engines. The files of blocks are FIFOs, whose `open` does not return, as on a dead NFS
+ * A store that does not answer, with whole engines and servers. The files of blocks are FIFOs, whose `open` does not return, as on a dead NFS
  * mount. There are more FIFOs than libuv has threads.
  */
 import { spawnSync } from 'node:child_process';
-import { closeSync, cpSync, openSync, readdirSync, renameSync } from 'node:fs';
+import { closeSync, constants, cpSync, openSync, readdirSync, renameSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { blockedThreadCount } from '../src/base/call-thread.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import { createEngine } from '../src/compose.ts';
 import type { Engine } from '../src/engine/engine.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
+import { buildCommand, killCommands, serve } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
+import { allGone, childrenOf } from './support/processes.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 import { until } from './support/until.ts';
 
@@ -49,12 +51,14 @@ async function textOf(engine: Engine, asked: ReturnType<typeof request>): Promis
   return JSON.stringify(outputs);
 }
 
+const blocksOf = (store: string): string[] =>
+  readdirSync(store, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.kv'))
+    .map((name) => join(store, name));
+
 /** Replaces block files with FIFOs; returns a function that unblocks their readers and restores the blocks. */
 function killBlocks(store: string, countMax = Infinity): () => void {
-  const blocks = readdirSync(store, { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.kv'))
-    .map((name) => join(store, name))
-    .slice(0, countMax);
+  const blocks = blocksOf(store).slice(0, countMax);
   expect(blocks.length).toBeGreaterThan(5);
   for (const path of blocks) {
     renameSync(path, `${path}.kept`);
@@ -171,5 +175,64 @@ it.each(inLongForm(['process.exit(3)', 'process.exitCode = 3'], ['process.exitCo
       timeout: 100_000,
     });
     expect([status, stdout], stderr).toEqual([3, '8\nat exit 3\n']);
+  },
+);
+
+const closers: (() => void)[] = [];
+afterEach(() => {
+  killCommands();
+  for (const close of closers.splice(0)) close();
+});
+
+/** Whether a process waits in `open` of the FIFO. If so, the FIFO gets a writer that writes nothing: `read` does not return either. */
+function hangsAt(path: string): boolean {
+  try {
+    const writer = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
+    closers.push(() => closeSync(writer));
+    return true;
+  } catch (error) {
+    // The FIFO has no reader.
+    expect(error).toMatchObject({ code: 'ENXIO' });
+    return false;
+  }
+}
+
+const anHour = { load_timeout_seconds: 3600 };
+const sharedStorage = (store: string) => ({
+  kv_connector: 'SharedStorageConnector',
+  kv_role: 'kv_both',
+  kv_connector_extra_config: { shared_storage_path: store, ...anHour },
+});
+const diskTier = (store: string) => ({
+  kv_connector: 'OffloadingConnector',
+  kv_role: 'kv_both',
+  kv_connector_extra_config: { tiers: [`disk:${store}`], kv_load_policy: 'always', ...anHour },
+});
+const servers: [string, (store: string) => JsonObject, 1 | 2][] = [
+  ['SharedStorageConnector', sharedStorage, 1],
+  ['SharedStorageConnector', sharedStorage, 2],
+  ['a disk tier', diskTier, 1],
+];
+it.each(inLongForm(servers, servers.slice(0, 1)))(
+  'a server whose request waits for a hung load ends at its shutdown timeout: %s, ranks: $2',
+  async (name, configFor, pipelineParallelSize) => {
+    await buildCommand();
+    const store = folder.file(`${name} ${pipelineParallelSize}`);
+    const kvTransferConfig = configFor(store);
+    const producer = await createEngine({ ...optionsFor(undefined), kvTransferConfig, pipelineParallelSize });
+    expect(await textOf(producer, stored)).toBe(expected[0]);
+    await producer.close();
+    killBlocks(store);
+    const flags = ['--kv-transfer-config', JSON.stringify(kvTransferConfig), '--shutdown-timeout', '1'];
+    const server = await serve([...flags, '--pipeline-parallel-size', `${pipelineParallelSize}`]);
+    const workers = childrenOf(server.child.pid!);
+    const answer = server.complete({ prompt: stored.prompt, max_tokens: 8 }).then((response) => response.text());
+    const outcome = answer.catch(() => 'no answer');
+    await until(() => blocksOf(store).some(hangsAt));
+    expect((await fetch(`${server.origin}/health`)).status).toBe(200);
+    expect(await server.stop()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
+    expect(await server.exited).toEqual([143, null]);
+    expect(await outcome).toMatch(/^no answer$|"finish_reason":"abort"/);
+    await allGone(workers);
   },
 );
