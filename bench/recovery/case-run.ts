@@ -55,6 +55,11 @@ export interface CaseRow extends CaseShape {
   readonly minimumTokens: number;
   /** Computed tokens minus the minimum. A negative number shows that a count is wrong. */
   readonly overMinimum: number;
+  /**
+   * The part of the minimum that is there only because the engine gave up loads of blocks that the bench did not damage. A load is given
+   * up at its deadline, or not ordered because a circuit breaker is open. Older results lack the field.
+   */
+  readonly givenUpTokens?: number;
   readonly firstTokenMs: readonly number[];
   /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
@@ -123,6 +128,7 @@ class CaseRun {
       const done = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : undefined));
       const computedTokens = sum(done, ({ usage }) => usage.computedTokens);
       const minimumTokens = await this.#minimum(damaged, done);
+      const givenUpTokens = fault.loss === 'recorded' ? minimumTokens - this.#needed(this.#undamaged(damaged)) : 0;
       const over = computedTokens - minimumTokens;
       return {
         fault: fault.name,
@@ -136,6 +142,7 @@ class CaseRun {
         minimumTokens,
         // Outside the engine, the blocks in a rank's memory are known only up to one block, so the minimum is a bound.
         overMinimum: fault.loss === 'memory' ? Math.max(0, over) : over,
+        givenUpTokens,
         firstTokenMs: done.flatMap((completion) =>
           completion === undefined ? [] : [Math.round(completion.firstTokenMs)],
         ),
@@ -261,28 +268,38 @@ class CaseRun {
   }
 
   async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
-    const { fault, requests, groups, keysOf } = this.#options;
-    const available = await this.#available(damaged);
+    const { fault, requests } = this.#options;
+    const base = this.#needed(await this.#available(damaged));
+    if (fault.loss !== 'memory') return base;
+    return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
+  }
+
+  #needed(available: ReadonlySet<string>): number {
+    const { requests, groups, keysOf } = this.#options;
     const asked = requests.map(({ prompt, maxTokens }) => ({
       tokenCount: prompt.length,
       keys: keysOf(prompt),
       outputTokens: maxTokens,
       available,
     }));
-    const base = neededTokens(asked, groups);
-    if (fault.loss !== 'memory') return base;
-    return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
+    return neededTokens(asked, groups);
   }
 
   /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
-    const { fault, requests, keysOf, ranks, filled } = this.#options;
+    const { fault, ranks, filled } = this.#options;
     if (fault.loss === 'everything') return new Set();
     if (fault.loss === 'recorded')
       return readArrived(this.#recordFolder, ranks, await readRanksOfBlocks(filled.path, ranks));
-    const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
-    if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
-    return available;
+    return this.#undamaged(fault.loss === 'damaged' ? damaged : []);
+  }
+
+  /** The blocks of the prompts without the damaged ones. */
+  #undamaged(damaged: readonly StoredBlock[]): Set<string> {
+    const { requests, keysOf } = this.#options;
+    const blocks = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
+    for (const { key } of damaged) blocks.delete(key);
+    return blocks;
   }
 
   get #recordFolder(): string {

@@ -170,7 +170,10 @@ function titleOf(model: string, flags: RecoveryFlags, isSequential: boolean): st
 
 const notes =
   'Texts equal: text, token ids and logprobs equal those of a server without a store. The minimum is counted outside the\n' +
-  'engine, from prompts and missing blocks. Longest wait: of any client for any token. Until loaded: from the end of the\n' +
-  'fault to the next load, including cool-downs of circuit breakers.\n' +
+  'engine, from prompts and missing blocks. With a hung system call, blocks whose load the engine gave up are missing too,\n' +
+  'at a deadline or because a circuit breaker was open. For loads given up: the computed tokens of such blocks that were\n' +
+  'not damaged. If a worker is killed or stopped, the minimum is a bound from the tokens that clients have received.\n' +
+  'Longest wait: of any client for any token. Until loaded: from the end of the fault to the next load, including\n' +
+  'cool-downs of circuit breakers.\n' +
   'Slow loads are injected. All other faults are real: files, FIFOs, a full file system, signals. A killed server is\n' +
   'restarted and clients send their requests again; their time to the first token includes the restart.\n';

@@ -36,7 +36,7 @@ export type Loss =
   | 'damaged'
   | 'nothing'
   | 'everything'
-  /** All but the recorded blocks, because a hung read also delays valid blocks. */
+  /** All but the recorded blocks, because a hung read also delays valid blocks. `CaseRow.givenUpTokens` is the cost of the latter. */
   | 'recorded'
   /** The blocks in the memory of the ranks; the store has every full block. */
   | 'memory';

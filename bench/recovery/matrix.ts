@@ -183,6 +183,8 @@ function memoized<T>(of: (prompt: readonly number[]) => T): (prompt: readonly nu
   };
 }
 
-function described({ textsEqual, requests, computedTokens, minimumTokens, requestsLost }: CaseRow): string {
-  return `${textsEqual}/${requests} texts equal, ${computedTokens} tokens computed, minimum ${minimumTokens}, ${requestsLost} requests lost`;
+function described(row: CaseRow): string {
+  const { textsEqual, requests, computedTokens, minimumTokens, givenUpTokens = 0, requestsLost } = row;
+  const givenUp = givenUpTokens === 0 ? '' : ` (${givenUpTokens} for loads given up)`;
+  return `${textsEqual}/${requests} texts equal, ${computedTokens} tokens computed, minimum ${minimumTokens}${givenUp}, ${requestsLost} requests lost`;
 }

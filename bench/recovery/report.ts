@@ -12,6 +12,8 @@ export interface FaultSummary {
   readonly requestsLost: number;
   readonly computedTokens: number;
   readonly overMinimum: number;
+  /** Absent if a row lacks it, as in older results. */
+  readonly givenUpTokens?: number;
   readonly firstTokenMs: { readonly p50: number; readonly p99: number };
   /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
@@ -28,6 +30,7 @@ export function summarize(rows: readonly CaseRow[]): FaultSummary[] {
     const cases = rows.filter((row) => row.fault === fault);
     const sum = (of: (row: CaseRow) => number): number => cases.reduce((total, row) => total + of(row), 0);
     const firstTokenMs = percentilesOf(cases);
+    const givenUp = cases.flatMap(({ givenUpTokens: tokens }) => (tokens === undefined ? [] : [tokens]));
     const waits = cases.flatMap(({ secondsUntilLoaded: seconds }) => (seconds === undefined ? [] : [seconds]));
     return {
       fault,
@@ -37,6 +40,7 @@ export function summarize(rows: readonly CaseRow[]): FaultSummary[] {
       requestsLost: sum(({ requestsLost }) => requestsLost),
       computedTokens: sum(({ computedTokens }) => computedTokens),
       overMinimum: sum(({ overMinimum }) => overMinimum),
+      ...(givenUp.length < cases.length ? {} : { givenUpTokens: givenUp.reduce((total, tokens) => total + tokens, 0) }),
       firstTokenMs,
       longestWaitMs: Math.max(...cases.map(({ longestWaitMs }) => longestWaitMs)),
       firstTokenRatio: Math.round((100 * firstTokenMs.p99) / base) / 100,
@@ -50,36 +54,40 @@ function percentilesOf(rows: readonly CaseRow[]): { readonly p50: number; readon
   return { p50: Math.round(quantile(sorted, 0.5)), p99: Math.round(quantile(sorted, 0.99)) };
 }
 
-const header = [
-  'fault',
-  'texts equal',
-  'requests lost',
-  'tokens computed',
-  'over the minimum',
-  'p99 TTFT ms',
-  'to undisturbed',
-  'longest wait ms',
-  's until loaded',
-] as const;
-
-const cellsOf = (row: FaultSummary): (string | number)[] => [
-  row.fault,
-  `${row.textsEqual}/${row.requests}`,
-  row.requestsLost,
-  row.computedTokens,
-  row.overMinimum,
-  row.firstTokenMs.p99,
-  `${row.firstTokenRatio.toFixed(2)}x`,
-  row.longestWaitMs,
-  row.secondsUntilLoaded ?? '-',
+const givenUpTitle = 'for loads given up';
+const columns: readonly (readonly [title: string, cell: (row: FaultSummary) => string | number])[] = [
+  ['fault', ({ fault }) => fault],
+  ['texts equal', ({ textsEqual, requests }) => `${textsEqual}/${requests}`],
+  ['requests lost', ({ requestsLost }) => requestsLost],
+  ['tokens computed', ({ computedTokens }) => computedTokens],
+  ['over the minimum', ({ overMinimum }) => overMinimum],
+  [givenUpTitle, ({ givenUpTokens }) => givenUpTokens ?? '-'],
+  ['p99 TTFT ms', ({ firstTokenMs }) => firstTokenMs.p99],
+  ['to undisturbed', ({ firstTokenRatio }) => `${firstTokenRatio.toFixed(2)}x`],
+  ['longest wait ms', ({ longestWaitMs }) => longestWaitMs],
+  ['s until loaded', ({ secondsUntilLoaded }) => secondsUntilLoaded ?? '-'],
 ];
 
-export const textTable = (summary: readonly FaultSummary[]): string => formatTable([...header], summary.map(cellsOf));
+/** Tables of older results have no column of the loads that were given up. */
+function columnsFor(summary: readonly FaultSummary[]): typeof columns {
+  const isKnown = summary.some(({ givenUpTokens }) => givenUpTokens !== undefined);
+  return columns.filter(([title]) => isKnown || title !== givenUpTitle);
+}
+
+function cellsOf(summary: readonly FaultSummary[]): { header: string[]; rows: (string | number)[][] } {
+  const shown = columnsFor(summary);
+  return { header: shown.map(([title]) => title), rows: summary.map((row) => shown.map(([, cell]) => cell(row))) };
+}
+
+export function textTable(summary: readonly FaultSummary[]): string {
+  const { header, rows } = cellsOf(summary);
+  return formatTable(header, rows);
+}
 
 export function markdownTable(summary: readonly FaultSummary[]): string {
   const line = (cells: readonly (string | number)[]): string => `| ${cells.join(' | ')} |`;
-  const rule = line(header.map(() => '---'));
-  return [line(header), rule, ...summary.map((row) => line(cellsOf(row)))].join('\n');
+  const { header, rows } = cellsOf(summary);
+  return [line(header), line(header.map(() => '---')), ...rows.map(line)].join('\n');
 }
 
 /** A case that failed: the command's exit code is 1. */
