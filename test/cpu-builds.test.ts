@@ -52,7 +52,7 @@ const builds = [
   'zen4',
   'sapphirerapids',
 ];
-const shortForm = ['alderlake', 'sapphirerapids'];
+const shortForm = ['sapphirerapids'];
 
 describe('machines whose CPUs have other builds of ggml', () => {
   testsNeed(hasCompiler, 'no C compiler');

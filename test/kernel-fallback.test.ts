@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
+import { itInLongForm } from './support/long-form.ts';
 import { itNeeds } from './support/needs.ts';
 import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -68,15 +69,18 @@ describe('an engine', () => {
     expect(attention).toContain('there is no C compiler');
   });
 
-  it("computes recurrent states with ggml's operations if there is no compiler, with the same tokens", async () => {
-    const model = folder.file('lfm2.gguf');
-    await writeTinyModel(model, { architecture: 'lfm2', type: 'F32' });
-    const options = { model, stateCheckpointTokens: 16, maxNumBatchedTokens: 23 };
-    const { tokens } = await answer('/nonexistent/cc', options);
-    expect(tokens).toHaveLength(12);
-    expect(await answer('/nonexistent/cc', { ...options, maxNumBatchedTokens: 64 })).toMatchObject({ tokens });
-    if (hasCompiler) expect(await answer(quickCompiler(folder.file('quick-cc')), options)).toMatchObject({ tokens });
-  });
+  itInLongForm(
+    "computes recurrent states with ggml's operations if there is no compiler, with the same tokens",
+    async () => {
+      const model = folder.file('lfm2.gguf');
+      await writeTinyModel(model, { architecture: 'lfm2', type: 'F32' });
+      const options = { model, stateCheckpointTokens: 16, maxNumBatchedTokens: 23 };
+      const { tokens } = await answer('/nonexistent/cc', options);
+      expect(tokens).toHaveLength(12);
+      expect(await answer('/nonexistent/cc', { ...options, maxNumBatchedTokens: 64 })).toMatchObject({ tokens });
+      if (hasCompiler) expect(await answer(quickCompiler(folder.file('quick-cc')), options)).toMatchObject({ tokens });
+    },
+  );
 
   const title = 'whose cache folder cannot be used has all kernels, and reports that it compiles them at each start';
   itNeeds(hasCompiler, 'no C compiler', title, async () => {

@@ -11,7 +11,7 @@ afterAll(() => copies.remove());
 const worldsMax = 200;
 const planted = clusterMutants.map((mutant, index) => ({ ...mutant, index }));
 
-test.each(planted.filter(({ index }) => isLongForm || index % 6 === 0))('$bug', async ({ breaks, index }) => {
+test.each(planted.filter(({ index }) => isLongForm || index % 12 === 0))('$bug', async ({ breaks, index }) => {
   const { failures } = (await import(
     join(copies.folderOf(index), 'sim/cluster/run-clusters.js')
   )) as typeof RunClusters;
