@@ -1,6 +1,6 @@
 /** The Cache view of the page, in Chromium: the pool of a running request, lost blocks, and a text that does not change. */
 import type { Page } from 'playwright-core';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
@@ -40,27 +40,39 @@ async function textOf(engine: AsyncEngine): Promise<string> {
   return text;
 }
 
-/** Steps from the tenth on wait until the test lets them go. */
+/**
+ * Steps from the eleventh on wait until the test lets them go, or ends. `paused`: the eleventh step is planned, so the blocks stay as they
+ * are until then.
+ */
 function pausedEngine() {
-  let go = () => {};
+  let [go, pause] = [() => {}, () => {}];
   const opened = new Promise<void>((resolve) => {
     go = resolve;
   });
+  const paused = new Promise<void>((resolve) => {
+    pause = resolve;
+  });
+  onTestFinished(() => go());
   const toy = toyEngine({
-    beforeStep: (step) => (step > 10 ? opened : Promise.resolve()),
+    beforeStep: (step) => {
+      if (step <= 10) return Promise.resolve();
+      pause();
+      return opened;
+    },
     scheduler: { enablePrefixCaching: false },
   });
-  return { engine: toy.engine, go };
+  return { engine: toy.engine, go, paused };
 }
 
 describe('the Cache view', () => {
   testsNeed(hasChromium, needsChromium);
 
   it('shows the blocks and the timeline of a running request, and of one that has ended', async () => {
-    const { engine, go } = pausedEngine();
+    const { engine, go, paused } = pausedEngine();
     const page = await openCache(engine);
     const text = textOf(engine);
     await page.locator('.request-head', { hasText: 'shown' }).getByText('decode').waitFor();
+    await paused;
     const { referenced } = engine.stats().blocks;
     expect(referenced).toBeGreaterThan(5);
     await expect.poll(() => count(page, 'referenced')).toBe(referenced);
@@ -78,10 +90,12 @@ describe('the Cache view', () => {
     const reference = toyEngine();
     const expected = await textOf(reference.engine);
     await reference.engine.close();
-    const { engine, go } = pausedEngine();
+    const { engine, go, paused } = pausedEngine();
     const page = await openCache(engine);
     const text = textOf(engine);
     await page.locator('.request-head', { hasText: 'shown' }).getByText('decode').waitFor();
+    // The request has computed all tokens of the lost blocks.
+    await paused;
     await page.getByLabel('or block numbers').fill('2, 4-5');
     await page.getByRole('button', { name: 'Lose blocks', exact: true }).click();
     // The loss follows the step in flight.
