@@ -4,6 +4,7 @@ import type { JsonObject } from '../../src/base/json.ts';
 import type { Prng } from '../../src/base/prng.ts';
 import { longestBlock, neededTokens, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
 import { readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
+import { quantile } from '../step-times.ts';
 import { BlockStore, type StoredBlock } from './block-store.ts';
 import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
@@ -63,12 +64,19 @@ export interface CaseRow extends CaseShape {
   readonly firstTokenMs: readonly number[];
   /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
-  /** From the end of the fault to the first request that is loaded from the store; 0 for the first probe. */
+  /** The 99th percentile of the times between two tokens of a request. Older results lack the field. */
+  readonly betweenTokensP99Ms?: number;
+  /**
+   * From the end of the fault to the first request that is loaded from the store; 0 for the first probe. A disk that is full stays full:
+   * then, until the KV of a new request is stored and loaded.
+   */
   readonly secondsUntilLoaded?: number;
 }
 
 const probeEveryMs = 500;
 const trafficEveryMs = 1000;
+/** More than a save takes. */
+const saveMs = 200;
 
 /** Runs one workload with one fault, on a new server process and a copy of the store. */
 export async function runCase(options: CaseOptions): Promise<CaseRow> {
@@ -147,6 +155,7 @@ class CaseRun {
           completion === undefined ? [] : [Math.round(completion.firstTokenMs)],
         ),
         longestWaitMs: Math.round(Math.max(...done.map((completion) => completion?.longestWaitMs ?? 0))),
+        betweenTokensP99Ms: p99(done.flatMap((completion) => completion?.betweenTokensMs ?? [])),
         ...(secondsUntilLoaded === undefined ? {} : { secondsUntilLoaded }),
       };
     } finally {
@@ -254,17 +263,26 @@ class CaseRun {
 
   async #secondsUntilLoaded(): Promise<number | undefined> {
     const { fault, signal } = this.#options;
-    // An empty store has nothing to load.
-    if (fault.diskPart !== undefined) return undefined;
     const started = performance.now();
     let seconds = 0;
-    for (let probed = await this.#probe(); probed !== undefined; probed = await this.#probe()) {
+    // The store of a full disk began empty, so its probes must store what they load.
+    const probe = fault.diskPart === undefined ? () => this.#probe() : () => this.#probeTwice();
+    for (let probed = await probe(); probed !== undefined; probed = await probe()) {
       const { externalTokens, failedLoads } = probed.usage;
       if (externalTokens > 0 && failedLoads === 0) return seconds;
       await sleep(probeEveryMs, undefined, { signal });
       seconds = Math.round((performance.now() - started) / 100) / 10;
     }
     return undefined;
+  }
+
+  /** Sends one probe twice. Between the two, its KV leaves the pool. */
+  async #probeTwice(): Promise<Completion | undefined> {
+    if ((await this.#probe()) === undefined) return undefined;
+    await sleep(saveMs, undefined, { signal: this.#options.signal });
+    await fetch(`${await this.#server.origin()}/reset_prefix_cache`, { method: 'POST' });
+    this.#probesSent--;
+    return this.#probe();
   }
 
   async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
@@ -318,3 +336,5 @@ class CaseRun {
 
 const sum = (done: readonly (Completion | undefined)[], of: (completion: Completion) => number): number =>
   done.reduce((total, completion) => total + (completion === undefined ? 0 : of(completion)), 0);
+
+const p99 = (times: readonly number[]): number => quantile(Float64Array.from(times).sort(), 0.99);

@@ -12,6 +12,8 @@ export interface Completion {
   readonly firstTokenMs: number;
   /** The longest time that the client waited for a token, including the first one. */
   readonly longestWaitMs: number;
+  /** Between the arrivals of tokens, without the time to the first one. */
+  readonly betweenTokensMs: readonly number[];
   readonly usage: CompletionUsage;
   /** The number of times that the client sent the request: more than once if its server was killed. */
   readonly attempts: number;
@@ -79,6 +81,7 @@ async function attempt(
   let lastMs = started;
   let counts: Counts | undefined;
   const tokens: number[] = [];
+  const betweenTokensMs: number[] = [];
   const logprobs: number[] = [];
   for await (const data of serverSentData(response)) {
     if (data === '[DONE]') break;
@@ -94,6 +97,7 @@ async function attempt(
       const nowMs = performance.now();
       longestWaitMs = Math.max(longestWaitMs, nowMs - lastMs);
       if (Number.isNaN(firstTokenMs)) firstTokenMs = nowMs - started;
+      else betweenTokensMs.push(nowMs - lastMs);
       lastMs = nowMs;
     }
     onTokens?.(tokens.length);
@@ -103,6 +107,7 @@ async function attempt(
     finishReason,
     firstTokenMs,
     longestWaitMs,
+    betweenTokensMs,
     usage: {
       computedTokens: counts?.computed_tokens ?? 0,
       externalTokens: counts?.external_tokens ?? 0,

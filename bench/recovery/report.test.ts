@@ -51,3 +51,13 @@ it('a fault whose cases do not all have these tokens has no sum of them', () => 
   const summary = summarize([row('none', { givenUpTokens: 0 }), row('slow', { givenUpTokens: 5 }), row('slow')]);
   expect(cellsOf(markdownTable(summary))).toMatchObject({ slow: { 'for loads given up': '-' } });
 });
+
+it('the time between tokens is the median of the cases, and results without it have no column', () => {
+  const times = [4, 9, 5].map((betweenTokensP99Ms) => row('slow', { betweenTokensP99Ms }));
+  const summary = summarize([row('none', { betweenTokensP99Ms: 3 }), ...times]);
+  expect(cellsOf(markdownTable(summary))).toMatchObject({
+    none: { 'p99 between tokens ms': '3.0' },
+    slow: { 'p99 between tokens ms': '5.0' },
+  });
+  expect(textTable(summarize([row('none')]))).not.toContain('between tokens');
+});

@@ -1,4 +1,5 @@
 import { formatTable } from '../../src/base/table.ts';
+import { median } from '../statistics.ts';
 import { quantile } from '../step-times.ts';
 import type { CaseRow } from './case-run.ts';
 import { undisturbed } from './faults.ts';
@@ -17,6 +18,8 @@ export interface FaultSummary {
   readonly firstTokenMs: { readonly p50: number; readonly p99: number };
   /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
+  /** The median of the cases' 99th percentiles of the time between two tokens. Absent if a row lacks it, as in older results. */
+  readonly betweenTokensP99Ms?: number;
   /** The ratio of the p99 to the p99 without a fault. */
   readonly firstTokenRatio: number;
   /** The longest time from the end of the fault to the next load; absent if there was no block to load. */
@@ -31,6 +34,7 @@ export function summarize(rows: readonly CaseRow[]): FaultSummary[] {
     const sum = (of: (row: CaseRow) => number): number => cases.reduce((total, row) => total + of(row), 0);
     const firstTokenMs = percentilesOf(cases);
     const givenUp = cases.flatMap(({ givenUpTokens: tokens }) => (tokens === undefined ? [] : [tokens]));
+    const betweenTokens = cases.flatMap(({ betweenTokensP99Ms: ms }) => (ms === undefined ? [] : [ms]));
     const waits = cases.flatMap(({ secondsUntilLoaded: seconds }) => (seconds === undefined ? [] : [seconds]));
     return {
       fault,
@@ -43,6 +47,7 @@ export function summarize(rows: readonly CaseRow[]): FaultSummary[] {
       ...(givenUp.length < cases.length ? {} : { givenUpTokens: givenUp.reduce((total, tokens) => total + tokens, 0) }),
       firstTokenMs,
       longestWaitMs: Math.max(...cases.map(({ longestWaitMs }) => longestWaitMs)),
+      ...(betweenTokens.length < cases.length ? {} : { betweenTokensP99Ms: median(betweenTokens) }),
       firstTokenRatio: Math.round((100 * firstTokenMs.p99) / base) / 100,
       ...(waits.length === 0 ? {} : { secondsUntilLoaded: Math.max(...waits) }),
     };
@@ -55,6 +60,7 @@ function percentilesOf(rows: readonly CaseRow[]): { readonly p50: number; readon
 }
 
 const givenUpTitle = 'for loads given up';
+const betweenTokensTitle = 'p99 between tokens ms';
 const columns: readonly (readonly [title: string, cell: (row: FaultSummary) => string | number])[] = [
   ['fault', ({ fault }) => fault],
   ['texts equal', ({ textsEqual, requests }) => `${textsEqual}/${requests}`],
@@ -64,14 +70,17 @@ const columns: readonly (readonly [title: string, cell: (row: FaultSummary) => s
   [givenUpTitle, ({ givenUpTokens }) => givenUpTokens ?? '-'],
   ['p99 TTFT ms', ({ firstTokenMs }) => firstTokenMs.p99],
   ['to undisturbed', ({ firstTokenRatio }) => `${firstTokenRatio.toFixed(2)}x`],
+  [betweenTokensTitle, ({ betweenTokensP99Ms: ms }) => ms?.toFixed(1) ?? '-'],
   ['longest wait ms', ({ longestWaitMs }) => longestWaitMs],
   ['s until loaded', ({ secondsUntilLoaded }) => secondsUntilLoaded ?? '-'],
 ];
 
-/** Tables of older results have no column of the loads that were given up. */
+/** Tables of older results lack the columns that their cases did not measure. */
 function columnsFor(summary: readonly FaultSummary[]): typeof columns {
-  const isKnown = summary.some(({ givenUpTokens }) => givenUpTokens !== undefined);
-  return columns.filter(([title]) => isKnown || title !== givenUpTitle);
+  const unknown = new Set<string>();
+  if (summary.every(({ givenUpTokens }) => givenUpTokens === undefined)) unknown.add(givenUpTitle);
+  if (summary.every(({ betweenTokensP99Ms }) => betweenTokensP99Ms === undefined)) unknown.add(betweenTokensTitle);
+  return columns.filter(([title]) => !unknown.has(title));
 }
 
 function cellsOf(summary: readonly FaultSummary[]): { header: string[]; rows: (string | number)[][] } {
