@@ -25,6 +25,7 @@ interface SpeculationFlags extends BenchFlags {
 const configs = {
   ngram: { method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 },
   suffix: { method: 'suffix' },
+  none: undefined,
 } as const;
 
 export function speculationCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
@@ -34,8 +35,11 @@ export function speculationCommand(openEngine: OpenMeasuredEngine, context: CliC
       'Measure decoding with --speculative-config and without in turn: for an output that quotes its prompt, for an output that is like three earlier outputs, and for outputs that cannot be predicted. The tokens must be equal.',
     )
     .addOption(
-      new Option('--method <method>', 'drafts from the own text, or also from earlier outputs, as vLLM calls them')
-        .choices(['ngram', 'suffix'])
+      new Option(
+        '--method <method>',
+        'drafts from the own text (ngram), or also from earlier outputs (suffix), as vLLM calls them; none: both engines decode plainly, which shows the noise of the comparison',
+      )
+        .choices(['ngram', 'suffix', 'none'])
         .default('ngram')
         .conflicts('speculativeConfig'),
     )
@@ -53,16 +57,21 @@ function measure(
 ): Promise<void> {
   const { speculativeConfig = configs[flags.method], ...options } = benchOptions(flags, context);
   return withEngine(openEngine, options, signal, ({ engine: plain }) =>
-    withEngine(openEngine, { ...options, speculativeConfig }, signal, async (measured) => {
-      const engines = { plain, speculative: measured.engine };
-      const settings = {
-        repetitions: flags.repetitions,
-        onProgress: (text: string) => void context.stderr.write(`${text}\n`),
-      };
-      const tasks = await tasksOf(plain, flags.genLen, signal);
-      const rows = await measureSpeculation(engines, tasks, settings, signal);
-      report(context, flags, measured, { table: speculationTable(rows), rows });
-    }),
+    withEngine(
+      openEngine,
+      speculativeConfig === undefined ? options : { ...options, speculativeConfig },
+      signal,
+      async (measured) => {
+        const engines = { plain, speculative: measured.engine };
+        const settings = {
+          repetitions: flags.repetitions,
+          onProgress: (text: string) => void context.stderr.write(`${text}\n`),
+        };
+        const tasks = await tasksOf(plain, flags.genLen, signal);
+        const rows = await measureSpeculation(engines, tasks, settings, signal);
+        report(context, flags, measured, { table: speculationTable(rows), rows });
+      },
+    ),
   );
 }
 
