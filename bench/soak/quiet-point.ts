@@ -1,4 +1,5 @@
-import { closeSync, constants, openSync, readdirSync, readFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readdirSync, readFileSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sample } from './growth.ts';
@@ -53,16 +54,21 @@ export async function settled(
 }
 
 /**
- * Ends the reads that an injected fault lets hang in the system: their threads would be counted. The read of such a file ends if a process
- * opens it for writing (`HungFiles`).
+ * Ends the reads that injected faults let hang in the system: their threads would be counted. Such a read ends if any process writes to
+ * its FIFO (`HungCalls`).
  */
-export function releaseHungReads(folder: string): void {
-  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.fifo'));
-  for (const name of names) {
-    try {
-      closeSync(openSync(join(folder, name), constants.O_RDWR | constants.O_NONBLOCK));
-    } catch {
-      // The server has removed it meanwhile.
+export function releaseHungReads(processIds: readonly number[]): void {
+  const prefixes = processIds.map((id) => `kvasir-hung-${id}-`);
+  const folders = readdirSync(tmpdir()).filter((name) => prefixes.some((prefix) => name.startsWith(prefix)));
+  for (const folder of folders.map((name) => join(tmpdir(), name))) {
+    for (const name of readdirSync(folder)) {
+      try {
+        const file = openSync(join(folder, name), constants.O_RDWR | constants.O_NONBLOCK);
+        writeSync(file, new Uint8Array(64));
+        closeSync(file);
+      } catch {
+        // The server has removed it meanwhile.
+      }
     }
   }
 }

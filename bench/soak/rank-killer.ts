@@ -31,6 +31,10 @@ export class RankKiller {
     return this.#processIds.length;
   }
 
+  get processIds(): readonly number[] {
+    return this.#processIds;
+  }
+
   processIdOf(rank: number): number | undefined {
     return this.#processIds[rank];
   }

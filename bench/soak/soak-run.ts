@@ -322,7 +322,7 @@ class Soak {
 
   /** Of a server without requests. */
   async #sample(stop: AbortSignal): Promise<void> {
-    releaseHungReads(tierFolder(this.#options.folder));
+    releaseHungReads([this.#parts.server.processId, ...this.#killer.processIds]);
     await this.#settled(stop);
     await this.#killer.update();
     const rank = this.#killer.processIdOf(0);

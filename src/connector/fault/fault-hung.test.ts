@@ -1,5 +1,5 @@
-/** Fault injection `hung` on a disk: the block's file is a FIFO, so a thread blocks in the system call `open`. */
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+/** Fault injection `hung`: a thread is blocked in a read from a FIFO, a thread of the tier if it has some. */
+import { existsSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
@@ -9,6 +9,7 @@ import { blockedThreadCount } from '../../base/call-thread.ts';
 import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
@@ -37,20 +38,21 @@ async function make(rules: readonly FaultRule[]) {
   return { time, disk, tier, load };
 }
 
-/** All files in the tier's folder except blocks and the record. */
-const leftovers = ({ path }: DiskTier): string[] =>
-  readdirSync(path, { recursive: true, encoding: 'utf8' }).filter(
-    (name) =>
-      !/^([0-9a-f]{2}|config\.json)$/.test(name) && !(name.endsWith('.kv') && statSync(join(path, name)).isFile()),
-  );
+/** The folders of FIFOs of this process. */
+const hungFolders = (): string[] =>
+  readdirSync(tmpdir()).filter((name) => name.startsWith(`kvasir-hung-${process.pid}-`));
 
-/** A thread that opens the file late may find the block. */
-const ends = ['loaded', 'KVASIR_TIER_FAILED'];
-const endOf = (load: Promise<string | undefined>): Promise<unknown> =>
-  load.then(
-    (reason) => reason ?? 'loaded',
-    (error: { code: unknown }) => error.code,
-  );
+/** Whether a thread has opened a FIFO beside the injector. Only Linux shows it. */
+const isRead = (fifo: string): boolean =>
+  !existsSync('/proc/self/fd') || openFiles().filter((path) => path === fifo).length === 2;
+const openFiles = (): string[] =>
+  readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return '';
+    }
+  });
 
 it('a hung load blocks a thread of the tier, and ends when the signal is aborted', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
@@ -67,8 +69,8 @@ it('a hung load blocks a thread of the tier, and ends when the signal is aborted
   expect(again.block).toEqual(suiteBytes(suiteKey(1)));
   await until(() => disk.stuckCount === 0);
   expect(block).toEqual(new Uint8Array(suiteBlockBytes));
-  expect(leftovers(disk)).toEqual([]);
   await tier.close();
+  expect(hungFolders()).toEqual([]);
 });
 
 it('with ignoresAbort, the load ends when it is released, after its thread was given up', async () => {
@@ -88,48 +90,84 @@ it('with ignoresAbort, the load ends when it is released, after its thread was g
   await tier.close();
 });
 
-it('close mends the files, also while a load hangs without an abort', async () => {
+it.each(['has', 'store'] as const)('a hung %s blocks a thread of the tier too', async (on) => {
+  const { disk, tier } = await make([faultRule({ fault: 'hung', on, keys: [suiteKey(1), suiteKey(2)], limit: 2 })]);
+  const controller = new AbortController();
+  const call = (): Promise<unknown> =>
+    on === 'has'
+      ? tier.has([suiteKey(0), suiteKey(1), suiteKey(2)], controller.signal)
+      : tier.store(suiteKey(1), suiteBytes(suiteKey(1)), controller.signal);
+  const first = call();
+  await until(() => hungFolders().length === 1 && disk.busyCount === 1);
+  controller.abort(new Error('the deadline'));
+  if (on === 'has') expect(await first).toEqual([true, undefined, undefined]);
+  else await expect(first).rejects.toThrow('the deadline');
+  expect([disk.stuckCount, blockedThreadCount()]).toEqual([1, 1]);
+  tier.releaseHung();
+  await until(() => disk.stuckCount === 0);
+  await tier.close();
+});
+
+it('calls that hang use up the threads of the tier, and then all its calls fail until it answers again', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 16 })]);
+  for (let i = 0; i < 16; i++) {
+    const controller = new AbortController();
+    const { reason } = load(i % 8, controller.signal);
+    await until(() => disk.busyCount === 1);
+    controller.abort(new Error('the deadline'));
+    await expect(reason).rejects.toThrow('the deadline');
+  }
+  expect(disk.stuckCount).toBe(16);
+  await expect(tier.has([suiteKey(0)], signal)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+  tier.releaseHung();
+  await until(() => disk.stuckCount === 0);
+  expect(await load(0).reason).toBeUndefined();
+  await tier.close();
+});
+
+it('close releases a load that hangs without an abort', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
   const { reason } = load(3);
   await until(() => disk.busyCount === 1);
-  expect(leftovers(disk)).toHaveLength(3);
-  const end = endOf(reason);
+  const end = expect(reason).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
   await tier.close();
-  expect(ends).toContain(await end);
-  expect(leftovers(disk)).toEqual([]);
+  await end;
   expect(blockedThreadCount()).toBe(0);
+  expect(hungFolders()).toEqual([]);
 });
 
-it('a block that hangs can be deleted, and its reader returns', async () => {
-  const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
-  const controller = new AbortController();
-  const { reason } = load(0, controller.signal);
-  await until(() => disk.busyCount === 1);
-  controller.abort();
-  await expect(reason).rejects.toThrow();
-  await tier.delete(suiteKey(0));
-  await until(() => disk.stuckCount === 0);
-  expect(leftovers(disk)).toEqual([]);
-  expect(await load(0).reason).toBe('missing');
-  await tier.close();
-});
-
-it('a process mends the file that a killed process left', async () => {
-  const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
-  const first = load(1);
-  await until(() => disk.busyCount === 1);
-  // As after SIGKILL: another tier on the folder finds the FIFO.
-  const other = await DiskTier.open({ root: join(disk.path, '../..'), identity: suiteIdentity, maxBytes: 1e9 });
-  expect(other.hang(suiteKey(1))).toBe(true);
-  other.mend(suiteKey(1));
-  expect(ends).toContain(await endOf(first.reason));
-  const block = new Uint8Array(suiteBlockBytes);
-  expect(await other.load(suiteKey(1), block, signal)).toBeUndefined();
-  expect(block).toEqual(suiteBytes(suiteKey(1)));
-  await other.close();
-  await tier.close();
-  expect(leftovers(disk)).toEqual([]);
-});
+it.each(['has', 'load', 'store'] as const)(
+  'a tier without threads: a hung %s blocks a thread of the injector until the last one ends',
+  async (on) => {
+    const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
+    const rules = [faultRule({ fault: 'hung', on })];
+    const tier = new FaultInjector(host, {
+      identity: suiteIdentity,
+      timers: new ManualTime(),
+      plan: { seed: 1, rules },
+    });
+    const calls = [0, 1].map((name) => {
+      const controller = new AbortController();
+      const [key, block] = [suiteKey(name), suiteBytes(suiteKey(name))];
+      const settled: Promise<unknown> =
+        on === 'has' ? tier.has([key], controller.signal) : tier[on](key, block, controller.signal);
+      return { controller, settled: settled.catch((error: Error) => error.message) };
+    });
+    await until(() => hungFolders().length === 1);
+    const folder = join(tmpdir(), hungFolders()[0]!);
+    const [fifo] = readdirSync(folder);
+    await until(() => isRead(join(folder, fifo!)));
+    expect(blockedThreadCount()).toBe(1);
+    calls[0]!.controller.abort(new Error('the deadline'));
+    expect(await calls[0]!.settled).toEqual(on === 'has' ? [undefined] : 'the deadline');
+    expect(blockedThreadCount()).toBe(1);
+    calls[1]!.controller.abort(new Error('the deadline'));
+    await calls[1]!.settled;
+    await until(() => blockedThreadCount() === 0);
+    await tier.close();
+    expect(hungFolders()).toEqual([]);
+  },
+);
 
 it('hung reads open the breaker; after the limit of the rule, the breaker closes and the blocks load', async () => {
   const { time, disk, tier } = await make([faultRule({ fault: 'hung', limit: 3 })]);
@@ -184,5 +222,4 @@ it('hung reads open the breaker; after the limit of the rule, the breaker closes
   for (const n of [0, 1, 2, 3]) expect(block(n)).toEqual(suiteBytes(suiteKey(n)));
   await until(() => disk.stuckCount === 0);
   expect(await side.shutdown({ timeoutMs: 1000 })).toEqual({ drained: true });
-  expect(leftovers(disk)).toEqual([]);
 });

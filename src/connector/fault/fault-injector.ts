@@ -7,8 +7,10 @@ import { tierFailed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
-import type { HangableTier, StoreAnswer, TamperableTier, Tier, TierContext } from '../tier/tier.ts';
+import type { StoreAnswer, TamperableTier, Tier, TierCall, TierContext } from '../tier/tier.ts';
+import { delay } from './delay.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
+import { HungCalls, never } from './hung-calls.ts';
 
 export interface FaultInjectorOptions {
   readonly identity: KvIdentity;
@@ -16,12 +18,7 @@ export interface FaultInjectorOptions {
   readonly plan: FaultPlan;
 }
 
-const never = new AbortController().signal;
-// Each hung call listens to it. From the eleventh on, Node would warn of a leak.
-setMaxListeners(0, never);
-
 const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
-const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';
 
 /**
  * A tier whose calls fail according to rules. The faults are real: stored bytes are changed and memory is written late, so
@@ -33,16 +30,14 @@ export class FaultInjector implements Tier {
   readonly #tier: Tier;
   readonly #timers: Timers;
   readonly #foreign: BlockCodec;
-  readonly #hung = new Set<() => void>();
-  /** Blocks whose reads hang in a system call. `waiting`: how many loads that a rule selected are in such a read. */
-  readonly #hanging = new Map<BlockKey, { waiting: number }>();
-  #injected: Record<string, number> = {};
+  readonly #hung: HungCalls;
 
   constructor(tier: Tier, { identity, timers, plan }: FaultInjectorOptions) {
     this.name = tier.name;
     this.dice = new FaultDice(plan);
     this.#tier = tier;
     this.#timers = timers;
+    this.#hung = new HungCalls(tier);
     this.#foreign = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
   }
 
@@ -57,11 +52,18 @@ export class FaultInjector implements Tier {
     setMaxListeners(0, signal);
     // A look-up that hangs and ignores its signal gives no answer until it is released.
     const ignoresAbort = [...rules.values()].some((rule) => rule?.fault === 'hung' && rule.ignoresAbort);
+    // One thread blocks for all keys that hang, because a look-up asks for many keys in one call.
+    let hung: Promise<void> | undefined;
     return lookUpEach(keys, ignoresAbort ? never : signal, async (key) => {
       const rule = rules.get(key);
       if (rule === undefined) return answers.get(key);
       if (rule.fault === 'missing') return false;
-      await this.#stall(rule, signal, 'look up blocks');
+      if (rule.fault === 'hung') {
+        hung ??= this.#hung.hang('has', key, ignoresAbort, signal);
+        await hung;
+        throw this.#failure('has');
+      }
+      await this.#stall('has', key, rule, signal);
       return (await this.#tier.has([key], signal))[0];
     });
   }
@@ -74,8 +76,6 @@ export class FaultInjector implements Tier {
   ): Promise<LoadFailureReason | undefined> {
     const drawn = this.#draw('load', key, context);
     const load = (until = signal): Promise<LoadFailureReason | undefined> => this.#tier.load(key, into, until, context);
-    // After the last use of a rule, the block loads again as soon as no load that the rule selected waits.
-    if (drawn?.rule.fault !== 'hung' && this.#hanging.get(key)?.waiting === 0) this.#mend(key);
     if (drawn === undefined) return load();
     const { rule, chance } = drawn;
     switch (rule.fault) {
@@ -94,21 +94,18 @@ export class FaultInjector implements Tier {
       case 'partial':
         await load();
         into.fill(0x5a, Math.floor(into.length / 2));
-        throw this.#failure('load a block');
+        throw this.#failure('load');
       case 'late':
-        await this.#wait(rule.delayMs);
+        await delay(this.#timers, rule.delayMs, never);
         return load(never);
       case 'duplicate':
         await load();
         return load();
-      case 'hung':
-        if (isHangable(this.#tier) && this.#tier.hang(key)) return this.#loadHung(key, rule, load);
-        await this.#stall(rule, signal, 'load a block');
-        return load();
       case 'slow':
+      case 'hung':
       case 'error':
       case 'full':
-        await this.#stall(rule, signal, 'load a block');
+        await this.#stall('load', key, rule, signal);
         return load();
       default:
         return assertNever(rule.fault);
@@ -135,7 +132,7 @@ export class FaultInjector implements Tier {
         return answer;
       }
       case 'late':
-        await this.#wait(rule.delayMs);
+        await delay(this.#timers, rule.delayMs, never);
         return store(never);
       case 'duplicate':
         await store();
@@ -144,7 +141,7 @@ export class FaultInjector implements Tier {
       case 'hung':
       case 'error':
       case 'partial':
-        await this.#stall(rule, signal, 'store a block');
+        await this.#stall('store', key, rule, signal);
         return store();
       default:
         return assertNever(rule.fault);
@@ -160,7 +157,7 @@ export class FaultInjector implements Tier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return { ...this.#tier.counters(), ...this.#injected };
+    return { ...this.#tier.counters(), ...this.dice.counts };
   }
 
   levels(): Readonly<Record<string, number>> {
@@ -169,52 +166,27 @@ export class FaultInjector implements Tier {
 
   /** Ends the calls that hang. They fail. */
   releaseHung(): void {
-    for (const key of [...this.#hanging.keys()]) this.#mend(key);
-    for (const release of [...this.#hung]) release();
+    this.#hung.release();
   }
 
   async close(): Promise<void> {
-    this.releaseHung();
+    this.#hung.end();
     await this.#tier.close();
+    await this.#hung.close();
   }
 
-  #draw(...call: Parameters<FaultDice['draw']>): ReturnType<FaultDice['draw']> {
-    const drawn = this.dice.draw(...call);
-    if (drawn !== undefined) {
-      const name = `injected.${drawn.rule.fault}`;
-      this.#injected[name] = (this.#injected[name] ?? 0) + 1;
-    }
+  /** A key whose call does not hang now: threads that are blocked for its earlier calls return. */
+  #draw(on: TierCall, key: BlockKey, context: TierContext | undefined): ReturnType<FaultDice['draw']> {
+    const drawn = this.dice.draw(on, key, context);
+    if (drawn?.rule.fault !== 'hung') this.#hung.recover(on, key);
     return drawn;
   }
 
-  /** The read hangs in a system call. It ends at an abort or when the block is mended. */
-  async #loadHung(
-    key: BlockKey,
-    rule: FaultRule,
-    load: () => Promise<LoadFailureReason | undefined>,
-  ): Promise<LoadFailureReason | undefined> {
-    const hanging = this.#hanging.get(key) ?? { waiting: 0 };
-    this.#hanging.set(key, hanging);
-    hanging.waiting++;
-    const released = rule.ignoresAbort ? this.#hang(never) : undefined;
-    try {
-      return await load();
-    } finally {
-      await released;
-      hanging.waiting--;
-    }
-  }
-
-  #mend(key: BlockKey): void {
-    this.#hanging.delete(key);
-    if (isHangable(this.#tier)) this.#tier.mend(key);
-  }
-
   /** Waits according to the rule. Fails afterwards, except for `slow` and `late`. */
-  async #stall(rule: FaultRule, signal: AbortSignal, action: string): Promise<void> {
-    if (rule.fault === 'hung') await this.#hang(rule.ignoresAbort ? never : signal);
-    else if (rule.fault === 'slow' || rule.fault === 'late') return this.#wait(rule.delayMs, signal);
-    throw this.#failure(action);
+  async #stall(on: TierCall, key: BlockKey, rule: FaultRule, signal: AbortSignal): Promise<void> {
+    if (rule.fault === 'hung') await this.#hung.hang(on, key, rule.ignoresAbort, signal);
+    else if (rule.fault === 'slow' || rule.fault === 'late') return delay(this.#timers, rule.delayMs, signal);
+    throw this.#failure(on);
   }
 
   #corrupt(fault: FaultKind, key: BlockKey, stored: Uint8Array, chance: number): Uint8Array {
@@ -236,39 +208,13 @@ export class FaultInjector implements Tier {
     return this.#foreign.encode(key, payload);
   }
 
-  #wait(delayMs: number, signal: AbortSignal = never): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
-        timer.cancel();
-        reject(signal.reason as Error);
-      };
-      const timer = this.#timers.after(delayMs, () => {
-        signal.removeEventListener('abort', onAbort);
-        resolve();
-      });
-      if (signal.aborted) onAbort();
-      else signal.addEventListener('abort', onAbort, { once: true });
-    });
-  }
-
-  #hang(signal: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const release = (): void => {
-        this.#hung.delete(release);
-        signal.removeEventListener('abort', onAbort);
-        resolve();
-      };
-      const onAbort = (): void => {
-        this.#hung.delete(release);
-        reject(signal.reason as Error);
-      };
-      this.#hung.add(release);
-      if (signal.aborted) onAbort();
-      else signal.addEventListener('abort', onAbort, { once: true });
-    });
-  }
-
-  #failure(action: string) {
-    return tierFailed({ tier: this.name, action, reason: 'a fault was injected' });
+  #failure(on: TierCall) {
+    return tierFailed({ tier: this.name, action: actions[on], reason: 'a fault was injected' });
   }
 }
+
+const actions: Readonly<Record<TierCall, string>> = {
+  has: 'look up blocks',
+  load: 'load a block',
+  store: 'store a block',
+};

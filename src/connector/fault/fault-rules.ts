@@ -3,7 +3,7 @@ import { uniform } from '../../base/philox.ts';
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ExtraConfig } from '../extra-config.ts';
-import type { TierContext } from '../tier/tier.ts';
+import type { TierCall, TierContext } from '../tier/tier.ts';
 
 /** The faults of a store. */
 export const faultKinds = [
@@ -25,8 +25,8 @@ export const faultKinds = [
   /** The call takes `delayMs` and ignores an abort: memory is written after the deadline. */
   'late',
   /**
-   * The call never ends; with `ignoresAbort` not even at an abort. A load from a `HangableTier` hangs in a system call;
-   * every other call is a promise that does not settle.
+   * The call never ends; with `ignoresAbort` not even at an abort. A thread is blocked in a system call that does not
+   * return (`HungCalls`).
    */
   'hung',
   /** The call runs twice. */
@@ -37,7 +37,6 @@ export const faultKinds = [
   'full',
 ] as const;
 export type FaultKind = (typeof faultKinds)[number];
-export type TierCall = 'has' | 'load' | 'store';
 
 /** The fault of calls that meet all conditions. The first rule that applies to a call is used. */
 export interface FaultRule {
@@ -116,6 +115,7 @@ const sharedCounts = 1 << 16;
 export class FaultDice {
   readonly #plan: FaultPlan;
   readonly #used: number[];
+  readonly #counts: Record<string, number> = {};
   readonly #asked = new Map<string, number>();
   readonly #askedOfOthers = new Uint32Array(sharedCounts);
   readonly #requests: RequestId[] = [];
@@ -131,6 +131,11 @@ export class FaultDice {
   /** How often each rule was used. */
   get used(): readonly number[] {
     return this.#used;
+  }
+
+  /** How often each fault was drawn, as `injected.<fault>`. */
+  get counts(): Readonly<Record<string, number>> {
+    return this.#counts;
   }
 
   /** `chance`: a random number in [0, 1), such as for the bit to flip. */
@@ -150,6 +155,8 @@ export class FaultDice {
       const seed = BigInt(this.#plan.seed) * 4096n + BigInt(i);
       if (uniform(seed, counter * 2) >= rule.probability) continue;
       this.#used[i]!++;
+      const count = `injected.${rule.fault}`;
+      this.#counts[count] = (this.#counts[count] ?? 0) + 1;
       return { rule, chance: uniform(seed, counter * 2 + 1) };
     }
     return undefined;

@@ -10,7 +10,13 @@ import type { HostTier } from '../tier/host/tier-host.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import { OpenCalls } from '../tier/open-calls.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
-import type { StoreAnswer, TamperableTier, TierContext } from '../tier/tier.ts';
+import {
+  type HangableTier,
+  isHangable,
+  type StoreAnswer,
+  type TamperableTier,
+  type TierContext,
+} from '../tier/tier.ts';
 import { addPrefixed } from '../tier/tier-counters.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 import { TierMeter } from './tier-meter.ts';
@@ -57,6 +63,8 @@ export class TierStack implements TamperableTier {
   readonly #prefixes: { readonly host: string; readonly secondaries: readonly string[] };
   readonly #hostMeter = new TierMeter();
   readonly #calls: OpenCalls;
+  /** Host memory has no threads: a hung call blocks a thread of the first tier that has some. */
+  readonly hang: HangableTier['hang'] | undefined;
 
   constructor(options: TierStackOptions) {
     this.#options = options;
@@ -65,6 +73,8 @@ export class TierStack implements TamperableTier {
     this.#buffers = options.buffers;
     this.#prefixes = { host: `${options.host.name}.`, secondaries: options.secondaries.map(({ name }) => `${name}.`) };
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+    const hangable = options.secondaries.map(({ tier }) => tier).find(isHangable);
+    this.hang = hangable === undefined ? undefined : (...call) => hangable.hang(...call);
     options.memoryAhead?.wake();
   }
 

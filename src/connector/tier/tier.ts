@@ -101,13 +101,16 @@ export interface TamperableTier extends Tier {
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean>;
 }
 
-/** A tier whose reads can be made to hang in a system call, for fault injection and tests. */
+/** A tier with threads of its own that can be made to block in a system call, for fault injection and tests. */
 export interface HangableTier extends Tier {
-  /** After this call, reads of the block do not return. False: the block is missing, or the system cannot do this. */
-  hang(key: BlockKey): boolean;
   /**
-   * Undoes `hang`: the block can be read again. Reads that hung fail. No effect on other blocks. `delete`, evictions and
-   * `close` mend blocks too.
+   * A thread for this kind of call reads from the FIFO, which blocks the thread until the FIFO has data. Resolves when the
+   * read has returned. Rejects like every call: at an abort, after which the thread may still be blocked, and if too many
+   * threads are blocked.
    */
-  mend(key: BlockKey): void;
+  hang(on: TierCall, fifo: string, signal: AbortSignal): Promise<void>;
 }
+
+export type TierCall = 'has' | 'load' | 'store';
+
+export const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';

@@ -2,6 +2,7 @@ import type { MemoryRange } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { TierCall } from '../tier.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
 /** The setup of the threads of a disk tier. */
@@ -44,7 +45,9 @@ export type DiskCall =
   | { readonly kind: 'countOthers' }
   | { readonly kind: 'boundOthers'; readonly maxBytes: number; readonly nowMs: number }
   | { readonly kind: 'read'; readonly key: BlockKey }
-  | { readonly kind: 'overwrite'; readonly key: BlockKey; readonly bytes: Uint8Array };
+  | { readonly kind: 'overwrite'; readonly key: BlockKey; readonly bytes: Uint8Array }
+  /** For fault injection: a thread for this kind of call blocks. */
+  | { readonly kind: 'hang'; readonly on: TierCall; readonly fifo: string };
 
 export type DiskCallOf<Kind extends DiskCall['kind']> = Extract<DiskCall, { readonly kind: Kind }>;
 
@@ -65,6 +68,7 @@ export interface DiskAnswers {
   readonly boundOthers: OthersLeft;
   readonly read: Uint8Array | undefined;
   readonly overwrite: undefined;
+  readonly hang: undefined;
 }
 export type DiskAnswer = DiskAnswers[keyof DiskAnswers];
 

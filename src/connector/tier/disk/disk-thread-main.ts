@@ -3,9 +3,11 @@ import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import koffi from 'koffi';
 import { assertNever } from '../../../base/assert.ts';
+import { readFifo } from '../../../base/fifo.ts';
 import { type MemoryRange, MemoryViews } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
+
 import { BlockCodec } from '../block-header.ts';
 import { BlockReader, type ReadOptions } from './block-reader.ts';
 import { BlockWriter } from './block-writer.ts';
@@ -74,6 +76,9 @@ class DiskThread {
         return this.#readWhole(call.key);
       case 'overwrite':
         writeFileSync(this.#folder.fileOf(call.key), call.bytes);
+        return undefined;
+      case 'hang':
+        readFifo(call.fifo);
         return undefined;
       default:
         return assertNever(call);

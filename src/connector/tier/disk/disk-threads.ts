@@ -61,7 +61,8 @@ export class DiskThreads {
 
   /** `memory`: the memory whose address is in the call. */
   ask<Call extends DiskCall>(call: Call, signal: AbortSignal, memory?: Uint8Array): Promise<DiskAnswers[Call['kind']]> {
-    const pool = (backgroundCalls.has(call.kind) ? this.#background : undefined) ?? this.#usual;
+    const kind = call.kind === 'hang' ? call.on : call.kind;
+    const pool = (backgroundCalls.has(kind) ? this.#background : undefined) ?? this.#usual;
     return pool.run(call, signal, memory) as Promise<DiskAnswers[Call['kind']]>;
   }
 

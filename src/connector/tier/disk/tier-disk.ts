@@ -10,14 +10,13 @@ import type { MissReason } from '../../reasons.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
-import type { HangableTier, StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
+import type { HangableTier, StoreAnswer, TamperableTier, TierCall, TierContext } from '../tier.ts';
 import { withTimeout } from './deadlines.ts';
 import { DiskBound, type Reservation } from './disk-bound.ts';
 import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { DiskThreads } from './disk-threads.ts';
-import { HungFiles } from './hung-files.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 
 export interface DiskTierOptions {
@@ -88,7 +87,6 @@ export class DiskTier implements TamperableTier, HangableTier {
   /** On rank 0, for all ranks. */
   readonly #others: OtherFoldersBound | undefined;
   readonly #closing = new AbortController();
-  readonly #hung = new HungFiles();
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
 
@@ -224,12 +222,8 @@ export class DiskTier implements TamperableTier, HangableTier {
     );
   }
 
-  hang(key: BlockKey): boolean {
-    return this.#hung.hang(this.fileOf(key));
-  }
-
-  mend(key: BlockKey): void {
-    this.#hung.mend(this.fileOf(key));
+  hang(on: TierCall, fifo: string, signal: AbortSignal): Promise<void> {
+    return this.#calls.run(() => this.#threads.ask({ kind: 'hang', on, fifo }, signal));
   }
 
   takeEvicted(): readonly BlockKey[] {
@@ -265,7 +259,6 @@ export class DiskTier implements TamperableTier, HangableTier {
   /** Does not wait for threads that are stuck. */
   async close(): Promise<void> {
     this.#others?.close();
-    this.#hung.close();
     await this.#calls.close();
     this.#closing.abort(new Error('the tier is closed'));
     await this.#threads.close();
@@ -340,7 +333,6 @@ export class DiskTier implements TamperableTier, HangableTier {
     signal: AbortSignal,
     payloadCrc: number | undefined,
   ): Promise<DiskAnswers['store']> {
-    for (const victim of victims) this.mend(victim);
     const call = {
       kind: 'store',
       key,
@@ -388,7 +380,6 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   async #remove(keys: readonly BlockKey[], signal: AbortSignal): Promise<void> {
     const stamps = keys.map((key) => this.#bound.stampOf(key));
-    for (const key of keys) this.mend(key);
     await this.#threads.ask({ kind: 'remove', keys }, signal);
     for (const [i, key] of keys.entries()) this.#bound.gone(key, stamps[i]);
   }
