@@ -16,11 +16,6 @@ export const connectorUnknown = defineError(
   'There is no connector `{name}`.{hint} Built in: {known}. For a class of your own name its module in kv_connector_module_path.',
   400,
 );
-export const faultsNotReached = defineError(
-  'KVASIR_FAULTS_NOT_REACHED',
-  'fault_injection cannot reach the store of `{name}`, because the connector does not use TierScheduler and TierWorker. Remove the setting, or build the connector on a tier.',
-  400,
-);
 export const connectorModuleFailed = defineError(
   'KVASIR_CONNECTOR_MODULE_FAILED',
   'The module `{path}` of kv_connector_module_path cannot be imported: {reason}. Correct the path or the module.',

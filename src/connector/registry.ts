@@ -35,7 +35,7 @@ export async function createConnector(given: KvTransferConfig): Promise<KvConnec
   const bare = await createBare(config);
   const { kvConnector: name, kvTransferKeyFile: keyFile } = config;
   const connector = keyFile === undefined ? bare : new AuthenticatingConnector(bare, name, keyFile);
-  return plan === undefined ? connector : new FaultyConnector(connector, name, plan);
+  return plan === undefined ? connector : new FaultyConnector(connector, plan);
 }
 
 async function createBare(config: KvTransferConfig): Promise<KvConnector> {

@@ -52,14 +52,18 @@ writeFileSync(
        return new TierWorker(this.tierFor(context.identity), context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes: 1e8, saveTimeoutMs: 60000 });
      }
    }
-   export class OwnSides { async openScheduler() { return {}; } async openWorker() { return {}; } }`,
+   /** Its sides wrap no tiers, like sides that were written without TierScheduler and TierWorker. */
+   export class OwnSides extends MapConnector {
+     openScheduler({ wrapTier, ...context }) { return super.openScheduler(context); }
+     openWorker({ wrapTier, ...context }) { return super.openWorker(context); }
+   }`,
 );
 
 const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
   readKvTransferConfig({ kvConnector, kvRole, kvConnectorModulePath: file, kvConnectorExtraConfig });
 const identity = { ...suiteIdentity, blockBytes: 512 };
-const open = async (extra: JsonObject, loadTimeoutMs = 120_000) =>
-  EngineHarness.open(await createConnector(config('MapConnector', extra)), {
+const open = async (name: string, extra: JsonObject, loadTimeoutMs = 120_000) =>
+  EngineHarness.open(await createConnector(config(name, extra)), {
     identities: [identity],
     blockCount: 64,
     loadTimeoutMs,
@@ -71,6 +75,15 @@ connectorSuite("a user's module", {
   newStorage: () => `${serial++}`,
   create: (store, settings) =>
     createConnector(config('MapConnector', { store, mode: settings.mode, ...faultSettings(settings) }, settings.role)),
+});
+
+/** Cases without rules show that the sides around it change nothing, the others that their faults obey the contract. */
+connectorSuite('a connector with sides of its own', {
+  newStorage: () => `${serial++}`,
+  create: (store, settings) =>
+    createConnector(
+      config('OwnSides', { store, mode: settings.mode, ...faultSettings({ rules: [], ...settings }) }, settings.role),
+    ),
 });
 
 /** It stores compressed files; its loads are always asynchronous. */
@@ -89,13 +102,14 @@ connectorSuite('the example', {
     ),
 });
 
-describe('fault injection into a module of the user', () => {
-  const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
+const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
+describe.each(['MapConnector', 'OwnSides'])('fault injection into a module of the user, %s', (name) => {
   it.each(faultKinds.filter((fault) => fault !== 'full'))(
     '%s affects only the two blocks of the rule',
     async (fault) => {
       const prompt = promptOf(fault, 6);
-      const writer = await open({ store: fault });
+      const store = `${name} ${fault}`;
+      const writer = await open(name, { store });
       const written = writer.add('w', prompt);
       await writer.runToEnd();
       writer.end(written);
@@ -103,7 +117,7 @@ describe('fault injection into a module of the user', () => {
       await writer.close();
       const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
       const read = async (loadTimeoutMs?: number) => {
-        const reader = await open({ store: fault, fault_injection: { rules } }, loadTimeoutMs);
+        const reader = await open(name, { store, fault_injection: { rules } }, loadTimeoutMs);
         const request = reader.add('r', prompt);
         await reader.runToEnd();
         reader.end(request);
@@ -116,12 +130,34 @@ describe('fault injection into a module of the user', () => {
       expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - failed, failed]);
     },
   );
+});
 
-  it('is refused if the connector has other sides, and if a rule is wrong', async () => {
-    const own = await createConnector(config('OwnSides', { fault_injection: { rules: [] } }));
-    const context = { identities: [identity] } as unknown as Parameters<typeof own.openScheduler>[0];
-    await expect(own.openScheduler(context)).rejects.toMatchObject({ code: 'KVASIR_FAULTS_NOT_REACHED' });
-    const wrong = config('MapConnector', { store: 'x', fault_injection: { rules: [{ fault: 'gremlins' }] } });
-    await expect(createConnector(wrong)).rejects.toMatchObject({ code: 'KVASIR_KV_CONFIG_INVALID' });
-  });
+it('a wrong rule is refused when the connector is created', async () => {
+  const wrong = config('MapConnector', { store: 'x', fault_injection: { rules: [{ fault: 'gremlins' }] } });
+  await expect(createConnector(wrong)).rejects.toMatchObject({ code: 'KVASIR_KV_CONFIG_INVALID' });
+});
+
+it('OffloadingConnector without a tier below host memory has faults of look-ups and loads', async () => {
+  const rules = [
+    { fault: 'missing', on: 'has', blocks: [1] },
+    { fault: 'truncated', blocks: [3] },
+  ];
+  const extra = { cpu_bytes_to_use: 1e6, kv_load_policy: 'always', fault_injection: { rules } };
+  const engine = await EngineHarness.open(
+    await createConnector(
+      readKvTransferConfig({ kvConnector: 'OffloadingConnector', kvRole: 'kv_both', kvConnectorExtraConfig: extra }),
+    ),
+    { identities: [identity], blockCount: 64, loadTimeoutMs: 120_000 },
+  );
+  const prompt = promptOf('host', 6);
+  const first = engine.add('first', prompt);
+  await engine.runToEnd();
+  engine.end(first);
+  await engine.runToDrained();
+  engine.invalidateBlocks();
+  const again = engine.add('again', prompt);
+  await engine.runToEnd();
+  expect([again.loadedBlocks, again.computedBlocks, again.failures]).toEqual([4, 2, ['truncated']]);
+  expect(engine.counters).toMatchObject({ 'injected.missing': 1, 'tier.injected.truncated': 1 });
+  await engine.close();
 });

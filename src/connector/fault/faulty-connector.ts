@@ -1,5 +1,6 @@
 import type { JsonObject } from '../../base/json.ts';
 import type {
+  ConnectorContext,
   KvConnector,
   KvTransferConfig,
   SchedulerConnector,
@@ -7,11 +8,12 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { faultsNotReached } from '../errors.ts';
 import { ExtraConfig } from '../extra-config.ts';
 import type { TierWrapping } from '../tier/tier.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
+import { FaultyScheduler } from './faulty-scheduler.ts';
+import { FaultyWorker } from './faulty-worker.ts';
 
 /** The fault rules of a configuration, and the configuration without them: connectors need not know the setting. */
 export function takeFaults(config: KvTransferConfig): { readonly config: KvTransferConfig; readonly plan?: FaultPlan } {
@@ -22,17 +24,15 @@ export function takeFaults(config: KvTransferConfig): { readonly config: KvTrans
 }
 
 /**
- * Any connector whose sides are `TierScheduler` and `TierWorker`, with faults in its tiers, because both sides wrap their
- * tiers. A connector with other sides is refused, because faults cannot reach its store.
+ * Any connector, with faults. Sides that wrap their tiers (`TierScheduler`, `TierWorker`) have faults in the tiers. The calls of any
+ * other side have faults themselves.
  */
 export class FaultyConnector implements KvConnector {
   readonly #inner: KvConnector;
-  readonly #name: string;
   readonly #plan: FaultPlan;
 
-  constructor(inner: KvConnector, name: string, plan: FaultPlan) {
+  constructor(inner: KvConnector, plan: FaultPlan) {
     this.#inner = inner;
-    this.#name = name;
     this.#plan = plan;
   }
 
@@ -40,25 +40,24 @@ export class FaultyConnector implements KvConnector {
     await this.#inner.checkSettings?.();
   }
 
-  openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
-    return this.#open(context, (wrapping) => this.#inner.openScheduler(wrapping));
+  async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
+    const wrapping = this.#wrapping(context);
+    const side = await this.#inner.openScheduler(wrapping.context);
+    return wrapping.isUsed() ? side : new FaultyScheduler(side, context, this.#plan);
   }
 
-  openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    return this.#open(context, (wrapping) => this.#inner.openWorker(wrapping));
+  async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
+    const wrapping = this.#wrapping(context);
+    const side = await this.#inner.openWorker(wrapping.context);
+    return wrapping.isUsed() ? side : new FaultyWorker(side, context, this.#plan);
   }
 
-  async #open<Context extends SchedulerConnectorContext | WorkerConnectorContext, Side>(
-    context: Context,
-    open: (context: Context) => Promise<Side>,
-  ): Promise<Side> {
-    let isWrapped: boolean = false;
+  #wrapping<Context extends ConnectorContext>(context: Context) {
+    let isUsed: boolean = false;
     const wrapTier: NonNullable<TierWrapping['wrapTier']> = (tier, identity) => {
-      isWrapped = true;
+      isUsed = true;
       return new FaultInjector(tier, { identity, timers: context.timers, plan: this.#plan });
     };
-    const side = await open({ ...context, wrapTier });
-    if (!isWrapped) throw faultsNotReached({ name: this.#name });
-    return side;
+    return { context: { ...context, wrapTier }, isUsed: () => isUsed };
   }
 }
