@@ -58,7 +58,7 @@ class CompressedTier {
   static async open(root, identity) {
     const name = createHash('sha256').update(JSON.stringify(identity)).digest('hex').slice(0, 16);
     const folder = join(root, name);
-    await mkdir(folder, { recursive: true });
+    for (const path of [root, folder]) await makeFolder(path);
     return new CompressedTier(folder, identity);
   }
 
@@ -134,5 +134,14 @@ class CompressedTier {
       if (error.code === 'ENOENT') return false;
       throw error;
     }
+  }
+}
+
+/** Not with `recursive`: below /proc, that never ends in some versions of Node. */
+async function makeFolder(path) {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (error.code !== 'EEXIST') throw error;
   }
 }

@@ -45,7 +45,7 @@ export class FolderTier implements Tier {
     if (typeof folder !== 'string') throw new Error('the setting `folder` must be a directory');
     const digest = createHash('sha256').update(JSON.stringify(context.identity)).digest('hex');
     const own = join(folder, digest.slice(0, 16));
-    await mkdir(own, { recursive: true });
+    for (const path of [folder, own]) await makeFolder(path);
     return new FolderTier(own, context);
   }
 
@@ -126,6 +126,15 @@ export class FolderTier implements Tier {
       if (codeOf(error) === 'ENOENT') return false;
       throw error;
     }
+  }
+}
+
+/** Not with `recursive`: below /proc, that never ends in some versions of Node. */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error;
   }
 }
 

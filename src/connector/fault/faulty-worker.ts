@@ -108,6 +108,8 @@ export class FaultyWorker implements WorkerConnector {
   getFinished(): TransferReport {
     const report = this.#inner.getFinished();
     this.#collect();
+    // A block that arrived inside may still have a fault.
+    const arrived = report.arrived?.filter(({ transfer }) => !this.#undecided.has(transfer));
     const finishedRecving = ended(this.#undecided, [...report.finishedRecving, ...this.#decidedLoads.splice(0)]);
     const finishedSending = ended(this.#undecided, [...report.finishedSending, ...this.#decidedSaves.splice(0)]);
     const again = this.#again;
@@ -121,10 +123,7 @@ export class FaultyWorker implements WorkerConnector {
       finishedSending: [...finishedSending, ...again.saves],
       drained: ended(this.#undrained, [...report.drained, ...this.#drained.splice(0)]),
       saveFailures: [...report.saveFailures, ...this.#saveFailures.splice(0)],
-      // A block that arrived inside may still have a fault. Blocks of such loads are reported when the load is decided.
-      ...(report.arrived === undefined
-        ? {}
-        : { arrived: report.arrived.filter(({ transfer }) => !this.#undecided.has(transfer)) }),
+      ...(arrived === undefined ? {} : { arrived }),
       counters: sumOfCounts([report.counters, this.#differences.take(this.#dice.counts)]),
     };
   }
@@ -231,8 +230,8 @@ export class FaultyWorker implements WorkerConnector {
     this.#decidedLoads.push(...loads.decided);
     this.#drained.push(...loads.drained);
     for (const { transfer, item, reason, isBusy } of loads.failures) {
-      // The connector inside may still write a block that is slow or late.
-      const isBlockBusy = isBusy || (takesTime(item.rule) && this.#undrained.has(transfer));
+      // The connector inside may still write a block that is slow or late: it has not reported the load as drained.
+      const isBlockBusy = isBusy || (takesTime(item.rule) && this.#undrained.get(transfer) === 2);
       this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy });
     }
     const saves = this.#saves.takeReport();

@@ -1,0 +1,116 @@
+/** The faults around the scheduler side of a connector without a tier, with time that passes only by hand. */
+import { expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { until } from '../../../test/support/until.ts';
+import { blockedThreadCount } from '../../base/call-thread.ts';
+import { blockIndex, groupIndex, requestId, tokenCount } from '../../core/ids.ts';
+import type { ConnectorRequest, MatchAnswer, SchedulerConnector } from '../connector.ts';
+import { suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import { type FaultRule, faultRule } from './fault-rules.ts';
+import { FaultyScheduler } from './faulty-scheduler.ts';
+
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+/** A side that finds every block. */
+function make(rule: Pick<FaultRule, 'fault'> & Partial<FaultRule>) {
+  const time = new ManualTime();
+  let wakes = 0;
+  const context = { clock: time, timers: time, wake: () => void wakes++, identities: [suiteIdentity] };
+  const inner = {
+    getMatchedBlocks: ({ wanted }: ConnectorRequest): MatchAnswer => ({
+      kind: 'found',
+      blocks: wanted.map((block) => ({ ...block, place: 'mine' })),
+      mode: 'async',
+    }),
+    updateStateAfterAlloc: () => undefined,
+    requestFinished: () => ({}),
+    close: () => Promise.resolve(),
+  } as unknown as SchedulerConnector;
+  const side = new FaultyScheduler(inner, context, { seed: 1, rules: [faultRule({ on: 'has', ...rule })] });
+  const request = (name: string): ConnectorRequest => ({
+    id: requestId(name),
+    tokenCount: tokenCount(64),
+    wanted: [0, 1, 2].map((n) => ({ group: groupIndex(0), index: blockIndex(n), key: suiteKey(n) })),
+  });
+  const ask = (name = 'r'): readonly number[] | number => {
+    const answer = side.getMatchedBlocks(request(name));
+    return answer.kind === 'askLater' ? answer.deadlineMs : answer.blocks.map(({ index }) => index);
+  };
+  const admit = (name = 'r'): void => side.updateStateAfterAlloc(request(name), undefined, () => []);
+  return { time, side, ask, admit, wakes: () => wakes };
+}
+
+it.each(['missing', 'error'] as const)('%s: the block is left out of the answer, once for each look-up', (fault) => {
+  const { side, ask, admit } = make({ fault, blocks: [1], limit: 1 });
+  expect([ask(), ask()]).toEqual([
+    [0, 2],
+    [0, 2],
+  ]);
+  admit();
+  expect(ask()).toEqual([0, 1, 2]);
+  expect(side.counters()).toEqual({ [`injected.${fault}`]: 1 });
+});
+
+it('rules select requests and keys', () => {
+  const { ask } = make({ fault: 'missing', requests: ['b'], keys: [suiteKey(2)] });
+  expect([ask('a'), ask('b'), ask('c')]).toEqual([
+    [0, 1, 2],
+    [0, 1],
+    [0, 1, 2],
+  ]);
+});
+
+it('slow: the answer comes after the delay, with all blocks, and the engine is woken', async () => {
+  const { time, ask, wakes } = make({ fault: 'slow', blocks: [1], delayMs: 50 });
+  const deadlineMs = ask();
+  expect(deadlineMs).toBe(1100);
+  time.advance(49);
+  await turn();
+  expect([ask(), wakes()]).toEqual([deadlineMs, 0]);
+  time.advance(1);
+  await turn();
+  expect([ask(), wakes()]).toEqual([[0, 1, 2], 1]);
+});
+
+it('slow beyond the time limit: the answer comes before the deadline, without the block', async () => {
+  const { time, ask, wakes } = make({ fault: 'slow', blocks: [1], delayMs: 5000 });
+  const deadlineMs = ask();
+  time.advance(1000);
+  await turn();
+  expect(time.nowMs()).toBeLessThan(deadlineMs as number);
+  expect([ask(), wakes()]).toEqual([[0, 2], 1]);
+});
+
+it('hung: a thread is blocked, and the answer comes before the deadline', async () => {
+  const { time, side, ask } = make({ fault: 'hung', blocks: [0, 1] });
+  expect(ask()).toBe(1100);
+  expect(blockedThreadCount()).toBe(1);
+  time.advance(1000);
+  await turn();
+  expect(ask()).toEqual([2]);
+  await until(() => blockedThreadCount() === 0);
+  await side.close();
+});
+
+it('hung with ignoresAbort: there is no answer, and the engine goes on at the deadline', async () => {
+  const { time, side, ask, admit, wakes } = make({ fault: 'hung', blocks: [1], limit: 1, ignoresAbort: true });
+  expect(ask()).toBe(1100);
+  time.advance(5000);
+  await turn();
+  expect([ask(), wakes()]).toEqual([1100, 0]);
+  admit();
+  expect(ask()).toEqual([0, 1, 2]);
+  expect(blockedThreadCount()).toBe(1);
+  await side.close();
+  expect([blockedThreadCount(), wakes(), time.pending]).toEqual([0, 0, 0]);
+});
+
+it('a request that ends gives its look-up up', async () => {
+  const { time, side, ask, admit, wakes } = make({ fault: 'slow' });
+  expect(ask()).toBe(1100);
+  admit();
+  time.advance(5000);
+  await turn();
+  expect([wakes(), time.pending]).toEqual([0, 0]);
+  await side.close();
+});
