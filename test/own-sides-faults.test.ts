@@ -2,7 +2,8 @@
  * Fault injection into a user's connector whose sides give no tier to the injector, with the bundled model: with every fault, the texts are
  * those of an engine without a connector.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -43,19 +44,19 @@ async function textsOf(engine: AsyncEngine): Promise<string> {
   return JSON.stringify(parts);
 }
 
+const transfer = (extra: JsonObject) => ({
+  kvTransferConfig: {
+    kv_connector: 'OwnSides',
+    kv_role: 'kv_both',
+    kv_connector_module_path: module,
+    kv_connector_extra_config: extra,
+  },
+});
+
 const open = (extra?: JsonObject): Promise<AsyncEngine> =>
   createEngine({
     ...smallDemo,
-    ...(extra === undefined
-      ? {}
-      : {
-          kvTransferConfig: {
-            kv_connector: 'OwnSides',
-            kv_role: 'kv_both',
-            kv_connector_module_path: module,
-            kv_connector_extra_config: extra,
-          },
-        }),
+    ...(extra === undefined ? {} : transfer(extra)),
   });
 
 let expected: string;
@@ -96,3 +97,23 @@ describe('the texts stay the same', () => {
     },
   );
 });
+
+it.each(['await engine.close()', 'process.exit(0)'])(
+  'a program ends although calls hang that ignore aborts: %s',
+  (end) => {
+    const rules = ['has', 'load', 'store'].map((on) => ({ fault: 'hung', on, ignores_abort: true }));
+    const script = `
+    import { createEngine } from ${JSON.stringify(pathToFileURL(resolve('dist/src/index.js')).href)};
+    const engine = await createEngine(${JSON.stringify({ ...smallDemo, ...transfer({ fault_injection: { rules } }) })});
+    let count = 0;
+    const params = { maxTokens: 8, ignoreEos: true };
+    for await (const { tokenIds } of engine.generate({ prompt: ${JSON.stringify(prompts[0])}, params })) count += tokenIds.length;
+    console.log(count);
+    ${end};
+  `;
+    const options = { encoding: 'utf8', timeout: 100_000 } as const;
+    const { status, stdout, stderr, pid } = spawnSync(process.execPath, ['--input-type=module', '-e', script], options);
+    expect([status, stdout], stderr).toEqual([0, '8\n']);
+    expect(readdirSync(tmpdir()).filter((name) => name.startsWith(`kvasir-hung-${pid}-`))).toEqual([]);
+  },
+);

@@ -8,6 +8,7 @@ import { until } from '../../../test/support/until.ts';
 import { blockedThreadCount } from '../../base/call-thread.ts';
 import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
+import { newStack } from '../offloading/stack-under-test.suite.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
@@ -168,6 +169,22 @@ it.each(['has', 'load', 'store'] as const)(
     expect(hungFolders()).toEqual([]);
   },
 );
+
+it.each(['load', 'store'] as const)('a disk below host memory: a hung %s blocks a thread of the disk', async (on) => {
+  const { disk, tier: unused, time } = await make([]);
+  const { stack } = newStack(8, [disk], { closeTimeoutMs: 1000 });
+  const plan = { seed: 1, rules: [faultRule({ fault: 'hung', on, limit: 1 })] };
+  const tier = new FaultInjector(stack, { identity: suiteIdentity, timers: time, plan });
+  const controller = new AbortController();
+  const call = tier[on](suiteKey(1), suiteBytes(suiteKey(1)), controller.signal);
+  await until(() => disk.busyCount === 1);
+  controller.abort(new Error('the deadline'));
+  await expect(call).rejects.toThrow('the deadline');
+  expect([disk.stuckCount, blockedThreadCount()]).toEqual([1, 1]);
+  await tier.close();
+  await unused.close();
+  await until(() => blockedThreadCount() === 0);
+});
 
 it('hung reads open the breaker; after the limit of the rule, the breaker closes and the blocks load', async () => {
   const { time, disk, tier } = await make([faultRule({ fault: 'hung', limit: 3 })]);

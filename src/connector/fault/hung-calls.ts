@@ -22,6 +22,23 @@ interface Blocked {
   waiting: number;
 }
 
+/** Of FIFOs of this process. If it exits without closing its tiers, it removes them too. A killed process leaves them. */
+const folders = new Set<string>();
+let isExitWatched = false;
+
+function newFolder(): string {
+  if (!isExitWatched) process.once('exit', () => folders.forEach(removeFolder));
+  isExitWatched = true;
+  const folder = mkdtempSync(join(tmpdir(), `kvasir-hung-${process.pid}-`));
+  folders.add(folder);
+  return folder;
+}
+
+function removeFolder(folder: string): void {
+  rmSync(folder, { recursive: true, force: true });
+  folders.delete(folder);
+}
+
 /**
  * Calls that hang. As long as one hangs, a thread is blocked in a system call that does not return: a read from an empty FIFO.
  *
@@ -93,7 +110,7 @@ export class HungCalls {
     this.end();
     await this.#thread?.close();
     for (const fifo of this.#released.splice(0)) fifo.close();
-    if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
+    if (this.#folder !== undefined) removeFolder(this.#folder);
   }
 
   async #hangInTier(on: TierCall, blocked: Blocked, ignoresAbort: boolean, signal: AbortSignal): Promise<void> {
@@ -140,7 +157,7 @@ export class HungCalls {
 
   #newFifo(): Fifo | undefined {
     try {
-      this.#folder ??= mkdtempSync(join(tmpdir(), `kvasir-hung-${process.pid}-`));
+      this.#folder ??= newFolder();
       return Fifo.make(join(this.#folder, `${this.#serial++}`));
     } catch {
       // The folder for temporary files cannot be written.
