@@ -2,11 +2,13 @@
 import { afterAll, describe, expect } from 'vitest';
 import { assert } from '../src/base/assert.ts';
 import { F16, Q8_0 } from '../src/ggml/types.ts';
+import type { NativeSource } from '../src/native/compiler.ts';
 import { type AttentionShape, attentionSource } from '../src/runner/attention/attention-kernel.ts';
 import { tileKernelSource } from '../src/runner/matmul/tile-kernels.ts';
+import { deltaNetOf, scanOf } from '../src/runner/mixer/mixer-kernels.ts';
 import { rotateHeadsSource } from '../src/runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../src/runner/operations/row-operations.ts';
-import { formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
+import { elementarySource, formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
 import { isLongForm } from './support/long-form.ts';
 import { itNeeds } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
@@ -29,7 +31,18 @@ const matmul = (type: string, isShort: boolean) => ({
   isShort,
 });
 
+/** The gates of a recurrence. */
+const gates = (source: NativeSource, isScan: boolean) => ({
+  name: `gates of ${source.file}`,
+  program: 'gates',
+  source: { ...source, definitions: { ...source.definitions, IS_SCAN: Number(isScan) } },
+  isShort: true,
+});
+
 const kernels = [
+  { name: 'elementary functions', program: 'elementary', source: elementarySource, isShort: true },
+  gates(scanOf(64, 64), true),
+  gates(deltaNetOf(64), false),
   attention(64, 2),
   attention(128, 7),
   attention(128, 8, { kvType: Q8_0 }),

@@ -101,7 +101,7 @@ export class GraphBuilder {
     return this.#device.native.ggml_div(this.#context, a, b);
   }
   softMax(x: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.softMax, x);
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.softMax, [x]);
     return this.#device.native.ggml_soft_max(this.#context, x);
   }
   /** I32 `[count, rows]`: the indices of the largest elements of each row, in descending order of the elements. */
@@ -130,15 +130,19 @@ export class GraphBuilder {
   }
   /** silu(gate) * up */
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.swiglu, gate, up);
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.swiglu, [gate, up]);
     return this.#device.native.ggml_swiglu_split(this.#context, gate, up);
   }
   /** x * sigmoid(alpha * x) * (y + 1), where x is gate, at most `limit`, and y is up, between -limit and limit. */
   clampedSwiglu(gate: TensorPtr, up: TensorPtr, alpha: number, limit: number): TensorPtr {
+    if (this.#kernels !== undefined) {
+      return this.#customLike(this.#kernels.clampedSwiglu, [gate, up], Float32Array.of(alpha, limit));
+    }
     return this.#device.native.ggml_swiglu_oai(this.#context, gate, up, alpha, limit);
   }
   /** gelu(gate) * up, with the approximation of gelu by tanh. */
   geglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.geglu, [gate, up]);
     return this.#device.native.ggml_geglu_split(this.#context, gate, up);
   }
   scale(x: TensorPtr, factor: number): TensorPtr {
@@ -146,18 +150,22 @@ export class GraphBuilder {
   }
   /** cap * tanh(x / cap) */
   softCap(x: TensorPtr, cap: number): TensorPtr {
-    const { native } = this.#device;
-    return this.scale(native.ggml_tanh(this.#context, this.scale(x, 1 / cap)), cap);
+    return this.scale(this.#tanh(this.scale(x, 1 / cap)), cap);
+  }
+  #tanh(x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.tanh, [x]);
+    return this.#device.native.ggml_tanh(this.#context, x);
   }
   /** x / max(|x|, epsilon), for each row of ne0 elements. */
   l2Norm(x: TensorPtr, epsilon: number): TensorPtr {
     return this.#device.native.ggml_l2_norm(this.#context, x, epsilon);
   }
   silu(x: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.silu, x);
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.silu, [x]);
     return this.#device.native.ggml_silu(this.#context, x);
   }
   sigmoid(x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.sigmoid, [x]);
     return this.#device.native.ggml_sigmoid(this.#context, x);
   }
   /** log(1 + e^x) */
@@ -281,14 +289,20 @@ export class GraphBuilder {
     return native.ggml_custom_4d(this.#context, F32.id, ne0, ne1, 1, 1, sources, count, compute, allThreads, userdata);
   }
 
-  /** The result of a function has the shape of its first source. Sources are contiguous. */
-  #customLike(compute: RawPtr, ...sources: readonly [TensorPtr, ...TensorPtr[]]): TensorPtr {
+  /** The result of a function has the shape of its first source. Sources are contiguous. `parameters`: its userdata. */
+  #customLike(
+    compute: RawPtr,
+    sources: readonly [TensorPtr, ...TensorPtr[]],
+    parameters?: Float32Array<ArrayBuffer>,
+  ): TensorPtr {
     const [ne0, ne1, ne2] = [0, 1, 2].map((i) => this.#countOf(sources[0], i)) as [number, number, number];
     assert(
       sources.every((x) => this.#isContiguous(x)),
       'the sources of a kernel are contiguous',
     );
-    const flat = this.custom(sources, ne0, ne1 * ne2, compute, nullPtr(), this);
+    const { native } = this.#device;
+    const userdata = parameters === undefined ? nullPtr<RawPtr>() : (native.addressOf(parameters.buffer) as RawPtr);
+    const flat = this.custom(sources, ne0, ne1 * ne2, compute, userdata, parameters ?? this);
     return ne2 === 1 ? flat : this.reshape3d(flat, ne0, ne1, ne2);
   }
 

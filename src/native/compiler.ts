@@ -170,7 +170,7 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
     compiler,
     compilerArguments,
     cpuFlags: demanded === undefined ? ownCpuFlags : [demanded],
-    rest: [...compilerArgumentsOf(source), '-lm'],
+    rest: compilerArgumentsOf(source),
     key: `${basename(source.file, '.c')}-${hash.digest('hex').slice(0, 32)}`,
     sourceDigest,
     cacheFolder: options.cacheFolder ?? defaultCacheFolder(),

@@ -37,6 +37,13 @@ INLINE vec load(const float *p) {
 }
 INLINE void store(float *p, vec v) { memcpy(p, &v, sizeof v); }
 INLINE vec splat(float x) { return x - (vec){0}; }
+/* The first `count` elements; the other lanes are `rest`. */
+INLINE vec load_part(const float *p, int64_t count, float rest) {
+  vec v = splat(rest);
+  memcpy(&v, p, count * sizeof(float));
+  return v;
+}
+INLINE void store_part(float *p, vec v, int64_t count) { memcpy(p, &v, count * sizeof(float)); }
 INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
 
 #if LANES == 16

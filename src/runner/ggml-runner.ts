@@ -36,7 +36,7 @@ import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
-import { type HeadRotation, openHeadRotation } from './operations/head-rotation.ts';
+import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
@@ -130,6 +130,7 @@ export class GgmlRunner implements Runner {
   readonly #device: ComputeDevice;
   readonly #weights: ModelWeights;
   readonly #rowRule: RowRule;
+  readonly #operations: RowOperations | undefined;
   readonly #graphs: DecoderGraphs;
   readonly #parts: Omit<DecoderParts, 'graph'>;
   readonly #usedGroups: readonly UsedGroup[];
@@ -193,6 +194,8 @@ export class GgmlRunner implements Runner {
       const mixers = await mixersOf(device, options);
       const passes = await openLogitsPasses(device.native, compile);
       const operations = options.matmulKernels === false ? undefined : await openRowOperations(device, compile);
+      const headRotation =
+        options.matmulKernels === false ? undefined : await openHeadRotation(device, config, compile);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
@@ -201,12 +204,15 @@ export class GgmlRunner implements Runner {
         attention: attention.identity,
         tiles: tiles?.identity ?? '',
         operations: operations?.sourceDigest ?? '',
+        rotation: headRotation?.sourceDigest ?? '',
         isSameOnAllCpus:
           operations?.isFused === true &&
           attention.kind === 'native' &&
+          (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
           hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
-        ropes: [config.rope, ...(config.slidingWindow === undefined ? [] : [config.slidingWindow.rope])],
+        ropes: ropesOf(config),
+        attentionScale: config.attentionScale,
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);
@@ -217,8 +223,6 @@ export class GgmlRunner implements Runner {
         groups: layerGroups(config, blockOptionsOf(options)),
       });
       const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
-      const headRotation =
-        options.matmulKernels === false ? undefined : await openHeadRotation(device, config, compile);
       const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;
       await thread;
       return new GgmlRunner(options, {
@@ -251,6 +255,7 @@ export class GgmlRunner implements Runner {
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
+    this.#operations = kernels.operations;
     this.#graphs = new DecoderGraphs(device, kernels.operations);
     const { passes } = kernels;
     let memory: KvMemory | undefined;
@@ -376,7 +381,8 @@ export class GgmlRunner implements Runner {
   #promptResults({ sampler }: BatchSampler, batch: Batch, graph: GraphBuilder, promptHidden: TensorPtr) {
     const { config, weights, kernels } = this.#parts;
     const { output } = assertDefined(weights.head, 'the last stage has the output head');
-    this.#headRows ??= new HeadRows({ device: this.#device, config, output, kernels, rule: this.#rowRule, logitsOf });
+    const parts = { device: this.#device, config, output, kernels, operations: this.#operations, rule: this.#rowRule };
+    this.#headRows ??= new HeadRows({ ...parts, logitsOf });
     const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
     return promptResults(batch, hidden, { head: this.#headRows, sampler });
   }

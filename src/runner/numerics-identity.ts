@@ -4,6 +4,7 @@ import type { NativeApi } from '../ggml/ffi.ts';
 import type { RopeConfig } from '../ggml/rope-config.ts';
 import { cpuFeatures } from '../native/cpu-features.ts';
 import { operationBits } from './operation-bits.ts';
+import { ropeDigest } from './operations/rope-constants.ts';
 
 export interface NumericsSettings {
   readonly isExact: boolean;
@@ -12,8 +13,9 @@ export interface NumericsSettings {
   /** `AttentionChoice.identity` and `TiledMatmul.identity`: Kvasir's kernels, with the digests of their sources. */
   readonly attention: string;
   readonly tiles: string;
-  /** Of `RowOperations`; empty without. */
+  /** Of `RowOperations` and of `HeadRotation`; empty without. */
   readonly operations: string;
+  readonly rotation: string;
   /** `MixerChoice.identity`, if the model has states. */
   readonly mixers?: string;
   /**
@@ -21,15 +23,17 @@ export interface NumericsSettings {
    * compiled for a CPU that fuses multiply-adds.
    */
   readonly isSameOnAllCpus: boolean;
-  /** Of the model. */
+  /** Of the model. Their constants, and the factor of attention's scores, have powers and logarithms. */
   readonly ropes: readonly RopeConfig[];
+  readonly attentionScale: number;
 }
 
 /**
  * All that decides the bits of KV, besides the model's file. Two engines with equal texts compute equal bits.
  *
- * Exact numerics: ggml's version, the C library (rope uses its sines and powers), Kvasir's kernels, and the bits of the operations that
- * are left to ggml. If ggml also computes matmuls: the instructions of this CPU, and those for which ggml's kernels were built. Threads, sizes of batches and the kernel for single
+ * Exact numerics: ggml's version, Kvasir's kernels, the constants of RoPE, and the bits of the operations that are left to ggml. These
+ * call no function of the C library, so neither its version nor the system counts. If ggml also computes matmuls, sines or exponentials: the
+ * instructions of this CPU, those for which ggml's kernels were built, and the C library. Threads, sizes of batches and the kernel for single
  * rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows
  * with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
  */
@@ -37,20 +41,20 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
   const { native } = device;
   const ggml = `ggml ${native.ggml_version()} ${native.ggml_commit()}`;
   if (!settings.isExact) return `fast, ${ggml}`;
-  // Other systems do not tell the version of their C library.
-  const isSame = settings.isSameOnAllCpus && process.platform === 'linux';
   const parts = [
     'exact',
     ggml,
     device.kind === 'cpu' ? 'CPU' : device.description,
-    ...(isSame
-      ? [process.arch, `operations ${operationBits(device, settings.ropes)}`]
-      : [await cpuFeatures(), backendFeatures(device)]),
-    libraryOfMathematics(native),
+    ...(settings.isSameOnAllCpus
+      ? [`operations ${operationBits(device)}`]
+      : [await cpuFeatures(), backendFeatures(device), libraryOfMathematics(native)]),
+    `RoPE ${ropeDigest(settings.ropes)}`,
+    `scale ${Math.fround(settings.attentionScale)}`,
     settings.repack ? 'repacked' : 'plain',
     settings.attention,
     settings.tiles,
     settings.operations,
+    settings.rotation,
     ...(settings.mixers === undefined ? [] : [settings.mixers]),
   ];
   return parts.join(', ');

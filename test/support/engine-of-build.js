@@ -16,7 +16,7 @@ const registry = native.functionIn(path, 'ggml_backend_init', 'raw')();
 native.functionIn(native.libraries.ggml, 'ggml_backend_register', 'void', 'raw')(registry);
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: true });
-const operations = operationBits(device, []);
+const operations = operationBits(device);
 device.close();
 
 const answers = {};

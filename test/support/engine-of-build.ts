@@ -10,7 +10,7 @@ const run = promisify(execFile);
 
 /** What one build computed. */
 export interface BuildResult {
-  /** `operationBits`, with the RoPE of no model. */
+  /** `operationBits` */
   readonly operations: string;
   /** By model: tokens and logprobs of the answers, as JSON. */
   readonly answers: Readonly<Record<string, string>>;
@@ -51,7 +51,7 @@ const avx2 = ['avx2', 'fma', 'f16c', 'bmi2'];
 const avx512 = [...avx2, 'avx512f', 'avx512cd', 'avx512vl', 'avx512dq', 'avx512bw'];
 const icelake = [...avx512, 'avx512vbmi', 'avx512_vnni'];
 const needs: Readonly<Record<string, readonly string[]>> = {
-  // Without FMA: other bits.
+  // Without FMA.
   sandybridge: ['avx'],
   haswell: avx2,
   // AVX-VNNI is for matmuls only, as are FP16 and AMX of Sapphire Rapids.

@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { NativeSource } from '../../src/native/compiler.ts';
+import { tensorFields } from '../../src/native/tensor-fields.ts';
 import { hasCompiler } from './has-compiler.ts';
 
 /** A CPU for which a kernel is compiled. */
@@ -17,6 +18,13 @@ export interface KernelForm {
   /** The command that runs a program, without its path. */
   readonly runner: readonly string[];
 }
+
+/** The header with elementary functions, as a kernel. */
+export const elementarySource: NativeSource = {
+  file: 'native/elementary.h',
+  headers: ['native/vector.h'],
+  definitions: tensorFields.definitions,
+};
 
 const run = promisify(execFile);
 
@@ -62,7 +70,7 @@ export async function outputOfForm(
     ...definitions,
     `-DKERNEL="${kernel}"`,
   ];
-  await run(compiler, [...flags, `test/forms/${program}-form.c`, '-o', output, '-lm']);
+  await run(compiler, [...flags, `test/forms/${program}-form.c`, '-o', output]);
   const [command = output, ...before] = runner;
   const { stdout } = await run(command, command === output ? [] : [...before, output], { maxBuffer: 1 << 28 });
   return stdout.trim().split('\n');

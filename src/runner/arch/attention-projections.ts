@@ -13,8 +13,8 @@ export interface AttentionProjections {
   poolRows(weights: LayerWeights, h: TensorPtr, place: RowPlace): readonly TensorPtr[];
   /** The result of attention after the output matrix: F32 `[embedding, rows]`. */
   attend(weights: LayerWeights, h: TensorPtr, place: QueryPlace): TensorPtr;
-  /** Called once, after the graph is allocated. */
-  writeInputs(): void;
+  /** Called once, after the graph is allocated. Without the method there are no inputs. */
+  writeInputs?(): void;
 }
 
 export interface RowPlace {

@@ -136,7 +136,7 @@ class DecoderBuilder {
             ropeFreqs: weights.ropeFreqs,
             headRotation,
           })
-        : new LatentProjections({ graph, config, matmuls, latent, attention }, batch);
+        : new LatentProjections({ graph, config, matmuls, latent, attention, headRotation }, batch);
     attention.prepare(graph, batch);
   }
 
@@ -197,7 +197,7 @@ class DecoderBuilder {
     this.#inputs.write(graph, this.#batch, hidden);
     if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
       this.#inputs.writeOutputs(graph, this.#batch);
-    this.#projections.writeInputs();
+    this.#projections.writeInputs?.();
     attention.writeInputs(graph);
   }
 

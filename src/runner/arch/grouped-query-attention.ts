@@ -90,10 +90,6 @@ export class GroupedQueryProjections implements AttentionProjections {
     return operations.multiplyAndAdd(output, outputBias, result);
   }
 
-  writeInputs(): void {
-    this.#rotations?.writeInputs();
-  }
-
   /** `heads`: `[headDim, heads, rows]`. With gated attention, the gate of a head follows its query. */
   #queriesAndGate(projected: TensorPtr): { readonly heads: TensorPtr; readonly gate: TensorPtr | undefined } {
     const { graph, config } = this.#parts;

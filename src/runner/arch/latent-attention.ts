@@ -7,6 +7,7 @@ import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
+import type { GraphRotations, HeadRotation } from '../operations/head-rotation.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import type { AttentionProjections, QueryPlace, RowPlace } from './attention-projections.ts';
 import type { LayerWeights } from './layer-weights.ts';
@@ -49,6 +50,7 @@ interface LatentParts {
   readonly matmuls: Matmuls;
   readonly latent: LatentAttention;
   readonly attention: Attention;
+  readonly headRotation: HeadRotation | undefined;
 }
 
 /**
@@ -65,11 +67,13 @@ interface LatentParts {
  */
 export class LatentProjections implements AttentionProjections {
   readonly #parts: LatentParts;
+  readonly #rotations: GraphRotations | undefined;
   /** I32 `[heads, rows]`: the indices of all heads, for each row. */
   readonly #heads: Readonly<Record<AttentionRows, TensorPtr>>;
 
   constructor(parts: LatentParts, { paddedRowCount, outputRows }: Batch) {
     this.#parts = parts;
+    this.#rotations = parts.headRotation?.of(parts.graph);
     const { graph, config } = parts;
     const { headCount } = config;
     const all = graph.input(I32, headCount, paddedRowCount);
@@ -99,7 +103,7 @@ export class LatentProjections implements AttentionProjections {
     const compressed = graph.view2d(both, rank, count, rowBytes, 0);
     const rotated = graph.view3d(both, [ropeLength, 1, count], [rowBytes, rowBytes], rank * F32.typeSize);
     const normed = graph.reshape3d(graph.rmsNorm(compressed, norm, config.rmsEpsilon), rank, 1, count);
-    const joined = graph.concatColumns(normed, graph.rope(rotated, positions, undefined, config.rope));
+    const joined = graph.concatColumns(normed, this.#rotate(rotated, positions));
     return [graph.reshape2d(joined, width, count)];
   }
 
@@ -108,6 +112,14 @@ export class LatentProjections implements AttentionProjections {
     const queries = this.#queries(weights, h, positions, rows);
     const values = this.#values(weights, attention.attend(graph, index, queries, rows), rows);
     return matmuls.multiply(latentOf(weights).output, values);
+  }
+
+  /** `[ropeLength, heads, rows]`, also as a view. */
+  #rotate(x: TensorPtr, positions: TensorPtr): TensorPtr {
+    const { graph, config } = this.#parts;
+    const { rope } = config;
+    if (this.#rotations === undefined) return graph.rope(x, positions, undefined, rope);
+    return this.#rotations.rotate({ x, positions, norm: undefined, rope });
   }
 
   /** F32 `[rank + ropeLength, heads, rows]`. */
@@ -122,7 +134,7 @@ export class LatentProjections implements AttentionProjections {
       graph.view3d(queries, [length, headCount, count], [headBytes, headCount * headBytes], skipped * F32.typeSize);
     const { keyOfHead } = latentOf(weights);
     const absorbed = matmuls.multiplyExperts(keyOfHead, graph.contiguous(part(queryLength, 0)), this.#heads[rows]);
-    return graph.concatColumns(absorbed, graph.rope(part(ropeLength, queryLength), positions, undefined, config.rope));
+    return graph.concatColumns(absorbed, this.#rotate(part(ropeLength, queryLength), positions));
   }
 
   /** F32 `[heads * valueLength, rows]`, of the result of attention. */

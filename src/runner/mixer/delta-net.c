@@ -26,8 +26,8 @@ static void prepare_gates(char *tensor, int thread, int threads, void *userdata)
   for (int64_t i = all * thread / threads; i < all * (thread + 1) / threads; i++) {
     const int64_t row = i / heads, head = i % heads;
     const float gate = softplus(alpha[row * alpha_stride + head] + net->bias[head]) * net->a[head];
-    out[row * 2 * heads + head] = expf(gate);
-    out[row * 2 * heads + heads + head] = 1.0f / (1.0f + expf(-beta[row * beta_stride + head]));
+    out[row * 2 * heads + head] = exp_one(gate);
+    out[row * 2 * heads + heads + head] = 1.0f / (1.0f + exp_one(-beta[row * beta_stride + head]));
   }
 }
 
@@ -41,7 +41,7 @@ struct inputs {
 static __attribute__((noinline)) void compute_rows(const struct inputs *p, const float *from, float *after, int64_t rows,
                                                    float *out) {
   float between[LANES * STATE_SIZE] __attribute__((aligned(64)));
-  const vec scale = splat(1.0f / sqrtf((float)HEAD_DIM));
+  const vec scale = splat(1.0f / __builtin_sqrtf((float)HEAD_DIM));
   for (int64_t t = 0; t < rows; t++) {
     const float *q = p->q + t * p->q_stride, *k = p->k + t * p->k_stride;
     float *to = t == rows - 1 ? after : between;

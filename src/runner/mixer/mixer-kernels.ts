@@ -79,7 +79,14 @@ const ownHeaders = ['mixer.h', 'recurrence.h'].map((name) => `runner/mixer/${nam
 /** A file of this folder, and the sizes that it is compiled for. */
 const sourceOf = (file: string, sizes: Readonly<Record<string, number>>): NativeSource => ({
   file: `runner/mixer/${file}`,
-  headers: ['native/vector.h', 'native/exp.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders],
+  headers: [
+    'native/vector.h',
+    'native/exp.h',
+    'native/elementary.h',
+    tensorFields.header,
+    'runner/states/states.h',
+    ...ownHeaders,
+  ],
   definitions: { ...sizes, ...tensorFields.definitions },
 });
 

@@ -5,7 +5,6 @@
 #include "vector.h"
 #include "tensor.h"
 #include "states.h"
-#include <math.h>
 
 /* F32 [.., heads, rows], also as a view. Strides in floats. */
 struct heads {

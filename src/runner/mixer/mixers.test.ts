@@ -241,15 +241,22 @@ describe.each(subjects)('$name', (subject) => {
     // ggml has the order of sums of these kernels in its builds for CPUs with AVX-512.
     testsNeed(hasAvx2 && features.includes('avx512vl'), 'no C compiler, or a CPU without AVX-512');
 
-    it.each([1, 2, 7, 64, 75])('%i rows and their state have the same bits', async (count) => {
+    // Exponentials and logarithms of gates have errors of half a unit in the last place here, and a little more in C libraries.
+    const expectNear = (found: Float32Array, wanted: Float32Array): void => {
+      if (subject.shapes.scan === undefined && subject.shapes.deltaNet === undefined) expectSameBits(found, wanted);
+      const largest = Math.max(...wanted.map(Math.abs));
+      for (const [i, value] of found.entries()) expect(Math.abs(value - wanted[i]!)).toBeLessThan(3e-7 * largest);
+    };
+
+    it.each([1, 2, 7, 64, 75])('%i rows and their state are nearly equal, and equal without gates', async (count) => {
       const rows = rowsOf(subject, count);
       const mixers = await open(subject.shapes);
       for (const read of [undefined, 3]) {
         const segments = [segment(0, count, read, 3)];
         const native = run(subject, mixers, rows, segments);
         const ggml = run(subject, new GgmlMixers(subject.shapes), rows, segments);
-        expectSameBits(native.output, ggml.output);
-        expectSameBits(native.states[3]!, ggml.states[3]!);
+        expectNear(native.output, ggml.output);
+        expectNear(native.states[3]!, ggml.states[3]!);
       }
     });
   });

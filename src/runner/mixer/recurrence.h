@@ -6,6 +6,7 @@
  * Before the include, a kernel defines HEAD_DIM and STATE_SIZE. It calls `compute_slices`.
  */
 #include "mixer.h"
+#include "elementary.h"
 
 #define STATE_VECTORS (STATE_SIZE / LANES)
 
@@ -54,7 +55,7 @@ INLINE void compute_slices(char *tensor, const struct recurrence *r, int thread,
   }
 }
 
-INLINE float softplus(float x) { return x > 20.0f ? x : logf(1.0f + expf(x)); }
+INLINE float softplus(float x) { return x > 20.0f ? x : log_one(1.0f + exp_one(x)); }
 
 /* The next token's inputs are far away in memory, so the CPU does not prefetch them. */
 INLINE void prefetch_row(const float *row, int count) {

@@ -27,7 +27,7 @@ static void prepare_gates(char *tensor, int thread, int threads, void *userdata)
     const int64_t row = i / heads, head = i % heads;
     const float step = softplus(dt[row * stride + head] + scan->dt_bias[head]);
     out[row * 2 * heads + head] = step;
-    out[row * 2 * heads + heads + head] = expf(step * scan->a[head]);
+    out[row * 2 * heads + heads + head] = exp_one(step * scan->a[head]);
   }
 }
 

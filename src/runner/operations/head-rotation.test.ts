@@ -1,8 +1,8 @@
-/** The kernel is compared with ggml's norm and RoPE, and with itself in other batches. */
+/** The kernels are compared with ggml's norm and RoPE, and with themselves in other batches. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { constantTensor } from '../../../test/support/constant-tensors.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
-import { itNeeds, testsNeed } from '../../../test/support/needs.ts';
+import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { assertDefined } from '../../base/assert.ts';
 import { openDevice } from '../../ggml/device.ts';
@@ -10,7 +10,6 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
-import { cpuFeatures } from '../../native/cpu-features.ts';
 import { randomFloats } from '../random-values.ts';
 import { openHeadRotation } from './head-rotation.ts';
 
@@ -56,6 +55,8 @@ const shapes: [string, Shape][] = [
     { headDim: 96, rope: { ...plain, mode: 'normal', dimension: 96 }, hasQkNorm: false },
   ],
   ['a part of each head', { headDim: 256, rope: { ...plain, dimension: 64 }, hasQkNorm: true }],
+  ['heads of 80, whose pairs fill no vectors', { headDim: 80, rope: { ...plain, dimension: 80 }, hasQkNorm: true }],
+  ['few pairs', { headDim: 16, rope: { ...plain, mode: 'normal', dimension: 6 }, hasQkNorm: false }],
   ['YaRN', { headDim: 128, rope: yarn, hasQkNorm: true }],
   [
     'factors of frequencies',
@@ -74,10 +75,7 @@ const heads = 5;
 /** Rotates heads of rows at these positions, by the kernel and by ggml. */
 async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on = device) {
   const { headDim, rope, hasQkNorm, gap = 0 } = shape;
-  const rotation = assertDefined(
-    await openHeadRotation(on, { headDim, rope, hasQkNorm, rmsEpsilon: epsilon }),
-    'a kernel',
-  );
+  const rotation = assertDefined(await openHeadRotation(on, { headDim, rope, rmsEpsilon: epsilon }), 'a kernel');
   const graph = new GraphBuilder(on);
   try {
     graph.begin(64);
@@ -98,7 +96,6 @@ async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on
     graph.write(input, values);
     graph.write(weights, randomFloats(headDim, 2));
     graph.write(positions, places);
-    rotations.writeInputs();
     graph.computeNow();
     const [first, second, wanted] = [...ours, ggml].map((tensor) => new Float32Array(graph.dataOf(tensor)).slice());
     expectSameBits(second!, first!);
@@ -113,11 +110,17 @@ describe.each(shapes)('%s', (_, shape) => {
   const width = (shape.headDim + (shape.gap ?? 0)) * heads;
   const values = randomFloats(width * places.length, 4).map((x) => 10 * x);
 
-  it('has the bits of ggml, also with three threads', async () => {
-    for (const on of [device, threeThreads]) {
-      const { ours, ggml } = await rotate(shape, values, places, on);
-      expectSameBits(ours, ggml);
-    }
+  it('nearly equals ggml', async () => {
+    const { ours, ggml } = await rotate(shape, values, places);
+    const largest = Math.max(...ggml.map(Math.abs));
+    for (const [i, value] of ours.entries()) expect(Math.abs(value - ggml[i]!)).toBeLessThan(1e-6 * largest);
+  });
+
+  it('has the same bits with three threads', async () => {
+    expectSameBits(
+      (await rotate(shape, values, places, threeThreads)).ours,
+      (await rotate(shape, values, places)).ours,
+    );
   });
 
   it('gives a row the same bits alone and in a batch', async () => {
@@ -130,15 +133,9 @@ describe.each(shapes)('%s', (_, shape) => {
   });
 });
 
-const model = { headDim: 128, rope: plain, hasQkNorm: true, rmsEpsilon: epsilon };
+const model = { headDim: 128, rope: plain, rmsEpsilon: epsilon };
 
-it('leaves models without RoPE, and pairs that fill no vectors, to ggml', async () => {
+it('leaves models without RoPE, and very large heads, to ggml', async () => {
   expect(await openHeadRotation(device, { ...model, rope: { ...plain, mode: 'none' } })).toBeUndefined();
-  expect(await openHeadRotation(device, { ...model, headDim: 80, rope: { ...plain, dimension: 80 } })).toBeUndefined();
   expect(await openHeadRotation(device, { ...model, headDim: 1024 })).toBeUndefined();
-});
-
-const hasFma = process.arch === 'x64' && (await cpuFeatures()).split(' ').includes('fma');
-itNeeds(hasFma, 'an x86 CPU with FMA', 'is not used if it has other bits than ggml', async () => {
-  expect(await openHeadRotation(device, model, { cpuFlags: '-march=x86-64' })).toBeUndefined();
 });

@@ -1,31 +1,38 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
-import { GraphBuilder } from '../../ggml/graph.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
-import { F32, I32 } from '../../ggml/types.ts';
 import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
-import { randomFloats } from '../random-values.ts';
+import { ropeConstants } from './rope-constants.ts';
 
 export const rotateHeadsSource: NativeSource = {
   file: 'runner/operations/rotate-heads.c',
-  headers: ['native/vector.h', tensorFields.header],
+  headers: ['native/vector.h', 'native/elementary.h', tensorFields.header, 'runner/operations/rope-table.h'],
   definitions: tensorFields.definitions,
 };
 
-/** C supports rotated elements in multiples of this number, because vectors have up to 16 pairs. */
-const dimensionStep = 32;
 /** `HEAD_DIM_MAX` in C. */
 const headDimMax = 512;
 
 /** `struct rotation` of rotate-heads.c, in bytes. */
 const recordBytes = 24;
 const recordField = { dimension: 0, isAdjacent: 8, epsilon: 16 } as const;
+/** `struct rope` of rope-table.h, without `kept`. */
+const ropeBytes = 20;
+const ropeField = { pairs: 0, step: 8, scale: 12, magnitude: 16 } as const;
+
+/** The addresses of the functions of rotate-heads.c. */
+interface RotationKernels {
+  readonly table: RawPtr;
+  readonly rotate: RawPtr;
+  readonly sourceDigest: string;
+}
 
 /** What of a model's configuration decides the rotation of heads. */
-type RotatedModel = Pick<ModelConfig, 'headDim' | 'hasQkNorm' | 'latent' | 'rmsEpsilon' | 'rope' | 'slidingWindow'>;
+type RotatedModel = Pick<ModelConfig, 'headDim' | 'latent' | 'rmsEpsilon' | 'rope' | 'slidingWindow'>;
 
 interface Heads {
   /** F32 `[headDim, heads, rows]` */
@@ -38,82 +45,94 @@ interface Heads {
 }
 
 /**
- * The norm of heads and RoPE by a C kernel (`rotate-heads.c`), with the bits of ggml's operations. ggml computes sines
- * and cosines in each layer, for queries and for keys. Here ggml computes a table of them once per step.
+ * The norm of heads and RoPE by C kernels (`rotate-heads.c`), which have the same bits on all CPUs that fuse multiply-adds. ggml computes
+ * sines and cosines in each layer, for queries and for keys, by the C library. Here a table of them is computed once per step.
  */
 export class HeadRotation {
+  /** Of the kernels. It decides the bits of K. */
+  readonly sourceDigest: string;
   readonly #native: NativeApi;
-  readonly #pointer: RawPtr;
+  readonly #kernels: RotationKernels;
   readonly #epsilon: number;
-  readonly #records = new Map<RopeConfig, NativeMemory>();
+  readonly #records = new Map<RopeConfig, { readonly rotation: NativeMemory; readonly rope: NativeMemory }>();
 
-  constructor(native: NativeApi, pointer: RawPtr, epsilon: number) {
+  constructor(native: NativeApi, kernels: RotationKernels, epsilon: number) {
+    this.sourceDigest = kernels.sourceDigest;
     this.#native = native;
-    this.#pointer = pointer;
+    this.#kernels = kernels;
     this.#epsilon = epsilon;
   }
 
-  /** The rotations of one graph. `ropeFreqs`: a divisor for each frequency, if the model has them. */
+  /** The rotations of one graph. `ropeFreqs`: a divisor for each pair's angle, F32 `[dimension / 2]`, if the model has them. */
   of(graph: GraphBuilder, ropeFreqs?: TensorPtr): GraphRotations {
-    return new GraphRotations(graph, ropeFreqs, (sources, rope) => {
-      const [x, table] = sources;
-      const [headDim, heads, rows] = [graph.columnCountOf(x), graph.rowCountOf(x), graph.rowCountOf(table)];
-      const record = this.#recordOf(rope).address as RawPtr;
-      const rotated = graph.custom(sources, headDim * heads, rows, this.#pointer, record, this);
-      return graph.reshape3d(rotated, headDim, heads, rows);
+    return new GraphRotations({
+      table: (positions, rope) => {
+        const sources = ropeFreqs === undefined ? [positions] : [positions, ropeFreqs];
+        const record = this.#recordsOf(rope).rope.address as RawPtr;
+        return graph.custom(sources, rope.dimension, graph.columnCountOf(positions), this.#kernels.table, record, this);
+      },
+      rotated: ({ x, norm, rope }, table) => {
+        const sources = norm === undefined ? [x, table] : [x, table, norm];
+        const [headDim, heads, rows] = [graph.columnCountOf(x), graph.rowCountOf(x), graph.rowCountOf(table)];
+        const record = this.#recordsOf(rope).rotation.address as RawPtr;
+        const rotated = graph.custom(sources, headDim * heads, rows, this.#kernels.rotate, record, this);
+        return graph.reshape3d(rotated, headDim, heads, rows);
+      },
     });
   }
 
-  #recordOf(rope: RopeConfig): NativeMemory {
-    let record = this.#records.get(rope);
-    if (record === undefined) {
-      record = new NativeMemory(this.#native, recordBytes);
-      record.setInt64(recordField.dimension, rope.dimension);
-      record.setInt64(recordField.isAdjacent, rope.mode === 'normal' ? 1 : 0);
-      record.bytes.setFloat32(recordField.epsilon, this.#epsilon, true);
-      this.#records.set(rope, record);
+  #recordsOf(rope: RopeConfig) {
+    let records = this.#records.get(rope);
+    if (records === undefined) {
+      records = { rotation: this.#rotationRecord(rope), rope: this.#ropeRecord(rope) };
+      this.#records.set(rope, records);
     }
+    return records;
+  }
+
+  #rotationRecord({ dimension, mode }: RopeConfig): NativeMemory {
+    const record = new NativeMemory(this.#native, recordBytes);
+    record.setInt64(recordField.dimension, dimension);
+    record.setInt64(recordField.isAdjacent, mode === 'normal' ? 1 : 0);
+    record.bytes.setFloat32(recordField.epsilon, this.#epsilon, true);
+    return record;
+  }
+
+  #ropeRecord(rope: RopeConfig): NativeMemory {
+    const { step, scale, magnitude, kept } = ropeConstants(rope);
+    const record = new NativeMemory(this.#native, ropeBytes + kept.byteLength);
+    record.setInt64(ropeField.pairs, kept.length);
+    record.bytes.setFloat32(ropeField.step, step, true);
+    record.bytes.setFloat32(ropeField.scale, scale, true);
+    record.bytes.setFloat32(ropeField.magnitude, magnitude, true);
+    for (const [pair, share] of kept.entries()) record.bytes.setFloat32(ropeBytes + 4 * pair, share, true);
     return record;
   }
 }
 
-type RotationSources =
-  | readonly [x: TensorPtr, table: TensorPtr]
-  | readonly [x: TensorPtr, table: TensorPtr, norm: TensorPtr];
-type RotationNode = (sources: RotationSources, rope: RopeConfig) => TensorPtr;
+interface RotationNodes {
+  /** F32 `[dimension, rows]`: the cosines of a row, then its sines. */
+  table(positions: TensorPtr, rope: RopeConfig): TensorPtr;
+  /** F32 `[headDim, heads, rows]` */
+  rotated(heads: Heads, table: TensorPtr): TensorPtr;
+}
 
 /** The rotations of one graph, whose layers share tables of sines and cosines. */
 export class GraphRotations {
-  readonly #graph: GraphBuilder;
-  readonly #ropeFreqs: TensorPtr | undefined;
-  readonly #node: RotationNode;
+  readonly #nodes: RotationNodes;
   /** By the positions. */
   readonly #tables = new Map<RopeConfig, Map<TensorPtr, TensorPtr>>();
-  /** By length: inputs with 1 in the first half and 0 in the second half. */
-  readonly #units = new Map<number, { readonly tensor: TensorPtr; readonly values: Float32Array }>();
 
-  constructor(graph: GraphBuilder, ropeFreqs: TensorPtr | undefined, node: RotationNode) {
-    this.#graph = graph;
-    this.#ropeFreqs = ropeFreqs;
-    this.#node = node;
+  constructor(nodes: RotationNodes) {
+    this.#nodes = nodes;
   }
 
   /** F32 `[headDim, heads, rows]` */
-  rotate({ x, positions, norm, rope }: Heads): TensorPtr {
-    const table = this.#table(positions, rope);
-    return this.#node(norm === undefined ? [x, table] : [x, table, norm], rope);
+  rotate(heads: Heads): TensorPtr {
+    return this.#nodes.rotated(heads, this.#table(heads));
   }
 
-  /** After the graph is allocated. */
-  writeInputs(): void {
-    for (const { tensor, values } of this.#units.values()) this.#graph.write(tensor, values);
-  }
-
-  /**
-   * F32 `[dimension, rows]`: the cosines of a row, then its sines. RoPE makes them of pairs (1, 0): 1 * cos - 0 * sin
-   * and 1 * sin + 0 * cos are exact.
-   */
-  #table(positions: TensorPtr, rope: RopeConfig): TensorPtr {
+  #table({ positions, rope }: Heads): TensorPtr {
     let known = this.#tables.get(rope);
     if (known === undefined) {
       known = new Map();
@@ -121,79 +140,33 @@ export class GraphRotations {
     }
     let table = known.get(positions);
     if (table === undefined) {
-      const graph = this.#graph;
-      const { dimension } = rope;
-      const rows = graph.columnCountOf(positions);
-      // All rows are the same memory.
-      const pairs = graph.reinterpret(this.#unit(dimension), F32, [dimension, 1, rows], [dimension * F32.typeSize, 0]);
-      const rotated = graph.rope(pairs, positions, this.#ropeFreqs, { ...rope, mode: 'neox' });
-      table = graph.reshape2d(rotated, dimension, rows);
+      table = this.#nodes.table(positions, rope);
       known.set(positions, table);
     }
     return table;
   }
-
-  #unit(length: number): TensorPtr {
-    let unit = this.#units.get(length);
-    if (unit === undefined) {
-      unit = { tensor: this.#graph.input(F32, length), values: new Float32Array(length).fill(1, 0, length / 2) };
-      this.#units.set(length, unit);
-    }
-    return unit.tensor;
-  }
 }
 
-/**
- * Undefined on a GPU, without a compiler, for models without such heads, and if the kernel does not have the bits of
- * this build of ggml.
- */
+/** The RoPE of a model's layers: none, one, or another one in layers with a window. */
+export const ropesOf = ({ rope, slidingWindow }: Pick<RotatedModel, 'rope' | 'slidingWindow'>): readonly RopeConfig[] =>
+  [...new Set([rope, slidingWindow?.rope ?? rope])].filter(({ mode }) => mode !== 'none');
+
+/** Undefined on a GPU, without a compiler, and for models without RoPE or with larger heads. */
 export async function openHeadRotation(
-  device: ComputeDevice,
+  { kind, native }: ComputeDevice,
   config: RotatedModel,
   options: CompileOptions = {},
 ): Promise<HeadRotation | undefined> {
-  const { headDim, latent, rope, slidingWindow, rmsEpsilon } = config;
-  if (device.kind !== 'cpu' || latent !== undefined || headDim > headDimMax) return undefined;
-  const ropes = [...new Set([rope, slidingWindow?.rope ?? rope])].filter(({ mode }) => mode !== 'none');
-  if (ropes.length === 0 || ropes.some(({ dimension }) => dimension % dimensionStep !== 0)) return undefined;
-  const { native } = device;
+  const length = config.latent?.ropeLength ?? config.headDim;
+  if (kind !== 'cpu' || length > headDimMax || ropesOf(config).length === 0) return undefined;
   try {
-    const pointer: RawPtr = await openNative(rotateHeadsSource, options, ({ path }) =>
-      native.functionIn(path, 'kvasir_rotate_heads_pointer', 'raw')(),
-    );
-    const rotation = new HeadRotation(native, pointer, rmsEpsilon);
-    return ropes.every((each) => equalsGgml(device, rotation, config, each)) ? rotation : undefined;
+    return await openNative(rotateHeadsSource, options, ({ path, sourceDigest }) => {
+      const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
+      const kernels = { table: pointer('rope_table'), rotate: pointer('rotate_heads'), sourceDigest };
+      return new HeadRotation(native, kernels, config.rmsEpsilon);
+    });
   } catch (error) {
-    const instead = 'Steps are slower without it; the text is the same.';
+    const instead = "ggml's operations are used instead, and KV differs from engines that have the kernel.";
     return doWithout(error, 'The kernel for RoPE', instead, options);
-  }
-}
-
-/** Whether the kernel has the bits of ggml's norm and RoPE, for random heads. */
-function equalsGgml(device: ComputeDevice, rotation: HeadRotation, config: RotatedModel, rope: RopeConfig): boolean {
-  const { headDim, hasQkNorm, rmsEpsilon } = config;
-  const heads = 5;
-  const places = Int32Array.of(0, 1, 77, 4099);
-  const graph = new GraphBuilder(device);
-  try {
-    graph.begin(32);
-    const rows = graph.input(F32, headDim, heads * places.length);
-    const weights = graph.input(F32, headDim);
-    const positions = graph.input(I32, places.length);
-    const x = graph.reshape3d(rows, headDim, heads, places.length);
-    const wanted = graph.rope(hasQkNorm ? graph.rmsNorm(x, weights, rmsEpsilon) : x, positions, undefined, rope);
-    const rotations = rotation.of(graph);
-    const found = rotations.rotate({ x, positions, norm: hasQkNorm ? weights : undefined, rope });
-    graph.output(wanted);
-    graph.output(found);
-    graph.allocate();
-    graph.write(rows, randomFloats(headDim * heads * places.length, 1));
-    graph.write(weights, randomFloats(headDim, 2));
-    graph.write(positions, places);
-    rotations.writeInputs();
-    graph.computeNow();
-    return Buffer.compare(Buffer.from(graph.dataOf(wanted)), Buffer.from(graph.dataOf(found))) === 0;
-  } finally {
-    graph.close();
   }
 }

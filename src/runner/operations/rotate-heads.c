@@ -1,16 +1,15 @@
 /*
- * The norm of each head, if the model has one, and RoPE, in one pass. The bits are those of ggml's operations:
+ * The norm of each head, if the model has one, and RoPE, in one pass:
  *
- *   - a norm adds squares, rounded to floats, as doubles in ascending order;
+ *   - a norm has the bits of ggml's: it adds squares, rounded to floats, as doubles in ascending order;
  *   - RoPE fuses its first product with the sum or the difference, as ggml's compiler does on CPUs with such an instruction.
- *
- * Sines and cosines come from a table that ggml computes once per step. ggml's RoPE computes them in each layer.
  */
 #include "vector.h"
 #include "tensor.h"
+#include "rope-table.h"
 
 struct rotation { /* written by TypeScript */
-  int64_t dimension; /* the first elements of a head are rotated; a multiple of 32 */
+  int64_t dimension; /* the first elements of a head are rotated; an even number */
   int64_t is_adjacent; /* pairs are adjacent elements, else elements of two halves */
   float epsilon;
 };
@@ -37,11 +36,18 @@ INLINE void norm_factors(const float *const *x, int count, int64_t n, float epsi
 /* `table`: cosines of all pairs, then sines. */
 INLINE void rotate_halves(const struct rotation *r, const float *x, const float *table, float *out) {
   const int64_t half = r->dimension / 2;
-  for (int64_t i = 0; i < half; i += LANES) {
+  int64_t i = 0;
+  for (; i + LANES <= half; i += LANES) {
     const vec a = load(x + i), b = load(x + half + i), cosine = load(table + i), sine = load(table + half + i);
     store(out + i, fma_(a, cosine, -(b * sine)));
     store(out + half + i, fma_(a, sine, b * cosine));
   }
+  const int64_t rest = half - i;
+  if (rest == 0) return;
+  const vec a = load_part(x + i, rest, 0), b = load_part(x + half + i, rest, 0);
+  const vec cosine = load_part(table + i, rest, 0), sine = load_part(table + half + i, rest, 0);
+  store_part(out + i, fma_(a, cosine, -(b * sine)), rest);
+  store_part(out + half + i, fma_(a, sine, b * cosine), rest);
 }
 
 static void rotate_head(const struct rotation *r, const float *x, const float *table, float *out) {
@@ -95,4 +101,5 @@ static void rotate_heads(char *tensor, int thread, int threads, void *userdata) 
   }
 }
 
+uintptr_t kvasir_rope_table_pointer(void) { return (uintptr_t)rope_table; }
 uintptr_t kvasir_rotate_heads_pointer(void) { return (uintptr_t)rotate_heads; }

@@ -1,20 +1,14 @@
 /*
- * Operations of ggml whose bits depend on the length of the CPU's vectors. These have the same bits with vectors of any
- * length: sums have the order of vectors of WIDTH lanes (vector.h), and the last elements of a row are computed like the
+ * Operations of ggml whose bits depend on the length of the CPU's vectors or on the C library. These have the same bits with
+ * vectors of any length: sums have the order of vectors of WIDTH lanes (vector.h), and the last elements of a row are computed like the
  * others. They are ggml's custom operations over contiguous F32.
  */
 #include "vector.h"
 #include "tensor.h"
 #include "exp.h"
+#include "elementary.h"
 
 INLINE int64_t count_of(const char *tensor) { return NE(tensor, 0) * NE(tensor, 1) * NE(tensor, 2) * NE(tensor, 3); }
-
-/* The first `count` elements; the other lanes are `rest`. */
-INLINE vec load_part(const float *p, int64_t count, float rest) {
-  vec v = splat(rest);
-  memcpy(&v, p, count * sizeof(float));
-  return v;
-}
 
 /* Elements of a thread's share, in whole vectors. */
 INLINE void share_of(int64_t count, int thread, int threads, int64_t *from, int64_t *to) {
@@ -24,33 +18,69 @@ INLINE void share_of(int64_t count, int thread, int threads, int64_t *from, int6
   if (*to > count) *to = count;
 }
 
-/* x * sigmoid(x) */
-static void silu(char *tensor, int thread, int threads, void *userdata) {
-  (void)userdata;
-  const float *x = (const float *)DATA(SOURCE(tensor, 0));
-  float *out = (float *)DATA(tensor);
-  int64_t i, to;
-  share_of(count_of(tensor), thread, threads, &i, &to);
-  for (; i + LANES <= to; i += LANES) store(out + i, silu_(load(x + i)));
-  if (i < to) {
-    const vec y = silu_(load_part(x + i, to - i, 0));
-    memcpy(out + i, &y, (to - i) * sizeof(float));
+/* A function of each element x of the first source and of the element y of the last source. */
+#define EACH_ELEMENT(name, last, expression)                                        \
+  static void name(char *tensor, int thread, int threads, void *userdata) {         \
+    (void)userdata;                                                                 \
+    const float *first_source = (const float *)DATA(SOURCE(tensor, 0));             \
+    const float *last_source = (const float *)DATA(SOURCE(tensor, last));           \
+    float *out = (float *)DATA(tensor);                                             \
+    int64_t i, to;                                                                  \
+    share_of(count_of(tensor), thread, threads, &i, &to);                           \
+    for (; i + LANES <= to; i += LANES) {                                           \
+      const vec x = load(first_source + i), y = load(last_source + i);              \
+      (void)y;                                                                      \
+      store(out + i, expression);                                                   \
+    }                                                                               \
+    if (i < to) {                                                                   \
+      const vec x = load_part(first_source + i, to - i, 0), y = load_part(last_source + i, to - i, 0); \
+      (void)y;                                                                      \
+      store_part(out + i, expression, to - i);                                      \
+    }                                                                               \
   }
+
+INLINE vec sigmoid_(vec x) { return splat(1.0f) / (splat(1.0f) + exp_(-x)); }
+
+/* The nearest number of type f16, for |x| < 65504. Below 2^-14, f16 has multiples of 2^-24. */
+INLINE vec rounded_f16(vec x) {
+  const ivec bits = (ivec)x, normal = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fff;
+  const vec small = (x + splat(0.75f)) - splat(0.75f), size = (vec)(bits & 0x7fffffff);
+  return choose((ivec)(size < splat(0x1p-14f)), small, (vec)normal);
 }
 
-/* silu(gate) * up */
-static void swiglu(char *tensor, int thread, int threads, void *userdata) {
-  (void)userdata;
-  const float *gate = (const float *)DATA(SOURCE(tensor, 0)), *up = (const float *)DATA(SOURCE(tensor, 1));
-  float *out = (float *)DATA(tensor);
-  int64_t i, to;
-  share_of(count_of(tensor), thread, threads, &i, &to);
-  for (; i + LANES <= to; i += LANES) store(out + i, silu_(load(gate + i)) * load(up + i));
-  if (i < to) {
-    const vec y = silu_(load_part(gate + i, to - i, 0)) * load_part(up + i, to - i, 0);
-    memcpy(out + i, &y, (to - i) * sizeof(float));
-  }
+/*
+ * x / 2 * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 x^3), which is x * sigmoid(2u). As in ggml, which has a table of it, x and the
+ * result are rounded to f16 between -10 and 10.
+ */
+INLINE vec gelu_(vec x) {
+  const vec r = rounded_f16(x), u = splat(0x1.988454p-1f) * r * fma_(splat(0.044715f) * r, r, splat(1.0f));
+  const vec y = rounded_f16(r / (splat(1.0f) + exp_(splat(-2.0f) * u)));
+  return choose((ivec)(x < splat(10.0f)), choose((ivec)(x > splat(-10.0f)), y, splat(0)), x);
 }
+
+INLINE vec tanh_(vec x) {
+  float lanes[LANES];
+  store(lanes, x);
+  for (int i = 0; i < LANES; i++) lanes[i] = tanh_one(lanes[i]);
+  return load(lanes);
+}
+
+struct clamped { /* written by TypeScript */
+  float alpha, limit;
+};
+/* NaN stays NaN. */
+INLINE vec at_most(vec x, float limit) { return choose((ivec)(x > limit), splat(limit), x); }
+INLINE vec clamped_swiglu_(vec gate, vec up, const struct clamped *c) {
+  const vec x = at_most(gate, c->limit), y = -at_most(-at_most(up, c->limit), c->limit);
+  return x / (splat(1.0f) + exp_(splat(-c->alpha) * x)) * (y + splat(1.0f));
+}
+
+EACH_ELEMENT(silu, 0, silu_(x))
+EACH_ELEMENT(swiglu, 1, silu_(x) * y)
+EACH_ELEMENT(sigmoid, 0, sigmoid_(x))
+EACH_ELEMENT(tanh_of, 0, tanh_(x))
+EACH_ELEMENT(geglu, 1, gelu_(x) * y)
+EACH_ELEMENT(clamped_swiglu, 1, clamped_swiglu_(x, y, userdata))
 
 /* Every element of a row with NaN or infinity becomes NaN. */
 static void soft_max_row(const float *x, int64_t n, float *out) {
@@ -123,6 +153,10 @@ static void small_matmul(char *tensor, int thread, int threads, void *userdata) 
 
 uintptr_t kvasir_silu_pointer(void) { return (uintptr_t)silu; }
 uintptr_t kvasir_swiglu_pointer(void) { return (uintptr_t)swiglu; }
+uintptr_t kvasir_sigmoid_pointer(void) { return (uintptr_t)sigmoid; }
+uintptr_t kvasir_tanh_pointer(void) { return (uintptr_t)tanh_of; }
+uintptr_t kvasir_geglu_pointer(void) { return (uintptr_t)geglu; }
+uintptr_t kvasir_clamped_swiglu_pointer(void) { return (uintptr_t)clamped_swiglu; }
 uintptr_t kvasir_soft_max_pointer(void) { return (uintptr_t)soft_max; }
 uintptr_t kvasir_small_matmul_pointer(void) { return (uintptr_t)small_matmul; }
 /* Whether the CPU fuses multiply-adds. Only CPUs that do compute the same bits. */

@@ -54,6 +54,10 @@ const gate = matrix(1);
 const operations: [string, Operation][] = [
   ['silu', (graph, x) => graph.silu(x)],
   ['swiglu', (graph, x) => graph.swiglu(x, graph.scale(x, 0.5))],
+  ['sigmoid', (graph, x) => graph.sigmoid(x)],
+  ['soft cap', (graph, x) => graph.softCap(x, 5)],
+  ['GeGLU', (graph, x) => graph.geglu(x, graph.scale(x, 0.5))],
+  ['clamped SwiGLU', (graph, x) => graph.clampedSwiglu(x, graph.scale(x, 0.5), 1.702, 4)],
   ['softmax', (graph, x) => graph.softMax(x)],
   [
     'softmax of three',

@@ -11,7 +11,7 @@ export const smallMatrixInputs = 32;
 
 export const rowOperationsSource = {
   file: 'runner/operations/row-operations.c',
-  headers: ['native/vector.h', 'native/exp.h', tensorFields.header],
+  headers: ['native/vector.h', 'native/exp.h', 'native/elementary.h', tensorFields.header],
   definitions: tensorFields.definitions,
 };
 
@@ -34,6 +34,10 @@ export async function openRowOperations(
       return {
         silu: pointer('silu'),
         swiglu: pointer('swiglu'),
+        sigmoid: pointer('sigmoid'),
+        tanh: pointer('tanh'),
+        geglu: pointer('geglu'),
+        clampedSwiglu: pointer('clamped_swiglu'),
         softMax: pointer('soft_max'),
         smallMatmul: pointer('small_matmul'),
         outputsOf: smallMatrices(native),

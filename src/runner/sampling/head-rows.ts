@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import type { GraphKernels } from '../../ggml/graph-kernels.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F32 } from '../../ggml/types.ts';
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
@@ -13,6 +14,8 @@ export interface HeadParts {
   /** `[embedding, vocab]`. */
   readonly output: TensorPtr;
   readonly kernels: MatmulKernels;
+  /** Those of the decoder's graph. */
+  readonly operations: GraphKernels | undefined;
   readonly rule: RowRule;
   /** Turns the products with `output` into logits. */
   logitsOf(graph: GraphBuilder, config: ModelConfig, product: TensorPtr): TensorPtr;
@@ -34,7 +37,7 @@ export class HeadRows {
 
   constructor(parts: HeadParts) {
     this.#parts = parts;
-    this.#graph = new GraphBuilder(parts.device);
+    this.#graph = new GraphBuilder(parts.device, parts.operations);
   }
 
   /**
