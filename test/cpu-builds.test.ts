@@ -8,6 +8,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../bench/make-model/model-maker.ts';
+import { armNode, lackingArm } from './support/arm64-machine.ts';
+import { buildOnce } from './support/build-once.ts';
 import { type BuildResult, lacking, type Machine, resultOf } from './support/engine-of-build.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { inLongForm } from './support/long-form.ts';
@@ -55,6 +57,11 @@ const builds = [
   'sapphirerapids',
 ];
 const shortForm = ['sapphirerapids'];
+/** In QEMU. */
+const arms = [
+  { build: 'armv8.2_1', cpuFlags: '-march=armv8.2-a+dotprod' },
+  { build: 'armv8.6_1', cpuFlags: '-march=armv8.2-a+dotprod+i8mm' },
+];
 
 describe('machines whose CPUs have other builds of ggml', () => {
   testsNeed(hasCompiler, 'no C compiler');
@@ -92,6 +99,32 @@ describe('machines whose CPUs have other builds of ggml', () => {
     expect(answers).toEqual(expected.answers);
     for (const { path } of models) expect(loaded[basename(path)], path).toBeGreaterThan(100);
   });
+
+  const noArm = lackingArm() ?? '';
+  const arm = (machine: Machine): Machine => ({ ...machine, arm: armNode(folder.file('arm')) });
+  for (const machine of inLongForm(arms, [])) {
+    const { build } = machine;
+    itNeeds(noArm === '', noArm, `compute the same with an ARM CPU: ${build}`, async () => {
+      await buildOnce(process.cwd());
+      const store = folder.file(build);
+      const { operations, answers } = await resultOf(arm(machine), paths, store);
+      expect(operations).toBe(expected.operations);
+      expect(answers).toEqual(expected.answers);
+      expect(filesIn(store)).toEqual(expectedFiles);
+    });
+  }
+
+  for (const machine of inLongForm(arms.slice(0, 1), [])) {
+    itNeeds(noArm === '', noArm, 'load the blocks of a machine with the other kind of CPU', async () => {
+      await buildOnce(process.cwd());
+      for (const reader of [arm(machine), oldest]) {
+        const store = folder.file(reader === oldest ? machine.build : 'oldest');
+        const { answers, loaded } = await resultOf(reader, paths, store);
+        expect(answers).toEqual(expected.answers);
+        for (const { path } of models) expect(loaded[basename(path)], path).toBeGreaterThan(100);
+      }
+    });
+  }
 
   const old = lacking('sandybridge') ?? '';
   itNeeds(old === '', old, 'have KV of their own if their kernels do not fuse multiply-adds', async () => {

@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { type ArmNode, armCompiler } from './arm64-machine.ts';
 import { buildOnce } from './build-once.ts';
 import { quickInShortForm } from './quick-compiler.ts';
 
@@ -23,6 +24,8 @@ export interface Machine {
   readonly build: string;
   /** Instructions for which Kvasir's kernels are compiled; undefined: those of this CPU. */
   readonly cpuFlags?: string;
+  /** Of a machine with an ARM CPU. */
+  readonly arm?: ArmNode;
 }
 
 const quickCompiler = quickInShortForm.compiler === undefined ? {} : { CC: quickInShortForm.compiler };
@@ -30,19 +33,26 @@ const program = readFileSync('test/support/engine-of-build.js', 'utf8');
 
 /** `models`: paths. Their KV is loaded from the folder `store` and stored there. */
 export async function resultOf(
-  { build, cpuFlags }: Machine,
+  { build, cpuFlags, arm }: Machine,
   models: readonly string[],
   store: string,
 ): Promise<BuildResult> {
   await buildOnce(process.cwd());
-  const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', program, build, store, ...models], {
-    env: {
-      ...process.env,
-      KVASIR_DIST: resolve(join('dist', 'src')),
-      ...(cpuFlags === undefined ? {} : { KVASIR_CPU_FLAGS: cpuFlags, ...quickCompiler }),
+  const [command, ...before] = arm?.command ?? [process.execPath];
+  const compiler = arm === undefined ? quickCompiler : { CC: armCompiler };
+  const { stdout } = await run(
+    command,
+    [...before, '--input-type=module', '--eval', program, build, store, ...models],
+    {
+      env: {
+        ...process.env,
+        ...arm?.environment,
+        KVASIR_DIST: arm?.dist ?? resolve(join('dist', 'src')),
+        ...(cpuFlags === undefined ? {} : { KVASIR_CPU_FLAGS: cpuFlags, ...compiler }),
+      },
+      maxBuffer: 1 << 26,
     },
-    maxBuffer: 1 << 26,
-  });
+  );
   return JSON.parse(stdout) as BuildResult;
 }
 
