@@ -1,3 +1,5 @@
+import { expOf } from './exp-and-log.ts';
+
 /**
  * The tokens from which sampling chooses, as parallel arrays in ascending order of token id. `natsBelowBest[i]` >= 0 is
  * the distance of the token's logit from the best logit, in nats after temperature. `weights[i]`, the unnormalised
@@ -30,7 +32,7 @@ export const thresholdMaxNats = 52;
 const binsPerNat = 64;
 export const binCount = thresholdMaxNats * binsPerNat + 1;
 
-export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
+export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => expOf(-bin / binsPerNat));
 
 /**
  * exp(-nats) for nats in [0, thresholdMaxNats], to 15 digits. A table has the bin's value, and a Taylor series computes

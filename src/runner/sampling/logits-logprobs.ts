@@ -1,6 +1,7 @@
 import type { TokenId } from '../../core/ids.ts';
 import { tokenId } from '../../core/ids.ts';
 import type { TokenLogprobs } from '../../core/step.ts';
+import { logOf } from './exp-and-log.ts';
 import { expOfNats, thresholdMaxNats } from './logits-candidates.ts';
 
 /**
@@ -18,7 +19,7 @@ export function computeLogprobs(logits: Float32Array, max: number, chosen: Token
     if (nats <= thresholdMaxNats) weightSum += expOfNats(nats);
     if (logit > chosenLogit || (logit === chosenLogit && token < chosen)) rank++;
   }
-  const normalizer = max + Math.log(weightSum);
+  const normalizer = max + logOf(weightSum);
   const top = selectTop(logits, topCount).map((token) => ({
     token: tokenId(token),
     logprob: logits[token]! - normalizer,

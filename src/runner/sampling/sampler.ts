@@ -6,6 +6,7 @@ import { type TokenId, tokenId } from '../../core/ids.ts';
 import type { SamplingParams } from '../../core/sampling.ts';
 import type { SampledToken, SampleRequest, TokenLogprobs } from '../../core/step.ts';
 import type { TokenBuffer } from '../../core/tokens.ts';
+import { logOf } from './exp-and-log.ts';
 import {
   type Candidates,
   collectCandidates,
@@ -164,7 +165,7 @@ export class Sampler {
     distribution.max = row[best]!;
     distribution.temperature = params.temperature;
     // min_p is a threshold in nats, because the best token has weight 1.
-    distribution.thresholdNats = minP > 0 ? Math.min(thresholdMaxNats, -Math.log(minP)) : thresholdMaxNats;
+    distribution.thresholdNats = minP > 0 ? Math.min(thresholdMaxNats, -logOf(minP)) : thresholdMaxNats;
     let weightSum: number;
     if (topK > 0) {
       collectCandidates(passes, candidates, distribution, thresholdOfTopK(passes, distribution, topK));
