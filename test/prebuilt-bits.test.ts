@@ -43,7 +43,7 @@ function clangAndLinker(name: string, target: string, linker: string): string {
   const lines = [
     '#!/bin/sh',
     'for argument; do [ "$before" = -o ] && output=$argument; before=$argument; done',
-    `'${clang}' "$@" -c -o "$output.o" && exec ${linker} "$output.o" -o "$output" -lm`,
+    `'${clang}' "$@" -c -o "$output.o" && exec ${linker} "$output.o" -o "$output"`,
   ];
   writeFileSync(path, `${lines.join('\n')}\n`, { mode: 0o755 });
   return path;

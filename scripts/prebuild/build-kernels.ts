@@ -80,10 +80,10 @@ function linkerArgumentsOf(
 /** Without a time stamp, so that equal builds give equal files. */
 const dllFlags = ['-entry:DllMainCRTStartup', '-debug:none', '-opt:ref', '-timestamp:0'];
 /** Windows's own C library has them (`ucrtbase.dll`, Windows 10 and newer). */
-const windowsFunctions = ['expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen'];
+const windowsFunctions = ['memcpy', 'memmove', 'memset', 'strlen'];
 
 /** Every process on Linux has them, with glibc and with musl. */
-const linuxFunctions = ['bcmp', 'expf', 'logf', 'memcpy', 'memmove', 'memset', 'strlen', 'syscall'];
+const linuxFunctions = ['bcmp', 'memcpy', 'memmove', 'memset', 'strlen', 'syscall'];
 
 /** The linkers for Windows and macOS refuse undefined symbols. That for Linux leaves them to the process. */
 function checkSymbols({ name }: ShippedKernel, library: Buffer): void {
