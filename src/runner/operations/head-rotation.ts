@@ -1,3 +1,4 @@
+import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
@@ -54,13 +55,17 @@ export class HeadRotation {
   readonly #native: NativeApi;
   readonly #kernels: RotationKernels;
   readonly #epsilon: number;
-  readonly #records = new Map<RopeConfig, { readonly rotation: NativeMemory; readonly rope: NativeMemory }>();
+  /** Made when the model is loaded, because a step must not allocate memory that it can do without. */
+  readonly #records: ReadonlyMap<RopeConfig, { readonly rotation: NativeMemory; readonly rope: NativeMemory }>;
 
-  constructor(native: NativeApi, kernels: RotationKernels, epsilon: number) {
+  constructor(native: NativeApi, kernels: RotationKernels, config: RotatedModel) {
     this.sourceDigest = kernels.sourceDigest;
     this.#native = native;
     this.#kernels = kernels;
-    this.#epsilon = epsilon;
+    this.#epsilon = config.rmsEpsilon;
+    this.#records = new Map(
+      ropesOf(config).map((rope) => [rope, { rotation: this.#rotationRecord(rope), rope: this.#ropeRecord(rope) }]),
+    );
   }
 
   /** The rotations of one graph. `ropeFreqs`: a divisor for each pair's angle, F32 `[dimension / 2]`, if the model has them. */
@@ -82,12 +87,7 @@ export class HeadRotation {
   }
 
   #recordsOf(rope: RopeConfig) {
-    let records = this.#records.get(rope);
-    if (records === undefined) {
-      records = { rotation: this.#rotationRecord(rope), rope: this.#ropeRecord(rope) };
-      this.#records.set(rope, records);
-    }
-    return records;
+    return assertDefined(this.#records.get(rope), 'the graph has a RoPE of the model');
   }
 
   #rotationRecord({ dimension, mode }: RopeConfig): NativeMemory {
@@ -163,7 +163,7 @@ export async function openHeadRotation(
     return await openNative(rotateHeadsSource, options, ({ path, sourceDigest }) => {
       const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
       const kernels = { table: pointer('rope_table'), rotate: pointer('rotate_heads'), sourceDigest };
-      return new HeadRotation(native, kernels, config.rmsEpsilon);
+      return new HeadRotation(native, kernels, config);
     });
   } catch (error) {
     const instead = "ggml's operations are used instead, and KV differs from engines that have the kernel.";
