@@ -70,7 +70,9 @@ beforeAll(async () => {
   await writer.close();
 });
 
-const onLoad = faultKinds.flatMap((fault) => [[fault, 'load', true] as const, [fault, 'load', false] as const]);
+const onLoad = faultKinds.flatMap((fault, i) =>
+  inLongForm([true, false], [i % 2 === 0]).map((isAsync) => [fault, 'load', isAsync] as const),
+);
 const onOthers = (['missing', 'error', 'slow', 'hung'] as const).flatMap((fault) => [
   [fault, 'has', true] as const,
   [fault, 'store', true] as const,

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
+import { inLongForm } from '../../../test/support/long-form.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings, withDeadlines } from '../connector.suite.ts';
@@ -79,6 +80,7 @@ connectorSuite("a user's module", {
 
 /** Cases without rules show that the sides around it change nothing, the others that their faults obey the contract. */
 connectorSuite('a connector with sides of its own', {
+  ranks: inLongForm([1, 2], [2]),
   newStorage: () => `${serial++}`,
   create: (store, settings) =>
     createConnector(
