@@ -36,7 +36,7 @@ const gates = (source: NativeSource, isScan: boolean) => ({
   name: `gates of ${source.file}`,
   program: 'gates',
   source: { ...source, definitions: { ...source.definitions, IS_SCAN: Number(isScan) } },
-  isShort: true,
+  isShort: false,
 });
 
 const kernels = [
