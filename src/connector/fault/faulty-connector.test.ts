@@ -72,6 +72,7 @@ const open = async (name: string, extra: JsonObject, loadTimeoutMs = 120_000) =>
 
 let serial = 0;
 connectorSuite("a user's module", {
+  modes: inLongForm(['sync', 'async'], ['async']),
   ranks: [2],
   newStorage: () => `${serial++}`,
   create: (store, settings) =>
