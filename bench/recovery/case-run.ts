@@ -75,7 +75,7 @@ export interface CaseRow extends CaseShape {
 
 const probeEveryMs = 500;
 const trafficEveryMs = 1000;
-/** More than a save takes. */
+/** Usually more than a save takes. If a save takes longer, a later probe finds its blocks. */
 const saveMs = 200;
 
 /** Runs one workload with one fault, on a new server process and a copy of the store. */

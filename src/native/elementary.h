@@ -1,7 +1,7 @@
 /*
  * Sine, cosine, e^x, log x and tanh x of floats. C libraries, their versions and their forms for CPUs differ in the last bits
  * of these functions. Here each is plain arithmetic in doubles, in an order that the source fixes, and is rounded to a float at the end. So
- * all CPUs that fuse multiply-adds have the same bits. Series are those of Taylor; the errors are below 0.501 units in the last place of a float.
+ * all CPUs that fuse multiply-adds have the same bits. Series are those of Taylor; the errors are below 0.502 units in the last place of a float.
  */
 
 /* As `fma_` of vectors: rounded once where the CPU fuses multiply-adds. */

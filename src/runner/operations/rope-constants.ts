@@ -42,7 +42,7 @@ function pairOfTurns({ dimension, freqBase, originalContextLength }: RopeConfig,
   return float(float(dimension * float(Math.log(length))) / float(2 * float(Math.log(float(freqBase)))));
 }
 
-/** Of all bits of the constants. Machines with equal digests compute the same angles, whatever their powers and logarithms are. */
+/** A digest of the constants' bits. Machines with equal digests compute the same angles, even if their powers and logarithms differ. */
 export function ropeDigest(ropes: readonly RopeConfig[]): string {
   const digest = createHash('sha256');
   for (const rope of ropes) {

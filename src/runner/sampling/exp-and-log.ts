@@ -6,7 +6,7 @@
 const logOf2High = 0.6931471803691238;
 const logOf2Low = 1.9082149292705877e-10;
 
-/** For x in [-700, 700], with an error of about one unit in the last place. */
+/** For x between -60 and 1, with an error of about one unit in the last place. */
 export function expOf(x: number): number {
   const n = Math.round(x / Math.LN2);
   // The upper part has few bits, so that its product with n is exact.
