@@ -71,8 +71,13 @@ describe('main scenario', () => {
     await run(small, 'first', first);
     // Three blocks at a time: blocks that are being stored cannot be removed, and on a busy machine all nine may be.
     for (const blocks of [3, 6, 9]) await run(small, `second, ${blocks}`, second.subarray(0, blocks * 16 + 1));
-    // Host memory has the last six blocks of the second prompt. The pool gets the first prompt, and then the second again.
+    // Host memory has the last six blocks of the second prompt.
     expect(eventsOf(small, 'removed')).toEqual([...keysOf(first), ...keysOf(second).slice(0, 3)]);
+    // Requests without a full block take the whole pool, and store nothing.
+    for (let i = 0; i < 11; i++) small.add(`short ${i}`, promptOf('short', 1).subarray(0, 12));
+    await small.runToEnd();
+    const { loadedBlocks, computedBlocks } = await run(small, 'second again', second);
+    expect({ loadedBlocks, computedBlocks }).toEqual({ loadedBlocks: 6, computedBlocks: 3 });
     await small.close();
   });
 });
