@@ -154,14 +154,13 @@ INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return fma_(floa
 /* The sum of two times 128 inputs as integers, rounded once. */
 INLINE vec floats_of(scaled first, scaled second) { return first + second; }
 
-/* Sums of 16 inputs with weights of six bits, to which 32 was added. Times a signed scale they are below 2^23, so floats
- * have the sum of two exactly. */
+/* Sums of 16 inputs with weights of six bits, to which 32 was added. */
 INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
   const int32_t all = correction(x, 32);
   memcpy(to, &all, sizeof all);
 }
-typedef vec signed_scales;
-INLINE signed_scales signed_scales_of(ivec x) { return floats(x); }
+typedef ivec signed_scales;
+INLINE signed_scales signed_scales_of(ivec x) { return x; }
 INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const int16_t (*corrections)[2],
                              const signed_scales scales[2]) {
   ivec first = splat_four(corrections[0]), second = splat_four(corrections[1]);
@@ -169,7 +168,7 @@ INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const 
     first = add_products(first, w[g], x + 4 * g);
     second = add_products(second, w[4 + g], x + 16 + 4 * g);
   }
-  return part + nearest(fma_(floats(second), scales[1], floats(first) * scales[0]));
+  return part + first * scales[0] + second * scales[1];
 }
 
 #else

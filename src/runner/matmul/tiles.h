@@ -8,7 +8,7 @@
  *
  * A kernel defines these names and then includes tile-operations.h:
  *
- *   TILE_OUTPUTS, ROWS_AT_ONCE, PREFETCH_ROWS_MIN   before it includes this file, if the defaults do not fit
+ *   TILE_OUTPUTS, ROWS_AT_ONCE, PREFETCH_ROWS_MIN, ROW_BY_ROW_MIN   before it includes this file, if the defaults do not fit
  *   BLOCK              inputs of a block
  *   struct packed      a block in ggml's layout; a tile has as many bytes as TILE_OUTPUTS rows of them
  *   struct quantized   a block of a row, quantized to 8 bits
@@ -90,7 +90,8 @@ INLINE int64_t row_blocks(int64_t blocks) { return blocks | 1; }
 /*
  * A pointer to the same block of the next of `rows` rows. The assembly is empty. It stops GCC from keeping a pointer for
  * each row, and clang from multiplying all rows by one vector of weights before it loads the next one: both need more
- * registers than x86 has. Clang also needs ROW_IS_ADDED(sum, rows) where it has other sums to keep.
+ * registers than x86 has. Where there are other sums to keep, ROW_IS_ADDED(sum, rows) also helps clang with more than
+ * eight rows, or from ROW_BY_ROW_MIN rows on.
  */
 INLINE const void *next_row(const void *x, int64_t row_bytes, int rows) {
   x = (const char *)x + row_bytes;
@@ -100,9 +101,12 @@ INLINE const void *next_row(const void *x, int64_t row_bytes, int rows) {
   (void)rows;
   return x;
 }
-#if defined(__clang__) && LANES == 16
+#if !defined(ROW_BY_ROW_MIN) && defined(__clang__)
+#define ROW_BY_ROW_MIN 9
+#endif
+#if defined(ROW_BY_ROW_MIN) && LANES == 16
 #define ROW_IS_ADDED(sum, rows) \
-  if (rows > 8) __asm__ volatile("" : "+v"(sum))
+  if (rows >= ROW_BY_ROW_MIN) __asm__ volatile("" : "+v"(sum))
 #else
 #define ROW_IS_ADDED(sum, rows) (void)0
 #endif
