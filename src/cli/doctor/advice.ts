@@ -18,6 +18,14 @@ export function adviceFor(machine: MachineReport, kernels: readonly KernelReport
       `Some kernels are missing although this machine could have them. The table has the reasons. ${remedy} Prompts and decodes run at about twice the speed with the missing kernels.`,
     );
   }
+  if (kernels.some(({ amx }) => amx === 'not permitted')) {
+    advice.push('Permit AMX to this process: a sandbox or a virtual machine refuses it. Prompts are faster with it.');
+  }
+  if (kernels.some(({ amx }) => amx === 'other bits')) {
+    advice.push(
+      'Report this output: AMX of this CPU, or of its virtual machine, computes other bits than the other kernels. Texts are right, because AMX is not used. Prompts would be faster with it.',
+    );
+  }
   const isCompiledHere = kernels.some(({ state }) => state === 'compiled' || state === 'cached');
   if (isCompiledHere && !cache.isWritable) {
     advice.push(

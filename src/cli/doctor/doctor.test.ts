@@ -8,6 +8,7 @@ import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
 import { quickCompiler } from '../../../test/support/quick-compiler.ts';
 import { runHere } from '../../../test/support/run-here.ts';
+import type { AmxOutcome } from '../../runner/matmul/tile-forms.ts';
 import { adviceFor } from './advice.ts';
 import type { DoctorReport } from './command.ts';
 import type { KernelReport } from './kernels.ts';
@@ -142,6 +143,13 @@ describe('the advice', () => {
     expect(adviceFor(readOnly, [{ name: 'sampling', state: 'cached' }])).toEqual([
       expect.stringMatching(/^Set XDG_CACHE_HOME/),
     ]);
+  });
+
+  it('is about AMX only if the CPU has it and it is not used', () => {
+    const withAmx = (amx: AmxOutcome): KernelReport => ({ ...prebuilt, amx });
+    for (const amx of ['used', 'no form'] as const) expect(adviceFor(machine, [withAmx(amx)])).toEqual([]);
+    expect(adviceFor(machine, [withAmx('not permitted')])).toEqual([expect.stringMatching(/^Permit AMX/)]);
+    expect(adviceFor(machine, [withAmx('other bits')])).toEqual([expect.stringMatching(/^Report this output: AMX/)]);
   });
 
   it('names a number of threads for a container with a quota, and for cores with two threads', () => {
