@@ -2,9 +2,9 @@
 import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { copyingCompiler } from './support/copying-compiler.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { testsNeed } from './support/needs.ts';
+import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -56,8 +56,8 @@ describe('a process with compiled kernels', () => {
   it('generates the same text after the files of its kernels are truncated and overwritten', () => {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
       encoding: 'utf8',
-      // The engine that starts after the damage compiles the same kernels again.
-      env: { ...process.env, XDG_CACHE_HOME: join(folder.path, 'cache'), CC: copyingCompiler(folder.path) },
+      // The engine that starts after the damage compiles the same kernels again, which copies them.
+      env: { ...process.env, XDG_CACHE_HOME: join(folder.path, 'cache'), CC: quickCompiler(folder.file('quick-cc')) },
       timeout: 100_000,
     });
     expect([signal, status, stdout], stderr).toEqual([null, 0, 'true\ntrue\ntrue\ntrue\n']);

@@ -5,9 +5,9 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { copyingCompiler } from '../../test/support/copying-compiler.ts';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
 import { testsNeed } from '../../test/support/needs.ts';
+import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { F16 } from '../ggml/types.ts';
 import { loadAttentionKernel } from '../runner/attention/attention-kernel.ts';
@@ -15,7 +15,7 @@ import { CompileFailure, compileNative, doWithout } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-if (hasCompiler) process.env.CC = copyingCompiler(folder);
+if (hasCompiler) process.env.CC = quickCompiler(join(folder, 'quick-cc'));
 const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
 interface Options {
   readonly compiler?: string;

@@ -15,9 +15,9 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { copyingCompiler } from '../../test/support/copying-compiler.ts';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
 import { itNeeds, testsNeed } from '../../test/support/needs.ts';
+import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { logitsSource } from '../runner/sampling/logits-passes.ts';
 import { type CompileOptions, compileNative, openNative } from './compiler.ts';
@@ -25,7 +25,7 @@ import { type CompileOptions, compileNative, openNative } from './compiler.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
 // Libraries that no cache can store are removed when the process exits, but a test runner may kill its processes.
 process.env.TMPDIR = folder;
-if (hasCompiler) process.env.CC = copyingCompiler(folder);
+if (hasCompiler) process.env.CC = quickCompiler(join(folder, 'quick-cc'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** Loads the smallest kernel. */

@@ -4,9 +4,9 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { copyingCompiler } from '../../test/support/copying-compiler.ts';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
 import { testsNeed } from '../../test/support/needs.ts';
+import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { logitsSource } from '../runner/sampling/logits-passes.ts';
 import { type Compiled, type CompileOptions, compileNative, openNative } from './compiler.ts';
@@ -16,7 +16,7 @@ import { cpuIdSource, findPrebuilt, type PrebuiltManifest, platformName } from '
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-prebuilt-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const compiler = hasCompiler ? copyingCompiler(folder) : '';
+const compiler = hasCompiler ? quickCompiler(join(folder, 'quick-cc')) : '';
 const before = { ...process.env };
 beforeEach(() => {
   process.env = { ...before, PATH: folder, XDG_CACHE_HOME: join(folder, 'cache') };
@@ -59,7 +59,7 @@ describe('a prebuilt kernel', () => {
   it('is loaded without a compiler and without a cache folder', async () => {
     await shipped('loaded');
     const events: string[] = [];
-    process.env.XDG_CACHE_HOME = join(folder, 'copying-cc', 'below-a-file');
+    process.env.XDG_CACHE_HOME = join(folder, 'quick-cc', 'below-a-file');
     expect(await load({ event: (message) => events.push(message) })).toEqual({ level: ownLevel, best: 1 });
     expect(events).toEqual([]);
   });

@@ -235,20 +235,22 @@ describe('a thread that computes without end does not stop the server from endin
   /** A server whose compute thread is in a kernel that does not return. The file `hang` makes it loop; the file `hangs` reports it. */
   async function hangingKernel(...args: string[]): Promise<Served> {
     const [header, hang, hangs] = ['h', 'hang', 'hangs'].map((end) => join(folder, `kernel.${end}`));
-    // The tests share the header, and so the compiled kernels.
     for (const path of [hang, hangs]) rmSync(path!, { force: true });
     const source = `
       #include <fcntl.h>
+      #include <stdlib.h>
       #include <unistd.h>
       static int hang_if_told(void) {
-        if (access("${hang}", F_OK) != 0) return 0;
-        close(open("${hangs}", O_CREAT | O_WRONLY, 0600));
+        if (access(getenv("KVASIR_TEST_HANG"), F_OK) != 0) return 0;
+        close(open(getenv("KVASIR_TEST_HANGS"), O_CREAT | O_WRONLY, 0600));
         for (;;) usleep(1000);
       }
       #define __atomic_fetch_add(...) (hang_if_told(), __atomic_fetch_add(__VA_ARGS__))`;
+    // The paths are no part of the source, so that the compiler can copy kernels that it has compiled before.
     writeFileSync(header!, source);
     const compiler = quickCompiler(join(folder, 'quick-cc'), `-include ${header}`);
-    const environment = { CC: compiler, XDG_CACHE_HOME: join(folder, 'kernel-cache') };
+    const cache = { CC: compiler, XDG_CACHE_HOME: join(folder, 'kernel-cache') };
+    const environment = { ...cache, KVASIR_TEST_HANG: hang!, KVASIR_TEST_HANGS: hangs! };
     const server = await serve([...args, '--attention', 'native'], environment);
     await (await server.complete(endless)).body!.getReader().read();
     writeFileSync(hang!, '');

@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import type { NativeSource } from '../../src/native/compiler.ts';
 import { tensorFields } from '../../src/native/tensor-fields.ts';
 import { hasCompiler } from './has-compiler.ts';
+import { keptCommand } from './quick-compiler.ts';
 
 /** A CPU for which a kernel is compiled. */
 export interface KernelForm {
@@ -70,7 +71,8 @@ export async function outputOfForm(
     ...definitions,
     `-DKERNEL="${kernel}"`,
   ];
-  await run(compiler, [...flags, `test/forms/${program}-form.c`, '-o', output]);
+  const [keep, ...keepBefore] = keptCommand(compiler);
+  await run(keep, [...keepBefore, ...flags, `test/forms/${program}-form.c`, '-o', output]);
   const [command = output, ...before] = runner;
   const { stdout } = await run(command, command === output ? [] : [...before, output], { maxBuffer: 1 << 28 });
   return stdout.trim().split('\n');

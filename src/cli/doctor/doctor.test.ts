@@ -8,11 +8,12 @@ import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
 import { quickCompiler } from '../../../test/support/quick-compiler.ts';
 import { runHere } from '../../../test/support/run-here.ts';
-import type { AmxOutcome } from '../../runner/matmul/tile-forms.ts';
+import { type AmxOutcome, cpuHasAmx } from '../../runner/matmul/tile-forms.ts';
 import { adviceFor } from './advice.ts';
+import { type AmxReport, amxReportOf } from './amx.ts';
 import type { DoctorReport } from './command.ts';
-import type { KernelReport } from './kernels.ts';
-import { type MachineReport, quotaIn } from './machine.ts';
+import { type KernelReport, reportKernels } from './kernels.ts';
+import { type MachineReport, quotaIn, reportMachine } from './machine.ts';
 import { measureMemorySpeed } from './memory-speed.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-doctor-'));
@@ -25,7 +26,8 @@ afterEach(() => {
   process.env = before;
 });
 
-const model = ['--model', 'models/kvasir-demo.gguf'];
+const demo = 'models/kvasir-demo.gguf';
+const model = ['--model', demo];
 const ofDemo = [
   'attention (heads of 64, 2 per KV head)',
   'matmuls in Q8_0',
@@ -49,6 +51,8 @@ describe('kvasir doctor', () => {
     }
     expect(report.advice[0]).toMatch(/^Install a C compiler/);
     expect(report.memoryBytesPerSecond).toBeGreaterThan(0);
+    const amx = { state: hasAmx ? 'no form' : 'absent', forms: [] };
+    expect(report.amx).toEqual(report.cpu.features === undefined || process.arch !== 'x64' ? undefined : amx);
     expect(report.platform).toBe(`${process.platform}-${process.arch}`);
   });
 
@@ -65,8 +69,8 @@ describe('kvasir doctor', () => {
       expect(lines.filter((line) => amx.test(line))).toHaveLength(1);
       expect(lines.filter((line) => /^attention .* compiled +CC names a compiler$/.test(line))).toHaveLength(1);
       expect(lines.some((line) => line.startsWith('* '))).toBe(true);
-      const again = await runHere(['doctor', '--json', ...model]);
-      const { kernels } = JSON.parse(again.stdout) as DoctorReport;
+      // Without the speed of memory, which takes the most time.
+      const kernels = await reportKernels(demo);
       expect(kernels.find(({ name }) => name === ofDemo[0])).toMatchObject({ state: 'cached' });
     },
   );
@@ -76,16 +80,16 @@ describe('kvasir doctor', () => {
     'no C compiler, or a CPU without AVX-512 VNNI',
     'says whether kernels use AMX, and why not',
     async () => {
-      const reports: DoctorReport[] = [];
+      const reports: { readonly kernels: readonly KernelReport[]; readonly amx: AmxReport | undefined }[] = [];
       for (const form of [1, 2]) {
         // Only the kernel for Q8_0 is compiled.
         const compiler = join(folder, `emulating-cc-${form}`);
-        const emulate = `exec cc -DAMX_EMULATED=${form} "$@" -O1`;
-        writeFileSync(compiler, `#!/bin/sh\ncase "$*" in --version|*q8-tiles*) ${emulate};; esac\nexit 1\n`, {
-          mode: 0o755,
-        });
+        const emulating = quickCompiler(join(folder, `quick-cc-${form}`), `-DAMX_EMULATED=${form}`);
+        const lines = `case "$*" in --version|*q8-tiles*) exec ${emulating} "$@";; esac\nexit 1\n`;
+        writeFileSync(compiler, `#!/bin/sh\n${lines}`, { mode: 0o755 });
         process.env.CC = compiler;
-        reports.push(JSON.parse((await runHere(['doctor', '--json', ...model])).stdout) as DoctorReport);
+        const kernels = await reportKernels(demo);
+        reports.push({ kernels, amx: amxReportOf(await cpuHasAmx(), kernels) });
       }
       expect(reports.map(({ amx }) => amx)).toEqual([
         { state: 'used', forms: ['AMX (emulated)'] },
@@ -103,7 +107,8 @@ describe('kvasir doctor', () => {
     );
     chmodSync(compiler, 0o755);
     process.env.CC = compiler;
-    const { kernels, advice } = JSON.parse((await runHere(['doctor', '--json', ...model])).stdout) as DoctorReport;
+    const kernels = await reportKernels(demo);
+    const advice = adviceFor(await reportMachine(), kernels);
     expect(kernels[0]?.reason).toBe('x.c:1: error: out of order; CC names a compiler');
     expect(advice[0]).toMatch(/^Some kernels are missing .* Repair the C compiler, name another one in CC/);
   });
