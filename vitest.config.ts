@@ -16,32 +16,23 @@ const threads = [
   ...['disk-limits', 'io-pool', 'tier-disk-dead'].map((name) => `src/connector/tier/disk/${name}.test.ts`),
 ];
 /**
- * Tests with whole engines or servers in this process, and tests of documents. They leave the process as they found it. The import of
- * the engine costs more CPU time than many of them, so they share processes.
+ * Tests that change the process (its environment, native libraries, code of the engine) or that measure it. Other tests leave the process
+ * as they found it. The import of the engine costs more CPU time than many of them, so they share processes.
  */
-const inProcess = [
-  ...[
-    'ai-sdk',
-    'clients',
-    'completion-choices',
-    'prediction-usage',
-    'prompt-logprobs',
-    'responses',
-    'server',
-    'structured-outputs',
-  ].map((name) => `e2e/${name}`),
-  ...['api-fields', 'documents', 'errors-guide', 'kv-transfer-guide', 'tier-faults', 'vllm-tests'],
-  ...['containment', 'lost-blocks', 'prompts-together', 'recovery-cases', 'recurrent-states', 'shipped-connectors'],
-  ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'resumed-stream', 'split-model', 'swapped-blocks'],
-  ...['vllm-hybrid-model', 'vllm-hybrid-states', 'engine-executors', 'full-disk-tier', 'kubernetes', 'operations'],
+const alone = [
+  ...['gemma3-in-doubles', 'kernel-fallback', 'leak', 'nth-failure', 'prebuilt-bits', 'prebuilt-kernels', 'reference'],
 ].map((name) => `test/${name}.test.ts`);
 /** Tests that change the process with `computeHere`, all in the same way. */
 const computingHere = [
   'embeddings',
+  'exactness',
   'kept-graphs',
   'long-context',
+  'model-size',
+  'pipeline',
   'prefix-hits',
   'prompt-results',
+  'reference-this-cpu',
   'sliding-window',
   'speculation',
   'suffix-speculation',
@@ -72,23 +63,24 @@ export default defineConfig({
     // A poll waits for an event. The default of one second is too short on a busy machine.
     expect: { poll: { timeout: 60_000 } },
     projects: [
-      // The whole engine, processes, and the state of the process: each file has its own process.
+      { extends: true, test: { name: 'alone', include: [...alone, ...native, startedThreads] } },
+      // Whole engines, servers and commands.
       {
         extends: true,
         test: {
-          name: 'alone',
-          include: [...filesOf('test', 'sim'), ...native, startedThreads],
-          exclude: [...support, ...inProcess, ...computingHere, modules],
+          name: 'whole',
+          include: filesOf('test'),
+          exclude: [...support, ...alone, ...computingHere, modules],
+          isolate: false,
         },
       },
-      { extends: true, test: { name: 'in-process', include: inProcess, isolate: false } },
       { extends: true, test: { name: 'computing-here', include: computingHere, isolate: false } },
       // A process for each file costs as much CPU time as most of these files. They must not change the state of the process.
       {
         extends: true,
         test: {
           name: 'shared',
-          include: [...filesOf('src', 'bench', 'scripts'), ...support],
+          include: [...filesOf('src', 'bench', 'scripts', 'sim'), ...support],
           exclude: [...connector, ...native, startedThreads, modules],
           isolate: false,
         },
