@@ -115,19 +115,30 @@ describe('a stopped worker', () => {
     ['the last rank', [1]],
     ['all ranks', [0, 1]],
   ];
-  it.each(inLongForm(stopped, stopped.slice(2)))(
+  it.each(inLongForm(stopped, stopped.slice(1, 2)))(
     'is replaced while it computes, and the text stays the same: %s',
     async (_, ranks) => {
       const { engine, processIds, events } = await open();
       const before = processIds();
       const statuses = new Set<string>();
-      const watching = setInterval(() => statuses.add(engine.health().status), 5);
+      const states = new Set<string>();
+      const watching = setInterval(() => {
+        const health = engine.health();
+        statuses.add(health.status);
+        if (health.status !== 'recovering') return;
+        for (const { rank, state, processId } of health.ranks ?? [])
+          states.add(`${rank} is ${state}${state === 'silent' ? `: ${processId}` : ''}`);
+      }, 5);
       const onToken = (count: number): void => {
         if (count === 20) for (const rank of ranks) stop(before[rank]);
       };
       expect(await complete(engine, onToken)).toEqual(expected);
       clearInterval(watching);
       expect(statuses).toEqual(new Set(['ok', 'recovering']));
+      for (const rank of ranks) {
+        expect(states).toContain(`rank ${rank} of 2 is silent: ${before[rank]}`);
+        expect(states).toContain(`rank ${rank} of 2 is restarting`);
+      }
       // On a very busy machine, a live worker may fail to answer within its second, too.
       expect(events.map(({ message }) => message)).toEqual(
         expect.arrayContaining(
@@ -143,7 +154,8 @@ describe('a stopped worker', () => {
     },
   );
 
-  it('is replaced while no request runs, and the health names it', async () => {
+  // The default form has the health in the test above, and a killed worker without a request in `worker-processes.test.ts`.
+  itInLongForm('is replaced while no request runs, and the health names it', async () => {
     const { engine, processIds } = await open();
     expect(await complete(engine)).toEqual(expected);
     const [, second] = processIds();

@@ -78,10 +78,10 @@ describe('an engine', () => {
       let tokens = 0;
       const certain = prng.between(5, 60);
       const timers: NodeJS.Timeout[] = [];
-      // One kill between two tokens always, and up to four at random times, so also during a step.
+      // One kill between two tokens always, and up to four (in the default form two) at random times, so also during a step.
       const onToken = (): void => {
         if (++tokens >= certain && kills === 0) kills += killOne(measured, prng);
-        if (timers.length < 4 && prng.chance(0.03)) {
+        if (timers.length < inLongForm(4, 2) && prng.chance(0.03)) {
           timers.push(setTimeout(() => (kills += killOne(measured, prng)), prng.between(0, 20)));
         }
       };

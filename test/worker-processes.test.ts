@@ -54,11 +54,13 @@ const completions = (engine: AsyncEngine) =>
 describe('worker processes', () => {
   it('give the same text and logprobs as one process, with one rank or several', async () => {
     const expected = await completions((await open({})).engine);
-    for (const options of [
-      { distributedExecutorBackend: 'mp' },
+    const several: readonly Partial<EngineOptions>[] = [
       { pipelineParallelSize: 3 },
       { pipelineParallelSize: 2, distributedExecutorBackend: 'uni' },
-    ] as const) {
+    ];
+    // The default form has one rank in a process in the tests of its errors.
+    const all = inLongForm<typeof several>([{ distributedExecutorBackend: 'mp' }, ...several], several);
+    for (const options of all) {
       const { engine, processIds } = await open(options);
       const hasWorkers = options.distributedExecutorBackend !== 'uni';
       expect(new Set(processIds()).size, 'processes').toBe(hasWorkers ? (options.pipelineParallelSize ?? 1) : 1);
@@ -217,7 +219,8 @@ describe('a failing worker', () => {
     },
   );
 
-  it('that no longer answers is killed when the engine closes', async () => {
+  // The default form has this with all workers in `stopped-workers.test.ts`.
+  itInLongForm('that no longer answers is killed when the engine closes', async () => {
     const { engine, processIds } = await open({ pipelineParallelSize: 2 });
     const ids = processIds();
     process.kill(ids[1]!, 'SIGSTOP');

@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelInfo } from '../../src/engine/contract.ts';
-import { buildCommand, killCommands, run, serve, smallPool } from '../../test/support/cli-process.ts';
+import { buildCommand, killCommands, serve, smallPool } from '../../test/support/cli-process.ts';
+import { runBench } from '../../test/support/run-bench.ts';
 import type { InteractiveRow } from '../interactive/interactive.ts';
 import type { LatencyRow } from '../latency/latency.ts';
 import type { ThroughputRow } from '../throughput/throughput.ts';
@@ -15,7 +16,7 @@ import { ServerSubject } from './server-subject.ts';
 
 const { signal } = new AbortController();
 
-/** Compares a Kvasir process with another one, of which it knows only the URL. */
+/** Compares this process with another one, of which it knows only the URL. */
 describe('kvasir bench --peer-url', () => {
   let url: string;
   beforeAll(async () => {
@@ -25,10 +26,10 @@ describe('kvasir bench --peer-url', () => {
   afterAll(killCommands);
 
   const bench = async <Row>(...args: string[]): Promise<Row[]> => {
-    const { code, stdout, stderr } = await run(['bench', ...args, ...smallPool, '--peer-url', url, '--json']);
-    expect(stderr).toContain('ratio');
+    const { code, out, err } = await runBench(...args, ...smallPool, '--peer-url', url, '--json');
+    expect(err).toContain('ratio');
     expect(code).toBe(0);
-    return (JSON.parse(stdout) as { rows: Row[] }).rows;
+    return (JSON.parse(out) as { rows: Row[] }).rows;
   };
 
   it('latency has rows with the figures of the server', async () => {
@@ -71,9 +72,9 @@ describe('kvasir bench --peer-url', () => {
     ];
     const peers = ['--peer', 'libllama', '--peer-url', url];
     const args = ['interactive', ...lengths, ...smallPool, ...peers, '--repetitions', '1', '--json'];
-    const { code, stdout, stderr } = await run(['bench', ...args]);
-    expect(code, stderr).toBe(0);
-    const { rows } = JSON.parse(stdout) as { rows: InteractiveRow[] };
+    const { code, out, err } = await runBench(...args);
+    expect(code, err).toBe(0);
+    const { rows } = JSON.parse(out) as { rows: InteractiveRow[] };
     expect(rows.map(({ name }) => name)).toEqual(['kvasir, auto', 'kvasir, no limit', 'server', 'libllama']);
     for (const { promptTokensPerSecond, shortMs } of rows)
       expect(Math.min(promptTokensPerSecond, shortMs.behind)).toBeGreaterThan(0);

@@ -12,7 +12,7 @@ const small = { ...tableDefaults, conversationsPerReplica: 3, turnsMax: 3, think
 
 test('random clusters lose no request and change no text', { timeout: Infinity }, async () => {
   let report: ClustersReport | undefined;
-  for await (report of randomClusters(1, inLongForm(100, 12), everything));
+  for await (report of randomClusters(1, inLongForm(100, 8), everything));
   const { finished, retries, loads, loadFailures, faults } = report!;
   expect(finished).toBeGreaterThan(50);
   expect(retries).toBeGreaterThan(10);

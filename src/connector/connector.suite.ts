@@ -376,7 +376,7 @@ export function connectorSuite(
 
         it('after random faults, aborts, preemptions and wrong reports, all requests end with the right KV', async () => {
           const total = { failedLoads: 0, recoveries: 0 };
-          for (let seed = 1; seed <= inLongForm(6, 3); seed++) {
+          for (let seed = 1; seed <= inLongForm(6, 2); seed++) {
             try {
               const { transfers } = await chaos(seed, mode, identities);
               total.failedLoads += transfers.failedLoads;

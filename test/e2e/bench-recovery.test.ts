@@ -8,7 +8,7 @@ import type { CaseRow, LoadMode } from '../../bench/recovery/case-run.ts';
 import { faultsOf } from '../../bench/recovery/faults.ts';
 import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import { buildCommand } from '../support/cli-process.ts';
-import { inLongForm, isLongForm } from '../support/long-form.ts';
+import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
@@ -97,18 +97,11 @@ it.each(inLongForm(ofGroups, []))(
   },
 );
 
-it('random schedules of faults change no text', () => {
-  const schedules = inLongForm(4, 1);
-  const [outcome] = bench([
-    '--schedules',
-    `${schedules}`,
-    '--seed',
-    '3',
-    '--ranks',
-    inLongForm('2', '1'),
-    '--mode',
-    'async',
-  ]).rows as ScheduleOutcome[];
+// The default form has random schedules in `recovery-schedules.test.ts` and `recovery-process-schedules.test.ts`.
+itInLongForm('random schedules of faults change no text', () => {
+  const schedules = 4;
+  const [outcome] = bench(['--schedules', `${schedules}`, '--seed', '3', '--ranks', '2', '--mode', 'async'])
+    .rows as ScheduleOutcome[];
   expect(outcome).toMatchObject({ schedules, requestsLost: 0, failed: [] });
   expect(outcome!.textsEqual).toBe(outcome!.requests);
 });

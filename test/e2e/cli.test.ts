@@ -47,7 +47,8 @@ describe('kvasir generate', () => {
     const file = join(folder, 'prompt.txt');
     writeFileSync(file, `${prompt}\n`);
     expect((await generate(['--prompt', prompt, ...greedy])).stdout).toBe(`${text}\n`);
-    expect((await generate(['--prompt', `@${file}`, ...greedy])).stdout).toBe(`${text}\n`);
+    const fromFile = await runHere(['generate', ...smallPool, '--prompt', `@${file}`, ...greedy]);
+    expect(fromFile.stdout).toBe(`${text}\n`);
     expect((await generate(['--prompt', '-', ...greedy], `${prompt}\n`)).stdout).toBe(`${text}\n`);
   });
 

@@ -367,7 +367,7 @@ describe('kvasir generate', () => {
     const { prompt_tokens, prompt_tokens_details } = loaded.usage;
     expect(prompt_tokens_details.external_tokens).toBeGreaterThan(prompt_tokens - 1 - BLOCK);
     const faults = { fault_injection: { seed: 1, rules: [{ fault: 'bitFlip', probability: 0.5 }] } };
-    const third = await generate(...shared(path, 'kv_consumer', faults));
+    const third = await generateHere(...shared(path, 'kv_consumer', faults));
     expect(JSON.parse(third.stdout).token_ids).toEqual(alone.token_ids);
     expect(third.stderr).toMatch(
       /^warning: Recovered from KV load failure: 1 request\(s\) rescheduled \(\d+ tokens affected\)\.$/m,

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
+import { inLongForm } from '../support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 import { until } from '../support/until.ts';
 
@@ -79,11 +80,12 @@ async function untilTokenizing(answer: Promise<unknown>): Promise<void> {
   expect(isAnswered).toBe(false);
 }
 
-describe.each([
+const texts: [string, string, object][] = [
   ['a text', '/v1/completions', { prompt: long, max_tokens: 1 }],
   ['a message', '/v1/chat/completions', { messages: [{ role: 'user', content: long }], max_tokens: 1 }],
   ['a text to tokenize', '/tokenize', { prompt: long }],
-])('%s of 1.5 million characters', (_, path, body) => {
+];
+describe.each(inLongForm(texts, texts.slice(1)))('%s of 1.5 million characters', (_, path, body) => {
   it('is tokenized while other requests are answered', async () => {
     const { body: counted } = await post('/tokenize', { prompt: sentence.repeat(10) });
     const answer = post(path, body);

@@ -8,7 +8,13 @@ import { buildOnce } from './build-once.ts';
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
 export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
 
-export const buildCommand = (): Promise<void> => buildOnce(process.cwd());
+let built: Promise<void> | undefined;
+
+/** Once for all files of a process: no test changes the sources. */
+export function buildCommand(): Promise<void> {
+  built ??= buildOnce(process.cwd());
+  return built;
+}
 
 const children: ChildProcessWithoutNullStreams[] = [];
 

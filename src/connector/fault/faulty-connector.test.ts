@@ -81,6 +81,7 @@ connectorSuite("a user's module", {
 
 /** Cases without rules show that the sides around it change nothing, the others that their faults obey the contract. */
 connectorSuite('a connector with sides of its own', {
+  modes: inLongForm(['async', 'sync'], ['async']),
   ranks: inLongForm([1, 2], [2]),
   newStorage: () => `${serial++}`,
   create: (store, settings) =>
