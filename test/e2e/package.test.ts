@@ -121,7 +121,7 @@ it('its dependencies run on the oldest Node that it accepts', () => {
 
 it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
   const use = `
-    const llm = new LLM({ model: 'node_modules/kvasir/models/kvasir-demo.gguf', kvCacheMemory: 8 << 20, maxModelLen: 256 });
+    const llm = new LLM({ model: 'node_modules/kvasir/models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 8 << 20, maxModelLen: 256 });
     const [output] = await llm.generate('Once upon a time', { maxTokens: 8, temperature: 0 });
     console.log(output.outputs[0].text);
     await llm.close();`;

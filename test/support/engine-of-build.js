@@ -24,7 +24,8 @@ const loaded = {};
 for (const model of models) {
   const engine = await createEngine({
     model,
-    threads: 2,
+    // Threads wait for each other in loops, which takes many times as long on a busy machine and in QEMU.
+    threads: 1,
     device: 'cpu',
     kvCacheMemory: 8 << 20,
     maxModelLen: 512,
