@@ -63,6 +63,7 @@ export class DraftCost {
 
   /** Returns whether the runner had to build a graph for the step. */
   #computed(rows: number): boolean {
+    if (this.#kept.at(-1) === rows) return false;
     const index = this.#kept.indexOf(rows);
     if (index >= 0) this.#kept.splice(index, 1);
     else if (this.#kept.length === keptGraphsMax) this.#kept.shift();
