@@ -101,7 +101,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   testsNeed(areThere, 'no C compiler');
 
   // Architectures differ in their graphs, types in their matmuls: each type once, and each architecture with two types. The long form
-  // adds the third list. The short form has one type that is not F32, because F32 has the same graph, and which is quantized fast. With our kernels, llama has all types, and qwen3moe those of the second list.
+  // adds the third list. The short form has one type that is not F32, because F32 has the same graph: one that ggml quantizes fast. With our kernels, llama has all types, and qwen3moe those of the second list.
   const isWhole = isLongForm || compare === onOurs;
   describe.each([
     ['llama', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M'], []],
