@@ -42,8 +42,11 @@ export interface LatencyRow {
 }
 export type Comparison = Readonly<Record<string, number>>;
 
-/** Worker threads of one subject spin for a moment after a graph; the pause keeps them from slowing the other subject. */
-export const PAUSE_MS = 30;
+/**
+ * Worker threads of one subject spin for a while after a graph; the pause keeps them from slowing the other subject. Those of ggml
+ * wait for 6.7 million `pause` instructions, a quarter of a second on a Sapphire Rapids.
+ */
+export const PAUSE_MS = 500;
 
 /** Enough output tokens that requests which arrive one after the other over sockets run together. */
 const WARM_UP_TOKENS = 32;

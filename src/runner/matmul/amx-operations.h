@@ -8,27 +8,25 @@
 static void amx_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
                        int64_t rows, const int32_t *targets) {
   const struct amx_shapes shapes = amx_shapes_for(AMX_INPUTS);
-  float sums[AMX_ROWS_MAX][TILE_OUTPUTS] __attribute__((aligned(64)));
+  float sums[AMX_ROWS_MAX][TILE_OUTPUTS] __attribute__((aligned(64))), *to[AMX_ROWS_MAX];
   struct amx_block weights[AMX_CHUNK_BLOCKS];
+  /* ggml configures the registers once for each thread, and relies on it later. */
+  struct amx_shapes before;
+  AMX_CONFIGURATION(&before);
   AMX_CONFIGURE(&shapes);
+  struct amx_ahead next_tile = amx_ahead_in(tile + tile_bytes(blocks), tile_bytes(blocks), AMX_PREFETCHES(rows, blocks));
   for (int64_t first = 0; first < rows; first += AMX_ROWS_MAX) {
     const int64_t count = rows - first < AMX_ROWS_MAX ? rows - first : AMX_ROWS_MAX;
+    const struct quantized *from = x + first * row_blocks(blocks);
+    for (int64_t r = 0; r < count; r++) to[r] = out + (targets == NULL ? first + r : targets[first + r]) * stride;
     memset(sums, 0, count * sizeof *sums);
     for (int64_t b = 0; b < blocks; b += AMX_CHUNK_BLOCKS) {
       const int64_t chunk = blocks - b < AMX_CHUNK_BLOCKS ? blocks - b : AMX_CHUNK_BLOCKS;
       for (int64_t i = 0; i < chunk; i++) amx_expand(tile, blocks, b + i, weights + i);
-      const struct quantized *from = x + first * row_blocks(blocks) + b;
-      int64_t r = 0;
-      for (; count - r >= 32; r += 32) {
-        amx_add_blocks(weights, from + r * row_blocks(blocks), row_blocks(blocks), chunk, sums + r, 2);
-      }
-      if (r < count) amx_add_blocks(weights, from + r * row_blocks(blocks), row_blocks(blocks), chunk, sums + r, 1);
-    }
-    for (int64_t r = 0; r < count; r++) {
-      memcpy(out + (targets == NULL ? first + r : targets[first + r]) * stride, sums[r], sizeof sums[r]);
+      amx_add_blocks(weights, from + b, row_blocks(blocks), chunk, sums, count, b + chunk == blocks ? to : NULL, &next_tile);
     }
   }
-  AMX_RELEASE();
+  AMX_CONFIGURE(&before);
 }
 
 /* Whether random rows times a random tile have the bits of `tile_matmul`. */

@@ -20,7 +20,7 @@
 
 typedef int16_t shorts __attribute__((vector_size(4 * LANES)));
 
-/* The operand of `ldtilecfg`. */
+/* The operand of `ldtilecfg`. All zeros: no registers. */
 struct amx_shapes {
   uint8_t palette, first_row, zeros[14];
   uint16_t row_bytes[16];
@@ -44,8 +44,10 @@ static _Thread_local struct {
   int8_t bytes[8][16][64];
   int32_t sums[4][16][16];
 } amx;
-INLINE void amx_configure(const struct amx_shapes *shapes) { amx.shapes = *shapes; }
-INLINE void amx_release(void) { memset(&amx, 0, sizeof amx); }
+INLINE void amx_configure(const struct amx_shapes *shapes) {
+  memset(&amx, 0, sizeof amx);
+  amx.shapes = *shapes;
+}
 INLINE void amx_load(int n, const void *p, int64_t stride) {
   for (int r = 0; r < amx.shapes.rows[n]; r++) {
     memcpy(amx.bytes[n][r], (const char *)p + r * stride, amx.shapes.row_bytes[n]);
@@ -65,7 +67,7 @@ INLINE void amx_add_products(int c, int a, int b) {
   }
 }
 #define AMX_CONFIGURE(shapes) amx_configure(shapes)
-#define AMX_RELEASE() amx_release()
+#define AMX_CONFIGURATION(to) (*(to) = amx.shapes)
 #define AMX_LOAD(n, p, stride) amx_load(n, p, stride)
 #define AMX_STORE(n, p, stride) amx_store(n, p, stride)
 #define AMX_ZERO(n) memset(amx.sums[n], 0, sizeof amx.sums[n])
@@ -76,7 +78,7 @@ INLINE int amx_is_permitted(void) { return 1; }
 
 #define AMX_NAME "AMX"
 #define AMX_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" : : "m"(*(shapes)) : "memory")
-#define AMX_RELEASE() __asm__ volatile("tilerelease" : : : "memory")
+#define AMX_CONFIGURATION(to) __asm__ volatile("sttilecfg %0" : "=m"(*(to)) : : "memory")
 #define AMX_LOAD(n, p, stride) \
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #define AMX_STORE(n, p, stride) \
@@ -90,4 +92,17 @@ INLINE int amx_is_permitted(void) {
 }
 
 #endif
+
+/* Bytes that are prefetched into the second-level cache while others are multiplied, some cache lines at a time. All at once would
+ * keep weights and activations waiting. */
+struct amx_ahead {
+  const char *at, *end;
+  int64_t lines;
+};
+INLINE struct amx_ahead amx_ahead_in(const void *bytes, int64_t count, int64_t times) {
+  return (struct amx_ahead){bytes, (const char *)bytes + count, (count / 64 + times) / times};
+}
+INLINE void amx_prefetch(struct amx_ahead *ahead) {
+  for (int64_t i = 0; i < ahead->lines && ahead->at < ahead->end; i++, ahead->at += 64) __builtin_prefetch(ahead->at, 0, 2);
+}
 #endif

@@ -52,7 +52,7 @@ static void quantize_in_order(char *tensor, int thread, int threads, void *userd
   const int64_t rows = ROW_COUNT(source) * NE(source, 2), copies = pairs / rows;
   const float *x = (const float *)DATA(source);
   const struct order order = order_of(SOURCE(tensor, 1), pairs);
-  struct quantized *out = (struct quantized *)DATA(tensor);
+  struct quantized *out = quantized_rows(tensor);
   for (int64_t r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
     const int32_t *places = order.places + r * copies;
     struct quantized *first = out + places[0] * row_blocks(blocks);
@@ -66,7 +66,7 @@ static void multiply_experts(char *tensor, int thread, int threads, void *userda
   const struct matrix *m = userdata;
   const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS, together = rows_together(blocks);
   const struct order order = order_of(SOURCE(tensor, 1), ROW_COUNT(tensor));
-  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor, 0));
+  const struct quantized *x = quantized_rows(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   for (int64_t e = 0; e < m->experts; e++) {
     const int64_t end = order.begins[e + 1];

@@ -3,12 +3,18 @@
 /* A copy for each caller would double the time of compiling. */
 #define COMPILED_ONCE static __attribute__((noinline, noclone))
 
+/* Of a tensor that `kvasir_quantized_bytes` describes: where its rows begin. ggml aligns tensors less than blocks may need. */
+INLINE struct quantized *quantized_rows(const char *tensor) {
+  const uintptr_t alignment = _Alignof(struct quantized);
+  return (struct quantized *)(((uintptr_t)DATA(tensor) + alignment - 1) & ~(alignment - 1));
+}
+
 /* F32 [inputs, rows] becomes [row_blocks(inputs / BLOCK), rows] of `quantized`. */
 static void quantize_rows(char *tensor, int thread, int threads, void *userdata) {
   const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK, all = blocks * ROW_COUNT(tensor);
   const int64_t begin = all * thread / threads, end = all * (thread + 1) / threads;
   const float *x = (const float *)DATA(SOURCE(tensor, 0));
-  struct quantized *out = (struct quantized *)DATA(tensor);
+  struct quantized *out = quantized_rows(tensor);
   for (int64_t b = begin, row = begin / blocks; b < end; row++) {
     struct quantized *to = out + row * (row_blocks(blocks) - blocks);
     for (; b < end && b < (row + 1) * blocks; b++) quantize_block(x + b * BLOCK, to + b);
@@ -60,7 +66,7 @@ INLINE int64_t rows_together(int64_t blocks) {
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
-  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor, 0));
+  const struct quantized *x = quantized_rows(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   const int64_t together = rows_together(blocks);
   for (int64_t first = 0; first < rows; first += together) {
@@ -143,7 +149,10 @@ const char *kvasir_form(void) {
   return FORM;
 }
 int64_t kvasir_tile_outputs(void) { return TILE_OUTPUTS; }
-int64_t kvasir_quantized_bytes(int64_t inputs) { return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct quantized); }
+/* Of a row, and for the alignment of the first row. */
+int64_t kvasir_quantized_bytes(int64_t inputs) {
+  return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct quantized) + (int64_t)_Alignof(struct quantized);
+}
 uintptr_t kvasir_quantize_rows_pointer(void) { return (uintptr_t)quantize_rows; }
 uintptr_t kvasir_multiply_pointer(void) { return (uintptr_t)multiply; }
 uintptr_t kvasir_multiply_row_pointer(void) { return (uintptr_t)multiply_row; }
