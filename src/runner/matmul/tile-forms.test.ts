@@ -23,7 +23,8 @@ const { openKernels, randomMatrix, matrixOf, multiply } = testMatmuls(device);
 
 describe('all forms', () => {
   testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
-  const [inputs, outputs] = [768, 64];
+  // More blocks, and more groups of rows, than AMX multiplies at once.
+  const [inputs, outputs] = [1280, 64];
 
   /** Bytes of ggml's layout at random: the largest scales, so sums of integers pass 2^24. */
   function extremeMatrix(typeName: TypeName): Matrix {
@@ -40,7 +41,7 @@ describe('all forms', () => {
   }
 
   /** Random rows, rows of the largest values of either sign, and a row of zeros. */
-  const rows = randomFloats(inputs * 37, 10);
+  const rows = randomFloats(inputs * 85, 10);
   rows.fill(1, 3 * inputs, 4 * inputs);
   rows.fill(-1, 4 * inputs, 5 * inputs);
   for (let i = 5 * inputs; i < 6 * inputs; i++) rows[i] = Math.sign(rows[i]!);
@@ -60,7 +61,7 @@ describe('all forms', () => {
             const matrix = make(type);
             const tiles = await openKernels(form, [type]);
             await tiles.take(matrix.placed);
-            const products = [1, 2, 5, 8, 16, 37].map((count) =>
+            const products = [1, 2, 5, 8, 16, 37, 85].map((count) =>
               multiply(tiles, matrix, rows.slice(0, inputs * count)),
             );
             matrix.close();
