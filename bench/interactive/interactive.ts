@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { assertDefined } from '../../src/base/assert.ts';
 import { interrupted } from '../errors.ts';
-import { PAUSE_MS } from '../latency/latency.ts';
+import { PAUSE_BESIDE_GGML_MS } from '../pauses.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
 import { quantile } from '../step-times.ts';
@@ -61,7 +61,7 @@ export async function measureInteractive(
     for (const index of order) {
       const streamer = streamers[index]!;
       options.onProgress(`${name}: ${streamer.name}`);
-      await sleep(PAUSE_MS);
+      await sleep(PAUSE_BESIDE_GGML_MS);
       const into = repetition === 0 ? noSamples() : samples[index]!;
       await streamBesidePrompts({ streamer, random, signal }, options, into);
       await shortBehindLong({ streamer, random, signal }, options, into);

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { PAUSE_BESIDE_GGML_MS } from '../pauses.ts';
 import { median, rounded } from '../statistics.ts';
 import { type Rate, type StepOverhead, type Subject, tokensPerSecond } from '../subject/subject.ts';
 
@@ -42,12 +43,6 @@ export interface LatencyRow {
 }
 export type Comparison = Readonly<Record<string, number>>;
 
-/**
- * Worker threads of one subject spin for a while after a graph; the pause keeps them from slowing the other subject. Those of ggml
- * wait for 6.7 million `pause` instructions, a quarter of a second on a Sapphire Rapids.
- */
-export const PAUSE_MS = 500;
-
 /** Enough output tokens that requests which arrive one after the other over sockets run together. */
 const WARM_UP_TOKENS = 32;
 
@@ -83,17 +78,17 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
     options.onProgress(`${nameOf(depth, options)}: repetition ${repetition + 1} of ${repetitions}`);
     const order = repetition % 2 === 0 ? subjects : subjects.toReversed();
     for (const subject of batch === 1 ? order : []) {
-      await sleep(PAUSE_MS);
+      await sleep(PAUSE_BESIDE_GGML_MS);
       note(prefill, subject.name, await subject.prefill(depth, options.promptLength));
     }
     for (const subject of order) {
       const isLimited = subject === subjects[0] && options.memory !== undefined;
       const before = isLimited ? await limitNow(options.memory, depth, batch) : Number.NaN;
-      await sleep(PAUSE_MS);
+      await sleep(PAUSE_BESIDE_GGML_MS);
       const rate = await subject.decode(depth, options.generateLength);
       note(decode, subject.name, rate);
       if (!isLimited) continue;
-      await sleep(PAUSE_MS);
+      await sleep(PAUSE_BESIDE_GGML_MS);
       const limit = (before + (await limitNow(options.memory, depth, batch))) / 2;
       limits.push({ limit, ofLimit: tokensPerSecond(rate) / limit });
     }

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EngineOptions } from '../../src/engine/options.ts';
 import { withEngine } from '../bench-flags.ts';
-import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
+import { type Comparison, comparison } from '../latency/latency.ts';
+import { PAUSE_MS } from '../pauses.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
 import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';

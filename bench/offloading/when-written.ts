@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { PAUSE_MS } from '../latency/latency.ts';
+import { PAUSE_MS } from '../pauses.ts';
 import type { MeasuredEngine } from '../subject/engine-subject.ts';
 
 /**

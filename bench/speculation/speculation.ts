@@ -3,7 +3,7 @@ import { assert } from '../../src/base/assert.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import type { AsyncEngine, EngineStats } from '../../src/engine/contract.ts';
 import { interrupted } from '../errors.ts';
-import { PAUSE_MS } from '../latency/latency.ts';
+import { PAUSE_MS } from '../pauses.ts';
 import { median, rounded } from '../statistics.ts';
 
 /** A prompt, and how its output is sampled. */

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RequestStats } from '../../src/core/request.ts';
 import { interrupted, prefixNotSaved, turnTooShort } from '../errors.ts';
-import { PAUSE_MS } from '../latency/latency.ts';
+import { PAUSE_MS } from '../pauses.ts';
 import type { MeasuredEngine } from './engine-subject.ts';
 
 /** Measures the first token of one request at a time. */

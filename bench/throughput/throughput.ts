@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
+import { type Comparison, comparison } from '../latency/latency.ts';
+import { PAUSE_BESIDE_GGML_MS } from '../pauses.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
 import { type Percentiles, RunTimes } from '../subject/run-times.ts';
@@ -55,7 +56,7 @@ export async function measureThroughput(
     options.onProgress(`${name}: ${round === 0 ? 'warming up' : `repetition ${round} of ${options.repetitions}`}`);
     const workload = fillWorkload(round === 0 ? warmUp : shape, random);
     for (const { subject, seconds, times } of round % 2 === 1 ? measured : measured.toReversed()) {
-      await sleep(PAUSE_MS);
+      await sleep(PAUSE_BESIDE_GGML_MS);
       const taken = await subject.run(workload, round === 0 ? new RunTimes() : times);
       if (round > 0) seconds.push(taken);
     }
