@@ -64,10 +64,10 @@ INLINE void amx_add_blocks(const struct amx_block *weights, const struct quantiz
 #define ROWS_FROM(first) (rows - (first) < 32 ? rows - (first) : 32)
   amx_multiply(weights, x, stride, ROWS_FROM(0), products);
   for (int64_t first = 0; first < rows; first += 32) {
-    const int64_t next = first + 32, last = next < rows ? next : rows;
+    const int64_t next = first + 32, end = next < rows ? next : rows;
     const struct amx_products *from = products + first / 32 % 2;
     if (next < rows) amx_multiply(weights, x + next * stride, stride, ROWS_FROM(next), products + next / 32 % 2);
-    for (int64_t r = first; r < last; r++) {
+    for (int64_t r = first; r < end; r++) {
       const ivec sum = load_ints(from->upper[r - first]) * AMX_UPPER + load_ints(from->lower[r - first]);
       amx_prefetch(ahead);
       if (out != NULL && r + 32 < rows) __builtin_prefetch(out[r + 32], 1);

@@ -1,4 +1,13 @@
-/* Rows times a tile by AMX, from the definitions of amx-by-32.h or amx-by-256.h, and the test of its bits. */
+/*
+ * Rows times a tile by AMX, and the test of its bits. amx-by-32.h and amx-by-256.h define:
+ *
+ *   AMX_INPUTS         inputs of a register
+ *   AMX_ROWS_MIN       with fewer rows, `tile_matmul` computes
+ *   AMX_CHUNK_BLOCKS   blocks that are expanded before rows are multiplied by them
+ *   AMX_PREFETCHES     how often `amx_prefetch` is called for rows times a tile
+ *   amx_expand         a block of weights to `struct amx_block`
+ *   amx_add_blocks     adds the products of rows and expanded blocks to sums
+ */
 #if defined(AMX_INPUTS)
 
 /* Rows whose sums stay in the first-level cache, beside the expanded weights. */
