@@ -7,7 +7,7 @@ struct quantized {
   float scale;
   int16_t corrections[16][2]; /* of 16 values: Q6_K's weights are stored with 32 added */
   int16_t sums[8];            /* of 32 values: Q4_K's minima are multiplied by them */
-} __attribute__((aligned(64)));  /* AMX loads 64 values at once */
+} __attribute__((aligned(64))); /* AMX loads 64 values at once */
 
 /* As ggml quantizes for repacked matrices: the value of the largest magnitude becomes -127, the positive one if two
  * have it. */

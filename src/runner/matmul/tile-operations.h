@@ -149,7 +149,7 @@ const char *kvasir_form(void) {
   return FORM;
 }
 int64_t kvasir_tile_outputs(void) { return TILE_OUTPUTS; }
-/* Of a row, and for the alignment of the first row. */
+/* Of a row. Each has bytes to spare, because the first one may have to be aligned. */
 int64_t kvasir_quantized_bytes(int64_t inputs) {
   return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct quantized) + (int64_t)_Alignof(struct quantized);
 }
