@@ -1,15 +1,19 @@
 import { assert } from '../src/base/assert.ts';
 import { NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import type {
-  BlockTable,
-  PromptResult,
-  PromptRows,
-  Sample,
-  SampledToken,
-  SequencePlan,
-  StepPlan,
-  StepResult,
+import {
+  areSameSpans,
+  type BlockTable,
+  hasMoreLayers,
+  type LayerRange,
+  type PromptResult,
+  type PromptRows,
+  type Sample,
+  type SampledToken,
+  type SequencePlan,
+  type Span,
+  type StepPlan,
+  type StepResult,
 } from '../src/core/step.ts';
 import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
 import { checkMasks } from './noted-constraint.ts';
@@ -31,6 +35,16 @@ export interface ReferenceKv {
   readonly entries: readonly Int32Array[];
   /** One number for each salt. A block that is filled gets the label of the request. */
   readonly label: number;
+}
+
+/** A chunk of which some layers are computed. */
+interface ChunkByLayers {
+  readonly requestId: RequestId;
+  readonly spans: readonly Span[];
+  readonly nextLayer: number;
+  readonly outputs: readonly number[];
+  /** All slices have found the same KV. */
+  readonly isSame: boolean;
 }
 
 /** The content of a block, as transfers move it. */
@@ -56,6 +70,7 @@ export class FakeRunner {
   tokensComputed = 0;
   #wrongRead: WrongRead | undefined;
   #wrongReads: (WrongRead | undefined)[] = [];
+  #chunk: ChunkByLayers | undefined;
 
   constructor(spec: KvCacheSpec, vocabSize: number) {
     this.kvCacheSpec = spec;
@@ -95,16 +110,20 @@ export class FakeRunner {
       checkMasks(sequence);
       const { prompt } = sequence;
       const values: number[] = [];
+      const before = sequence.layers === undefined ? undefined : this.#entries.slice();
+      const outputs: number[] = [];
       for (const { start, end } of sequence.spans) {
         if (start >= end || end > tokens.length + (drafts?.tokens.length ?? 0))
           assert(false, `span [${start}, ${end}) of ${tokens.length} tokens`);
         for (let position: number = start; position < end && !isLeftOut; position++) {
           last = this.#token(sequence, position, reference);
+          outputs.push(last);
           if (drafts !== undefined) next.push(nextTokenOf(last, this.vocabSize));
           if (prompt !== undefined && position >= prompt.start && position < prompt.end) values.push(last);
         }
         tokenCount += end - start;
       }
+      if (sequence.layers !== undefined && !isLeftOut) this.#slice(sequence, sequence.layers, outputs, before!);
       if (prompt !== undefined && !isLeftOut) prompts.push({ sequence: index, ...resultOf(prompt, values) });
       this.#wrongReads.push(this.#wrongRead);
       sampled.push(
@@ -119,6 +138,26 @@ export class FakeRunner {
     assert(tokenCount === plan.tokenCount, `a plan of ${plan.tokenCount} tokens schedules ${tokenCount}`);
     this.tokensComputed += tokenCount;
     return { stepId: plan.stepId, sampled, ...(prompts.length === 0 ? {} : { prompts }) };
+  }
+
+  /**
+   * Some layers of a chunk (ADR 27). The fake model has no layers: each slice computes all tokens, and all slices must find the same
+   * KV. The entries are garbage before the last slice, and after it if a slice has found other KV.
+   */
+  #slice(sequence: SequencePlan, { first, end }: LayerRange, outputs: readonly number[], before: Int32Array): void {
+    const { requestId, spans } = sequence;
+    const chunk = first === 0 ? undefined : this.#chunk;
+    if (first > 0) {
+      const follows = chunk?.requestId === requestId && chunk.nextLayer === first && areSameSpans(chunk.spans, spans);
+      assert(follows, `layer ${first} of ${requestId} does not follow the layers that were computed last`);
+    }
+    const isSame = (chunk?.isSame ?? true) && (chunk?.outputs.every((value, i) => value === outputs[i]) ?? true);
+    const isLast = !hasMoreLayers(sequence, this.kvCacheSpec);
+    if (!isLast || !isSame)
+      for (let place = 0; place < before.length; place++)
+        if (this.#entries[place] !== before[place]) this.#entries[place] = this.#nextGarbage();
+    const copy = spans.map((span) => ({ ...span }));
+    this.#chunk = isLast ? undefined : { requestId, spans: copy, nextLayer: end, outputs, isSame };
   }
 
   /** What a transfer reads: the block's entries. A state has one entry. */

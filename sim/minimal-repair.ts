@@ -1,6 +1,6 @@
 import { assert } from '../src/base/assert.ts';
 import { type BlockId, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
-import { type BlockTable, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
+import { type BlockTable, hasMoreLayers, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 import { firstRead } from './fake-model.ts';
 import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
@@ -114,7 +114,7 @@ export class MinimalRepair {
     for (const block of notLoaded) invalidBlocks.add(block);
     for (let index = 0; index < plan.sequences.length; index++) {
       const sequence = plan.sequences[index]!;
-      const isLeftOut = leftOut.includes(index);
+      const isLeftOut = leftOut.includes(index) || hasMoreLayers(sequence, this.#runner.kvCacheSpec);
       if (!isLeftOut) this.#count(sequence);
       const first = isLeftOut ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
       this.#setLast(sequence, first);

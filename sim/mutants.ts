@@ -9,6 +9,7 @@ import { loadMutants } from './mutants-of-loads.ts';
 import { lookUpMutants } from './mutants-of-look-ups.ts';
 import { promptMutants } from './mutants-of-prompts.ts';
 import { saveMutants } from './mutants-of-saves.ts';
+import { sliceMutants } from './mutants-of-slices.ts';
 import type { Scenario } from './world.ts';
 
 export interface Mutant {
@@ -467,6 +468,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   ...saveMutants,
+  ...sliceMutants,
   ...loadMutants,
   ...draftMutants,
   ...promptMutants,

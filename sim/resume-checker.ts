@@ -1,7 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import type { RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import { spansOfTokens } from '../src/core/step.ts';
+import { hasMoreLayers, spansOfTokens } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 
 /**
@@ -26,6 +26,7 @@ export class ResumeChecker {
     if (!this.#isChecked) return;
     for (const sequence of sequences) {
       const { requestId, tokens } = sequence;
+      if (hasMoreLayers(sequence, this.#spec)) continue;
       const spans = spansOfTokens(sequence, tokens.length);
       const before = this.#computed.get(requestId);
       for (const { start, end } of spans)

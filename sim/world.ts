@@ -25,6 +25,7 @@ import { OutputChecker } from './output-checker.ts';
 import { ProbeChecker } from './probe-checker.ts';
 import { RandomDrafts } from './random-drafts.ts';
 import { dearLoads, RandomPrices } from './random-prices.ts';
+import { RandomSlices } from './random-slices.ts';
 import { randomSpec, spanSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
 import { randomCacheShape, SuffixDrafts } from './suffix-drafts.ts';
@@ -116,7 +117,10 @@ export class World {
     const outputTokensMax = isStorm ? 30 : prng.pick([2, 10, 30]);
     const isSpans = scenario === 'spans';
     const tokensMax = promptTokensMax + outputTokensMax;
-    this.#spec = isSpans ? spanSpec(prng, tokensMax) : randomSpec(prng, tokensMax, isStorm);
+    const spec = isSpans ? spanSpec(prng, tokensMax) : randomSpec(prng, tokensMax, isStorm);
+    const slicePrng = new Prng(seed + 2 ** 47);
+    const maySlice = spec.groups.every(({ kind }) => kind !== 'state') && slicePrng.chance(0.7);
+    this.#spec = maySlice ? { ...spec, sliceableLayers: slicePrng.pick([1, 2, 5]) } : spec;
     this.#allBlocks = Array.from({ length: this.#spec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     this.#options = {
       maxNumBatchedTokens: isCrowd || isSpans ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
@@ -179,7 +183,15 @@ export class World {
       this.#options,
       sha256,
       // Some worlds have the default, long deadlines. No world polls every 100 ms for I/O that hangs for minutes.
-      { ...(isLimited ? limits : {}), ...prices, loadPolicy, connector: this.#tier, speculator, pollMs: 5000 },
+      {
+        ...(isLimited ? limits : {}),
+        ...prices,
+        loadPolicy,
+        connector: this.#tier,
+        speculator,
+        sliceChoice: new RandomSlices(slicePrng),
+        pollMs: 5000,
+      },
     );
     if (this.#checks && seed % 4 === 0) this.#events = new EventChecker(this.#scheduler);
     if (this.#tier !== undefined) {

@@ -42,6 +42,11 @@ export interface KvCacheSpec {
   readonly blockCount: BlockCount;
   /** Part of each block's key besides its tokens: the digest of model file, KV type, layout and numerics (I10). */
   readonly fingerprint: string;
+  /**
+   * How many layers the model has, if the runner can compute a chunk of a prompt a few layers at a time
+   * (`SequencePlan.layers`).
+   */
+  readonly sliceableLayers?: number;
 }
 
 /** The first block of the group that the computation of the token at `position` reads. */

@@ -1,6 +1,7 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { TokenMask } from './constraint.ts';
 import type { BlockId, BlockIndex, RequestId, StepId, TokenCount, TokenId } from './ids.ts';
+import type { KvCacheSpec } from './kv-spec.ts';
 import type { SamplingParams } from './sampling.ts';
 import type { TokenBuffer } from './tokens.ts';
 
@@ -21,6 +22,12 @@ export interface StepPlan {
    * step. A preempted request may be among the sequences again.
    */
   readonly released: readonly RequestId[];
+}
+
+/** Layers [first, end) of the model. */
+export interface LayerRange {
+  readonly first: number;
+  readonly end: number;
 }
 
 /** Positions [start, end) of a request, all computed in this step. */
@@ -54,6 +61,13 @@ export interface SequencePlan {
   readonly prompt?: PromptRows;
   /** Only with `sample`, and if the step computes no other token of the request but the last. */
   readonly drafts?: Drafts;
+  /**
+   * Only these layers of the spans are computed in this step; absent: all layers. Layered prefill (ADR 27): the next steps
+   * with this request have the same spans and the layers that follow, and the runner keeps the hidden states until then. The KV
+   * is valid after the step with the last layer. The sequence is the last one and is not sampled. All others are decodes
+   * whose rows are all sampled.
+   */
+  readonly layers?: LayerRange;
 }
 
 /**
@@ -157,5 +171,17 @@ export function spansOfTokens({ spans, drafts }: SequencePlan, tokenCount: numbe
 /** Not in `spansOfTokens`: its closure would allocate memory for each request, also without drafts. */
 const spansBelow = (spans: readonly Span[], tokenCount: number): readonly Span[] =>
   spans.map(({ start, end }) => ({ start, end: Math.min(end, tokenCount) as TokenCount }));
+
+/** Whether a later step computes more layers of the sequence's spans. */
+export const hasMoreLayers = (
+  { layers }: SequencePlan,
+  { sliceableLayers }: Pick<KvCacheSpec, 'sliceableLayers'>,
+): boolean => layers !== undefined && layers.end !== sliceableLayers;
+
+export function areSameSpans(a: readonly Span[], b: readonly Span[]): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i]!.start !== b[i]!.start || a[i]!.end !== b[i]!.end) return false;
+  return true;
+}
 
 export const blockAt = (table: BlockTable, index: BlockIndex): BlockId => table.ids[index] as BlockId;

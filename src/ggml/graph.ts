@@ -177,9 +177,9 @@ export class GraphBuilder {
     const { native } = this.#device;
     return native.ggml_fill(this.#context, this.contiguous(x), 0);
   }
-  /** The rows of a, each followed by the same row of b. */
-  concatColumns(a: TensorPtr, b: TensorPtr): TensorPtr {
-    return this.#device.native.ggml_concat(this.#context, a, b, 0);
+  /** `columns`: the rows of a, each followed by the same row of b. `rows`: the rows of a, then those of b. */
+  concat(a: TensorPtr, b: TensorPtr, by: 'columns' | 'rows'): TensorPtr {
+    return this.#device.native.ggml_concat(this.#context, a, b, by === 'columns' ? 0 : 1);
   }
   transpose(x: TensorPtr): TensorPtr {
     const { native } = this.#device;

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
-import { blockAt, type SequencePlan, type Span, type StepPlan } from '../core/step.ts';
+import { blockAt, type LayerRange, type SequencePlan, type Span, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
 import { addSegments, type StateSegment } from './states/segments.ts';
@@ -40,6 +40,11 @@ export interface Batch {
   readonly outputPositions: Int32Array;
   /** The rows of `SequencePlan.prompt`, not padded. */
   readonly promptRows: Int32Array;
+  /**
+   * The layers that are computed for the rows after the sampled ones, which are the last sequence's; undefined: all layers for all
+   * rows. The sampled rows come first, in the order of `outputRows`.
+   */
+  readonly slice: LayerRange | undefined;
 }
 
 /** The pool, and the groups that share it. */
@@ -95,6 +100,8 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     for (let pad = rowCount; pad < ofGroup.length; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
   }
   const outputRows = padOutputs(outputs, rule);
+  const slice = plan.sequences.at(-1)?.layers;
+  if (slice !== undefined) checkSlice(sequences, outputs, paddedRowCount);
   return {
     sequences,
     rowCount,
@@ -107,7 +114,19 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     outputRows,
     outputPositions: outputRows.map((index) => positions[index] ?? 0),
     promptRows: Int32Array.from(promptRows),
+    slice,
   };
+}
+
+/** See `SequencePlan.layers`. */
+function checkSlice(sequences: readonly BatchSequence[], outputs: readonly number[], paddedRowCount: number): void {
+  const { firstRow, rowCount, plan } = sequences.at(-1)!;
+  assert(plan.sample === undefined && plan.prompt === undefined, 'a chunk in slices has no results');
+  assert(
+    outputs.length === firstRow && outputs.every((row, i) => row === i),
+    'all rows before a chunk in slices are sampled',
+  );
+  assert(paddedRowCount === firstRow + rowCount, 'a batch with a chunk in slices has no padding');
 }
 
 /** Writes the tokens of a span; after the request's own tokens come the drafts. */

@@ -1,9 +1,9 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
-import { blockCount, type TokenCount } from '../core/ids.ts';
+import { blockCount, type RequestId, type TokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepPlan } from '../core/step.ts';
+import { areSameSpans, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
@@ -118,6 +118,14 @@ interface RunnerParts {
   readonly fingerprint: string;
 }
 
+/** A chunk of which the layers before `nextLayer` are computed. */
+interface ChunkInSlices {
+  readonly requestId: RequestId;
+  readonly spans: readonly Span[];
+  readonly nextLayer: number;
+  readonly hidden: HiddenStates;
+}
+
 /** Computes steps of a model, or of one stage of a model, on ggml, in this process. */
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
@@ -137,6 +145,8 @@ export class GgmlRunner implements Runner {
   readonly #memoryAhead: KvMemoryAhead | undefined;
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
+  /** The chunk of a prompt that is computed a few layers at a time. */
+  #chunk: ChunkInSlices | undefined;
   /** For requests that ask for logprobs of their prompts; made for the first of them. */
   #headRows: HeadRows | undefined;
   #running: Promise<StageResult> | undefined;
@@ -292,6 +302,7 @@ export class GgmlRunner implements Runner {
       blockBytes: blockBytes(layout),
       blockCount: blockCount(poolBlocks),
       fingerprint,
+      ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
     const { timers } = options;
     this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
@@ -341,11 +352,12 @@ export class GgmlRunner implements Runner {
     const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups }, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
-    decoder.writeInputs(hidden);
+    decoder.writeInputs(hidden, this.#chunkFor(batch));
     this.#memoryAhead?.used(batch.slots);
     const prepared = performance.now();
     await decoder.graph.compute();
     const computed = performance.now();
+    if (batch.slice !== undefined) this.#chunk = this.#chunkAfter(batch, decoder);
     let result = this.#resultOf(plan, batch, decoder);
     if (decoder.promptHidden !== undefined)
       result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
@@ -354,6 +366,44 @@ export class GgmlRunner implements Runner {
     this.timings.computeMs += computed - prepared;
     this.timings.sampleMs += performance.now() - computed;
     return result;
+  }
+
+  /** Whether a row's KV and logits do not depend on which layers a step computes for other rows. */
+  #canSlice(): boolean {
+    const { attention, mixers, config } = this.#parts;
+    const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
+    // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
+    const hasKvOnly = mixers === undefined && config.latent === undefined;
+    return (
+      isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'
+    );
+  }
+
+  /** The hidden states from which the batch's slice continues; undefined for a first slice and without a slice. */
+  #chunkFor({ slice, sequences }: Batch): HiddenStates | undefined {
+    if (slice === undefined || slice.first === 0) return undefined;
+    const { requestId, spans } = sequences.at(-1)!.plan;
+    const chunk = assertDefined(this.#chunk, 'a slice after the first follows another one');
+    const isSame = chunk.requestId === requestId && chunk.nextLayer === slice.first && areSameSpans(chunk.spans, spans);
+    assert(
+      isSame,
+      `layer ${slice.first} of request ${requestId} follows layer ${chunk.nextLayer} of ${chunk.requestId}`,
+    );
+    return chunk.hidden;
+  }
+
+  /** Undefined after the last slice. */
+  #chunkAfter({ slice, sequences }: Batch, { graph, chunkHidden }: DecoderGraph): ChunkInSlices | undefined {
+    const { plan, rowCount } = sequences.at(-1)!;
+    const { end } = assertDefined(slice, 'the batch has a slice');
+    if (chunkHidden === undefined) {
+      assert(end === this.stage.endLayer, 'only the last slice has no hidden states');
+      return undefined;
+    }
+    // The next step writes the graph's memory again.
+    const hidden = this.#read(graph, chunkHidden, rowCount * this.#parts.config.embeddingLength).slice();
+    const spans = plan.spans.map((span) => ({ ...span }));
+    return { requestId: plan.requestId, spans, nextLayer: end, hidden };
   }
 
   /** Without the results of prompts. */

@@ -4,6 +4,7 @@ import type { BlockId, TokenCount } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import {
+  hasMoreLayers,
   type Sample,
   type SampledToken,
   type SequenceFailure,
@@ -28,7 +29,7 @@ export interface StepInFlight {
 
 /**
  * The KV of the scheduled tokens becomes valid: full blocks are cached, and counters are updated. Tokens that depend on
- * an invalid block do not count. Writes `valid`.
+ * an invalid block do not count, nor do tokens of which a later step computes more layers. Writes `valid`.
  *
  * Requests that were aborted meanwhile are committed too: their KV is valid and can be cached.
  */
@@ -46,7 +47,8 @@ export function commitStep(
     state.inFlight = false;
     const wasLeftOut = leftOut.includes(i);
     const spans = spansOfTokens(sequence, state.tokens.length);
-    if (!wasLeftOut) state.computed(spans);
+    const isPartly = hasMoreLayers(sequence, kv.parts.spec);
+    if (!wasLeftOut && !isPartly) state.computed(spans);
     let below = Infinity;
     if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstDependentToken(sequence);
     if (blocks !== undefined && below !== Infinity) {
@@ -56,7 +58,7 @@ export function commitStep(
     valid[i] = below;
     // Drafts are not tokens yet: if only their rows depend on an invalid block, all tokens count.
     const belowTokens = below < state.tokens.length ? below : Infinity;
-    if (wasLeftOut && !partlyComputed.includes(i)) kv.dropTokens(state.kv, spans);
+    if (isPartly || (wasLeftOut && !partlyComputed.includes(i))) kv.dropTokens(state.kv, spans);
     else kv.commitTokens(state.kv, spans, belowTokens);
   }
 }

@@ -19,6 +19,8 @@ export interface StepLoad {
   promptContext: number;
   /** The sum of the contexts of all chunks: a chunk reads the KV of its context once for all of its tokens. */
   promptReach: number;
+  /** The share of the layers that are computed for the prompt tokens: 1, or less for a chunk by layers (ADR 27). */
+  layerShare: number;
 }
 
 export const emptyLoad = (): StepLoad => ({
@@ -30,6 +32,7 @@ export const emptyLoad = (): StepLoad => ({
   promptTokens: 0,
   promptContext: 0,
   promptReach: 0,
+  layerShare: 1,
 });
 
 /** Adds the tokens [start, end) of a prompt. */
@@ -39,12 +42,27 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
   load.promptReach += end;
 }
 
+/** The tokens of a chunk by layers, and the number of layers that a step computes. */
+export interface Slice {
+  readonly tokens: number;
+  readonly layers: number;
+}
+
+/** What is known of a chunk before its size is chosen. */
+export interface SliceOptions {
+  readonly start: number;
+  readonly tokensMax: number;
+  readonly layerCount: number;
+  /** How many tokens the step may have instead, with all layers. */
+  readonly paced: number;
+}
+
 /**
  * Limits the duration of steps with streams by the number of their prompt tokens. `auto`: a step takes at most
  * `AUTO_FACTOR` times as long as its decodes alone usually do. A number: milliseconds.
  *
- * There are two models, one for steps of decodes only and one for steps with prompts. The reason is that memory limits
- * the former, and arithmetic the latter. Both learn from the measured duration of each step. The limit depends on the median of the last
+ * There are models for steps of decodes only, for steps with prompts, and for steps with a chunk by layers. The reason is that memory limits
+ * the first, and arithmetic the others, which is faster for many rows than for few. All learn from the measured duration of each step. The limit depends on the median of the last
  * decodes; the duration of a step with prompts is predicted from the present speed.
  *
  * Prompts always progress. A step without prompt tokens comes twice at the start, and then once in
@@ -54,6 +72,11 @@ export class Pace {
   readonly #target: number | 'auto';
   readonly #decodesOnly = new MedianCost([12, 1, 1 / 400]);
   readonly #withPrompts = new StepCost(PROMPT_SHAPE);
+  readonly #withSlices = new StepCost(PROMPT_SHAPE);
+  /** Steps with all layers of prompt tokens since the last slice. */
+  #stepsSinceSlice = 0;
+  /** Of the last chunk by layers. */
+  #slice: Slice | undefined;
   /** Steps with streams since the last step of decodes only. */
   #promptSteps = 0;
   /** Prompt tokens of the last steps with streams, from which chunks grow. */
@@ -79,6 +102,52 @@ export class Pace {
     return Math.max(Math.min(fitting, this.#chunkMax(tokens) - load.promptTokens), least);
   }
 
+  /**
+   * The size of a chunk by layers that begins in this step, and how many layers a step computes. Undefined: the step has more of
+   * the prompt if it computes all layers of `paced` tokens.
+   *
+   * All steps of a chunk are about equally long. There are at most `SLICES_MAX`, and the next chunk has the same size and layers
+   * unless others are better, because the runner keeps the graphs of the last steps.
+   */
+  sliceOf(load: StepLoad, { start, tokensMax, layerCount, paced }: SliceOptions): Slice | undefined {
+    const limitMs = this.#limitMs(load);
+    if (limitMs === undefined || this.#withPrompts.observations === 0 || layerCount < 2) return undefined;
+    const isKnown = this.#withSlices.observations > 0;
+    const cost = isKnown ? this.#withSlices : this.#withPrompts;
+    const baseMs = cost.predict(promptFeatures(load));
+    const layerMs = (tokens: number): number => {
+      const context = ((2 * start + tokens + 1) * tokens) / 2;
+      return (cost.weight(1) * tokens + cost.weight(2) * context + cost.weight(3) * (start + tokens)) / layerCount;
+    };
+    /** Tokens per millisecond. */
+    const rate = ({ tokens, layers }: Slice): number =>
+      tokens / (Math.ceil(layerCount / layers) * baseMs + layerCount * layerMs(tokens));
+    let best: Slice | undefined;
+    const sizeMax = Math.min(tokensMax, isKnown ? 2 * (this.#slice?.tokens ?? 0) : FIRST_SLICED_TOKENS);
+    for (let tokens = ROWS_OF_SLICE; tokens <= sizeMax; tokens += ROWS_OF_SLICE / 2) {
+      const fitting = Math.floor((limitMs - baseMs) / Math.max(layerMs(tokens), Number.EPSILON));
+      const layersMin = Math.ceil(layerCount / SLICES_MAX);
+      if (best !== undefined && fitting < layersMin) break;
+      const steps = Math.max(Math.ceil(layerCount / Math.max(fitting, layersMin)), 2);
+      const slice = { tokens, layers: Math.ceil(layerCount / steps) };
+      if (best === undefined || rate(slice) > rate(best)) best = slice;
+    }
+    if (best === undefined) return undefined;
+    const last = this.#slice;
+    const stepMs = ({ tokens, layers }: Slice): number => baseMs + layers * layerMs(tokens);
+    const isAsGood = (slice: Slice): boolean =>
+      rate(slice) > SIMILAR * rate(best!) && SIMILAR * stepMs(slice) < limitMs;
+    if (last !== undefined && last.tokens <= tokensMax && isAsGood(last)) best = last;
+    // At the average speed of the machine, because both were measured at different times.
+    const wholeMs = this.#withPrompts.average(promptFeatures(withPrompt(load, start, paced)));
+    const isBetter =
+      rate(best) * cost.slowdown > paced / wholeMs &&
+      SIMILAR * stepMs(best) < Math.max(limitMs, wholeMs * cost.slowdown);
+    if (isKnown && !isBetter && this.#stepsSinceSlice < PROMPT_STEPS_MAX) return undefined;
+    this.#slice = best;
+    return best;
+  }
+
   /** Learns from a step. `ms` is undefined if the duration is not only computing: the step waited for a load. */
   observe(load: StepLoad, ms: number | undefined): void {
     const isDecodesOnly = load.promptTokens === 0;
@@ -87,17 +156,21 @@ export class Pace {
       this.#promptSteps = 0;
     } else if (load.streams > 0) {
       this.#promptSteps++;
-      this.#lastChunk = Math.max(load.promptTokens, Math.ceil(this.#lastChunk / 2));
+      this.#lastChunk = Math.max(Math.ceil(load.promptTokens * load.layerShare), Math.ceil(this.#lastChunk / 2));
+      this.#stepsSinceSlice = load.layerShare < 1 ? 0 : this.#stepsSinceSlice + 1;
     }
     if (ms === undefined || load.decodes + load.promptTokens === 0) return;
     if (isDecodesOnly) this.#decodesOnly.observe(decodeFeatures(load), ms);
+    else if (load.layerShare < 1) this.#withSlices.observe(promptFeatures(load), ms);
     else this.#withPrompts.observe(promptFeatures(load), ms);
-    if (this.#withPrompts.hasPendingOutlier) this.#lastChunk = Math.ceil(this.#lastChunk / 2);
+    if (this.#withPrompts.hasPendingOutlier || this.#withSlices.hasPendingOutlier)
+      this.#lastChunk = Math.ceil(this.#lastChunk / 2);
   }
 
   checkInvariants(): void {
     this.#decodesOnly.checkInvariants();
     this.#withPrompts.checkInvariants();
+    this.#withSlices.checkInvariants();
     assert(this.#promptSteps <= PROMPT_STEPS_MAX || this.#target !== 'auto', 'decodes alone were not measured in time');
   }
 
@@ -144,13 +217,35 @@ export const promptFeatures = ({
   promptTokens,
   promptContext,
   promptReach,
-}: StepLoad): number[] => [1, decodes + promptTokens, promptContext, promptReach, decodeContext];
+  layerShare,
+}: StepLoad): number[] => [
+  1,
+  decodes + promptTokens * layerShare,
+  promptContext * layerShare,
+  promptReach * layerShare,
+  decodeContext,
+];
+
+function withPrompt(load: StepLoad, start: number, tokens: number): StepLoad {
+  const sum = { ...load };
+  addPrompt(sum, start, start + tokens);
+  return sum;
+}
 
 /** 4 to 11 tokens, so that the step has a multiple of `ROWS_TOGETHER`. */
 function promptTokensMin(tokens: number): number {
   const missing = ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
   return missing < ROWS_TOGETHER / 2 ? missing + ROWS_TOGETHER : missing;
 }
+
+/** The smallest chunk by layers. Chunks are multiples of the rows that matmul kernels compute together, with AMX too (ADR 10). */
+const ROWS_OF_SLICE = 32;
+/** The size of the first chunk by layers, whose costs are not known. */
+const FIRST_SLICED_TOKENS = 64;
+/** Steps of one chunk by layers. The runner keeps the graphs of 16 steps. */
+const SLICES_MAX = 12;
+/** Of two rates or durations, the smaller divided by the larger: closer ones count as equal. */
+const SIMILAR = 0.95;
 
 export const PROMPT_SHAPE = [4, 1, 1 / 1500, 1 / 100, 1 / 400];
 

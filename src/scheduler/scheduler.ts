@@ -14,6 +14,7 @@ import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts'
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
 import { Inspector } from './inspector.ts';
+import { LayeredPrefill, type SliceChoice } from './layered-prefill.ts';
 import { LoadChoice } from './load-choice.ts';
 import { LoadCost } from './load-cost.ts';
 import { Pace, type StepLoad } from './pace.ts';
@@ -21,7 +22,7 @@ import { planShortPrompts, promptInProgress } from './plan-short.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
 import { continueRaces } from './race.ts';
-import { Recovery } from './recovery.ts';
+import { Recovery, type UnavailableKv } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
@@ -51,6 +52,8 @@ export class Scheduler implements SchedulerInterface {
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
+  /** Undefined: steps are not limited by time, or the runner computes all layers of a token in one step. */
+  readonly #layered: LayeredPrefill | undefined;
   readonly #shortFirst = new ShortFirst();
   /** Undefined: all promised blocks are loaded. */
   readonly #loadCost: LoadCost | undefined;
@@ -72,7 +75,7 @@ export class Scheduler implements SchedulerInterface {
     spec: KvCacheSpec,
     options: SchedulerOptions,
     hash: HashFunction,
-    { connector, speculator, ...external }: SchedulerParts = {},
+    { connector, speculator, sliceChoice, ...external }: SchedulerParts = {},
   ) {
     assert(options.maxNumBatchedTokens > 0, 'maxNumBatchedTokens must be positive');
     assert(options.maxNumSeqs > 0, 'maxNumSeqs must be positive');
@@ -94,7 +97,11 @@ export class Scheduler implements SchedulerInterface {
     });
     const { targetInterTokenLatency: target = 0 } = options;
     this.#pace = target === 0 ? undefined : new Pace(target);
-    this.#draft = new StepDraft(this.#kv, options, this.#pace, isAuto || speculator !== undefined);
+    const { sliceableLayers } = spec;
+    if (this.#pace !== undefined && sliceableLayers !== undefined) {
+      this.#layered = new LayeredPrefill(sliceableLayers, sliceChoice ?? this.#pace);
+    }
+    this.#draft = new StepDraft(this.#kv, options, this.#pace, isAuto || speculator !== undefined, this.#layered);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
@@ -212,8 +219,11 @@ export class Scheduler implements SchedulerInterface {
     if (this.#speculator !== undefined) draft.addDrafts(this.#speculator);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);
-    const plan =
+    const plan: ScheduledStep =
       this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
+    if (this.#layered !== undefined)
+      for (const { blocks } of plan.connectorMetadata?.loads ?? nothing)
+        this.#layered.changed(blocks.map(({ block }) => block));
     this.#released = [];
     this.#inFlight = { plan, states: draft.states, valid: this.#valid, load: draft.load, plannedMs: nowMs };
     return plan;
@@ -234,6 +244,7 @@ export class Scheduler implements SchedulerInterface {
     const unavailable = this.#recovery.receive(plan, result);
     const blocks = this.#recovery.unavailableBlocks(unavailable);
     commitStep(this.#kv, inFlight, blocks, result);
+    this.#layersComputed(inFlight, result, unavailable);
     const failures = this.#recovery.recover(unavailable);
     const { maxModelLen } = this.#options;
     const ends = {
@@ -260,6 +271,7 @@ export class Scheduler implements SchedulerInterface {
   }
 
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
+    this.#layered?.changed(blocks);
     if (this.#inFlight === undefined) return this.#recovery.invalidate(blocks);
     this.#recovery.reportInvalid(blocks);
     return nothing;
@@ -346,8 +358,25 @@ export class Scheduler implements SchedulerInterface {
     const isComplete = !hasWaited && (result.leftOut ?? nothing).length === 0;
     const ms = isComplete ? nowMs - plannedMs : undefined;
     this.#pace?.observe(load, ms);
-    this.#loadCost?.observeStep(load, ms);
-    this.#speculator?.observe(load, ms);
+    const msOfWhole = load.layerShare === 1 ? ms : undefined;
+    this.#loadCost?.observeStep(load, msOfWhole);
+    this.#speculator?.observe(load, msOfWhole);
+  }
+
+  /** A chunk by layers goes on, unless the step left it out or blocks of it are not valid. */
+  #layersComputed(
+    { plan, states }: StepInFlight,
+    { leftOut = nothing }: ExecutedStep,
+    unavailable: UnavailableKv,
+  ): void {
+    const layered = this.#layered;
+    if (layered === undefined) return;
+    const last = states.length - 1;
+    if (last >= 0 && plan.sequences[last]!.layers !== undefined)
+      layered.applied(states[last]!, !leftOut.includes(last));
+    layered.changed(unavailable.invalid);
+    layered.changed(unavailable.late);
+    for (const { decided } of unavailable.outcomes) layered.changed(decided.failed.map(({ block }) => block));
   }
 
   #setTime(nowMs: number | undefined): void {
@@ -403,6 +432,7 @@ export class Scheduler implements SchedulerInterface {
   }
 
   #release(state: RequestState): void {
+    this.#layered?.released(state);
     if (state.knownToRunner) this.#released.push(state.request.id);
     state.knownToRunner = false;
   }
@@ -412,6 +442,8 @@ export interface SchedulerParts extends ExternalKvOptions {
   readonly connector?: ConnectorPort | undefined;
   /** Proposes draft tokens; not for models with recurrent states. */
   readonly speculator?: Speculator | undefined;
+  /** Instead of the pace's choice, for the simulator. */
+  readonly sliceChoice?: SliceChoice | undefined;
 }
 
 /** The step in flight, with its work and start time for the pace. */

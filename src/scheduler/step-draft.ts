@@ -1,9 +1,10 @@
 import { assert } from '../base/assert.ts';
 import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
-import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
+import type { LayerRange, SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
-import { addPrompt, emptyLoad, type Pace, type StepLoad } from './pace.ts';
+import type { LayeredPrefill } from './layered-prefill.ts';
+import { addPrompt, emptyLoad, type Pace, type Slice, type StepLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
 import type { Speculator } from './speculation/speculator.ts';
 
@@ -29,13 +30,16 @@ export class StepDraft {
   #hasBegunPrompts: boolean = false;
   /** The step has as many prompt tokens as the pace allows. */
   #isPaceFull: boolean = false;
+  readonly #layered: LayeredPrefill | undefined;
 
   /**
    * `pace`: limits the prompt tokens of a step with streams; absent: only the token budget is a limit. `isMeasured`: the
-   * load of the step is counted.
+   * load of the step is counted. `layered`: chunks may be computed a few layers at a time; only with `pace`.
    */
-  constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace, isMeasured = false) {
+  // biome-ignore lint/complexity/useMaxParams: the last ones are optional
+  constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace, isMeasured = false, layered?: LayeredPrefill) {
     this.#kv = kv;
+    this.#layered = layered;
     this.#isMeasured = isMeasured || pace !== undefined;
     this.#pace = pace;
     this.#maxModelLen = options.maxModelLen;
@@ -88,13 +92,23 @@ export class StepDraft {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
     const paced = this.#allowedPromptTokens(state);
     if (paced === 0) return true;
-    const spans = this.#kv.scheduleTokens(state.kv, Math.min(this.tokensLeft, this.#tokensMaxPerRequest, paced));
+    const slice = this.#sliceOf(state, paced);
+    // Tokens of its chunk in progress are not computed in another way: the layers that are done would be lost.
+    if (slice === undefined && paced !== Infinity && this.#layered?.chunkOf(state) !== undefined) return true;
+    const budget = Math.min(this.tokensLeft, this.#tokensMaxPerRequest, slice?.tokens ?? paced);
+    const spans = this.#kv.scheduleTokens(state.kv, budget);
     if (spans.length === 0) return !state.kv.isOutOfBlocks;
+    const layers = slice === undefined ? undefined : this.#layersOf(state, spans, slice);
     const budgetBefore = this.#tokensLeft;
     for (let i = 0; i < spans.length; i++) this.#tokensLeft -= spans[i]!.end - spans[i]!.start;
     if (budgetBefore - this.#tokensLeft === paced) this.#isPaceFull = true;
     this.#count(state, spans);
-    this.#sequences[this.#size] = this.#sequence(state, spans);
+    if (layers !== undefined && this.#layered !== undefined) {
+      this.#isPaceFull = true;
+      this.#load.layerShare = (layers.end - layers.first) / this.#layered.layerCount;
+    }
+    const sequence = this.#sequence(state, spans);
+    this.#sequences[this.#size] = layers === undefined ? sequence : { ...sequence, layers };
     this.#states[this.#size++] = state;
     state.inFlight = true;
     state.knownToRunner = true;
@@ -140,6 +154,36 @@ export class StepDraft {
     const tokens = this.#isPaceFull ? 0 : this.#pace.promptTokensAllowed(this.#load, state.kv.nextPosition());
     if (tokens === 0) this.#isPaceFull = true;
     return tokens;
+  }
+
+  /** Which part of a chunk by layers the step computes; undefined: all layers of the tokens that the pace allows. */
+  #sliceOf(state: RequestState, paced: number): Slice | undefined {
+    const layered = this.#layered;
+    const { streams, promptTokens } = this.#load;
+    if (layered === undefined || paced === Infinity) return undefined;
+    // The rows before a chunk by layers are decodes.
+    if (streams === 0 || promptTokens > 0 || state.promptOutput !== undefined || !this.#isSampled()) return undefined;
+    return layered.sliceOf(state, this.#load, {
+      start: state.kv.nextPosition(),
+      // The last token is not part of such a chunk, because it is sampled.
+      tokensMax: Math.min(this.#tokensLeft, this.#tokensMaxPerRequest, state.kv.tokensLeft() - 1),
+      paced,
+    });
+  }
+
+  /** Whether each sequence of the step is one token that is sampled. */
+  #isSampled(): boolean {
+    for (let i = 0; i < this.#size; i++) {
+      const { sample, prompt } = this.#sequences[i]!;
+      if (sample === undefined || prompt !== undefined) return false;
+    }
+    return true;
+  }
+
+  /** Undefined: a token would be sampled, or the chunk must not write all of its blocks. This is rare. */
+  #layersOf(state: RequestState, spans: readonly Span[], slice: Slice): LayerRange | undefined {
+    if (state.kv.hasMaskedWrites || spans.at(-1)!.end === state.tokens.length) return undefined;
+    return this.#layered?.next(state, spans, slice);
   }
 
   #count(state: RequestState, spans: readonly Span[]): void {

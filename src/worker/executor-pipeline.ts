@@ -105,8 +105,12 @@ function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
     if (fingerprint !== first.fingerprint) throw ranksDiffer({});
     assert(groups.length === first.groups.length, 'ranks with different KV groups');
   }
+  const { sliceableLayers, ...shared } = first;
+  // Hidden states of a chunk by layers stay in one runner.
+  const ofOne = specs.length > 1 || sliceableLayers === undefined ? {} : { sliceableLayers };
   return {
-    ...first,
+    ...shared,
+    ...ofOne,
     groups: first.groups.map((group, g) => ({ ...group, layers: specs.flatMap(({ groups }) => groups[g]!.layers) })),
     blockBytes: specs.reduce((sum, { blockBytes }) => sum + blockBytes, 0),
   };

@@ -110,6 +110,7 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
     ...(prng.chance(0.5) ? { sample } : {}),
     ...(prng.chance(0.3) ? { allowed: prng.pick(masks) } : {}),
     ...(prng.chance(0.3) ? { drafts: draftsOf(prng) } : {}),
+    ...(prng.chance(0.2) ? { layers: { first: prng.between(0, 5), end: prng.between(6, 9) } } : {}),
     ...(prng.chance(0.2) ? { prompt: { ...rows, ...prng.pick([{}, { topCount: 0 }, { topCount: 20 }]) } } : {}),
   };
 }

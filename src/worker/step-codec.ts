@@ -23,7 +23,7 @@ export interface StepMessage {
   readonly samples: readonly SampleRequest[];
   /**
    * Per sequence: mirror number, flags, new tokens (count, ids), the number of drafts if there are any, spans (count,
-   * pairs), rows of the prompt if there are any, drafts (ids, masks), a new mask (count, words), tables (count, deltas), and the deltas of the write tables if they differ. A view,
+   * pairs), rows of the prompt if there are any, the range of layers if not all are computed, drafts (ids, masks), a new mask (count, words), tables (count, deltas), and the deltas of the write tables if they differ. A view,
    * valid until the next step is encoded.
    */
   readonly int32s: Int32Array;
@@ -41,6 +41,7 @@ const isMasked = 32;
 /** Inside of a string, the mask of a grammar stays the same for many steps. */
 const hasNewMask = 64;
 const hasDrafts = 128;
+const hasLayers = 256;
 
 interface SentRequest {
   readonly slot: number;
@@ -85,7 +86,7 @@ export class StepEncoder {
   }
 
   #encodeSequence(sequence: SequencePlan, requests: RequestId[], samples: SampleRequest[]): void {
-    const { requestId, tokens, spans, writeTables, sample, allowed, prompt, drafts } = sequence;
+    const { requestId, tokens, spans, writeTables, sample, allowed, prompt, drafts, layers } = sequence;
     const out = this.#int32s;
     let sent = this.#sent.get(requestId);
     let flags = sent === undefined ? isNew : 0;
@@ -102,6 +103,7 @@ export class StepEncoder {
     if (writeTables !== undefined) flags |= hasWriteTables;
     if (prompt !== undefined) flags |= hasPromptRows;
     if (drafts !== undefined) flags |= hasDrafts;
+    if (layers !== undefined) flags |= hasLayers;
     if (allowed !== undefined) flags |= allowed === sent.mask ? isMasked : isMasked | hasNewMask;
     out.push(sent.slot);
     out.push(flags);
@@ -117,6 +119,10 @@ export class StepEncoder {
     }
     if (prompt !== undefined)
       for (const value of [prompt.start, prompt.end, prompt.topCount ?? hiddenStates]) out.push(value);
+    if (layers !== undefined) {
+      out.push(layers.first);
+      out.push(layers.end);
+    }
     if (drafts !== undefined) encodeDrafts(out, drafts);
     if (allowed !== undefined && allowed !== sent.mask) {
       encodeMask(out, allowed);
@@ -210,6 +216,7 @@ export class StepDecoder {
       spans.push(span);
     }
     const prompt = (flags & hasPromptRows) === 0 ? undefined : decodePromptRows(from);
+    const layers = (flags & hasLayers) === 0 ? undefined : { first: from.next(), end: from.next() };
     const drafts = (flags & hasDrafts) === 0 ? undefined : decodeDrafts(from, drafted);
     if ((flags & hasNewMask) !== 0) known.mask = decodeMask(from);
     const groups = from.next();
@@ -218,6 +225,7 @@ export class StepDecoder {
     return {
       ...sequence,
       ...(prompt === undefined ? {} : { prompt }),
+      ...(layers === undefined ? {} : { layers }),
       ...(drafts === undefined ? {} : { drafts }),
       ...((flags & hasWriteTables) === 0 ? {} : { writeTables: known.tables.map((table) => changed(from, table)) }),
       ...((flags & isSampled) === 0

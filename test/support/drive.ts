@@ -4,13 +4,21 @@ import { type BlockId, blockIndex, blockIndexOf, requestId, tokenCount } from '.
 import type { Pooling, RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
-import { blockAt, type StepPlan, type StepResult, spansOfTokens, type TokenLogprobs } from '../../src/core/step.ts';
+import {
+  blockAt,
+  hasMoreLayers,
+  type StepPlan,
+  type StepResult,
+  spansOfTokens,
+  type TokenLogprobs,
+} from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
 import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
 import { usedBytes } from '../../src/runner/kv-groups.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import type { SliceChoice } from '../../src/scheduler/layered-prefill.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { Speculator } from '../../src/scheduler/speculation/speculator.ts';
 
@@ -45,6 +53,10 @@ export interface DriveOptions extends Partial<SchedulerOptions> {
   readonly blocks?: number;
   readonly arrive?: (index: number) => number;
   readonly speculator?: Speculator | undefined;
+  /** The duration of a step; default: 1 ms. */
+  readonly msOf?: (plan: StepPlan) => number;
+  /** Of chunks by layers; default: that of the pace. */
+  readonly sliceChoice?: SliceChoice;
 }
 
 export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
@@ -86,6 +98,8 @@ export class Drive {
   /** Steps of the last run, and the largest number of sequences in a step. */
   steps = 0;
   largestBatch = 0;
+  /** Steps of the last run that computed some layers of a chunk. */
+  slices = 0;
   /** The largest number of blocks that requests of the last run had at one time. */
   mostReferenced = 0;
 
@@ -119,7 +133,7 @@ export class Drive {
   }
 
   async run(requests: readonly DriveRequest[], options: DriveOptions = {}): Promise<Map<string, RequestTrace>> {
-    const { blocks, arrive = () => 0, speculator, ...scheduling } = options;
+    const { blocks, arrive = () => 0, speculator, msOf = () => 1, sliceChoice, ...scheduling } = options;
     const spec = this.runner.kvCacheSpec;
     const scheduler = new Scheduler(
       blocks === undefined ? spec : { ...spec, blockCount: blocks as typeof spec.blockCount },
@@ -132,28 +146,32 @@ export class Drive {
         ...scheduling,
       },
       (bytes) => createHash('sha256').update(bytes).digest(),
-      { speculator },
+      { speculator, sliceChoice },
     );
     this.#traces.clear();
     this.steps = 0;
     this.largestBatch = 0;
     this.mostReferenced = 0;
     const pending = requests.map((request, index) => ({ request, at: arrive(index) }));
+    let nowMs = 0;
+    this.slices = 0;
     while (pending.length > 0 || scheduler.hasWork()) {
       for (const item of pending
         .splice(0)
         .filter((item) => item.at > this.steps || !this.#add(scheduler, item.request))) {
         pending.push(item);
       }
-      // The time of a speculator: each step takes a millisecond.
-      const plan = scheduler.plan(this.steps);
+      // The time of a speculator and of the pace.
+      const plan = scheduler.plan(nowMs);
       this.steps++;
+      nowMs += plan === undefined ? 1 : msOf(plan);
       if (plan === undefined) continue;
+      if (plan.sequences.at(-1)?.layers !== undefined) this.slices++;
       this.mostReferenced = Math.max(this.mostReferenced, scheduler.stats().blocks.referenced);
       const result = await this.#execute(plan);
       this.#recordBlocks(plan);
       this.largestBatch = Math.max(this.largestBatch, plan.sequences.length);
-      for (const update of scheduler.apply(plan, result, this.steps)) {
+      for (const update of scheduler.apply(plan, result, nowMs)) {
         const trace = this.trace(update.requestId);
         trace.tokens.push(...update.newTokens.map(({ token }) => token));
         trace.logprobs.push(...update.newTokens.flatMap(({ logprobs }) => logprobs ?? []));
@@ -224,6 +242,7 @@ export class Drive {
   #recordBlocks(plan: StepPlan): void {
     for (const sequence of plan.sequences) {
       const { requestId: id, tokens, blockTables } = sequence;
+      if (hasMoreLayers(sequence, this.runner.kvCacheSpec)) continue;
       // Before `apply`: which drafts are accepted is not known yet.
       const spans = spansOfTokens(sequence, tokens.length);
       for (const [group, table] of blockTables.entries()) {

@@ -19,11 +19,19 @@ export class BatchInputs {
   readonly outputPositions: TensorPtr;
   /** The indices of the rows of prompts, I32 `[prompt rows]`. */
   readonly promptRows: TensorPtr;
+  /** Of a chunk in slices after its first slice: the result of its last slice, F32 `[embedding, rows]`. */
+  readonly chunk: TensorPtr | undefined;
   readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
 
-  /** `hidden`: the shape of hidden states; undefined for the first stage. */
-  constructor(graph: GraphBuilder, batch: Batch, hidden: Pick<ModelConfig, 'embeddingLength'> | undefined) {
-    const { paddedRowCount } = batch;
+  /** `embeddingLength`: of hidden states. `isFirst`: of the first stage. */
+  constructor(
+    graph: GraphBuilder,
+    batch: Batch,
+    { embeddingLength }: Pick<ModelConfig, 'embeddingLength'>,
+    isFirst: boolean,
+  ) {
+    const { paddedRowCount, slice } = batch;
+    const hidden = isFirst ? undefined : { embeddingLength };
     const outputCount = Math.max(1, batch.outputRows.length);
     this.#hidden = hidden;
     this.entry =
@@ -35,6 +43,8 @@ export class BatchInputs {
     this.outputRows = graph.input(I32, outputCount);
     this.outputPositions = graph.input(I32, outputCount);
     this.promptRows = graph.input(I32, Math.max(1, batch.promptRows.length));
+    const chunkRows = paddedRowCount - batch.outputRows.length;
+    this.chunk = slice !== undefined && slice.first > 0 ? graph.input(F32, embeddingLength, chunkRows) : undefined;
   }
 
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
@@ -51,6 +61,12 @@ export class BatchInputs {
     graph.write(this.outputRows, outputRows);
     graph.write(this.outputPositions, outputPositions);
     if (promptRows.length > 0) graph.write(this.promptRows, promptRows);
+  }
+
+  /** `hidden`: the result of the chunk's last slice; undefined for the first slice. */
+  writeChunk(graph: GraphBuilder, hidden: HiddenStates | undefined): void {
+    assert((hidden === undefined) === (this.chunk === undefined), 'a slice after the first has hidden states');
+    if (this.chunk !== undefined && hidden !== undefined) graph.write(this.chunk, hidden);
   }
 
   #writeHidden(graph: GraphBuilder, { rowCount, paddedRowCount }: Batch, hidden: HiddenStates): void {

@@ -2,6 +2,7 @@ import { assert, assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
+import { I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
@@ -55,8 +56,13 @@ export interface DecoderGraph {
   readonly best: TensorPtr | undefined;
   /** Of the last stage: the hidden states of the prompt rows after the last norm, F32 `[embedding, prompt rows]`. */
   readonly promptHidden: TensorPtr | undefined;
-  /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
-  writeInputs(hidden?: HiddenStates): void;
+  /** Of a slice before the last one: the hidden states of its rows, F32 `[embedding, rows]`. */
+  readonly chunkHidden: TensorPtr | undefined;
+  /**
+   * `hidden`: of the batch's rows, without padding; undefined for the first stage. `chunk`: the result of the slice
+   * before this one.
+   */
+  writeInputs(hidden?: HiddenStates, chunk?: HiddenStates): void;
   /** Other batches with as many rows and outputs need the same graph, so it can be computed again. */
   readonly isReusable: boolean;
   /** Whether the batch has as many rows and outputs as the graph, and nothing else that needs another graph. */
@@ -73,6 +79,8 @@ export interface DecoderGraph {
  *
  * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows, unless the
  * batch has rows of prompts.
+ *
+ * If the batch has a chunk in slices, the layers outside of the slice compute the other rows, which are sampled.
  *
  * A stage of a pipeline has some of the layers. If the weights have no token embedding, x is the hidden states of the
  * previous stage. If they have no output head, x of all rows is the result.
@@ -92,7 +100,8 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
     result,
     best: builder.best,
     promptHidden: builder.promptHidden,
-    writeInputs: (hidden) => builder.writeInputs(hidden),
+    chunkHidden: builder.chunkHidden,
+    writeInputs: (hidden, chunk) => builder.writeInputs(hidden, chunk),
     isReusable: attention.rebind !== undefined && !states.isFixed && batch.promptRows.length === 0,
     fits: (other) => builder.fits(other),
     rebind: (other) => builder.rebind(other),
@@ -115,12 +124,15 @@ class DecoderBuilder {
   readonly #projections: AttentionProjections;
   best: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
+  chunkHidden: TensorPtr | undefined;
+  /** For layers that compute only the sampled rows, by KV group. */
+  readonly #outputSlots: TensorPtr[] = [];
 
   constructor(parts: DecoderParts, batch: Batch) {
     const { graph, config, weights, attention, kernels, mixers, headRotation } = parts;
     this.#parts = parts;
     this.#batch = batch;
-    this.#inputs = new BatchInputs(graph, batch, weights.tokenEmbedding === undefined ? config : undefined);
+    this.#inputs = new BatchInputs(graph, batch, config, weights.tokenEmbedding !== undefined);
     const matmuls = new Matmuls(graph, kernels);
     const operations = new LayerOperations({ graph, config, matmuls, mixers });
     const { latent } = config;
@@ -145,14 +157,22 @@ class DecoderBuilder {
     const operations = this.#operations;
     const { layers, head } = weights;
     const { layer: layerOf } = layersByArchitecture[config.architecture];
+    const { slice } = this.#batch;
     let x = this.#embed();
+    let rows: AttentionRows = 'all';
     for (const [index, layer] of layers.entries()) {
+      if (slice !== undefined) {
+        rows = index >= slice.first && index < slice.end ? 'all' : 'outputs';
+        // Without decodes nothing but the slice is computed.
+        if (rows === 'outputs' && this.#batch.outputCount === 0) continue;
+        if (index === 0 && rows === 'outputs') x = this.#outputRowsOf(x);
+        if (index === slice.first && index > 0) x = this.#withChunk(x);
+      }
       let h = operations.norm(x, layer.attentionNorm);
       const kv = layersKv[index]!;
-      if (kv.kind === 'attention') this.#store(kv, layer, h);
+      if (kv.kind === 'attention') this.#store(kv, layer, h, rows);
       else h = this.#mix(index, layer, h);
-      let rows: AttentionRows = 'all';
-      if (head !== undefined && index === layers.length - 1) {
+      if (head !== undefined && index === layers.length - 1 && rows === 'all') {
         if (this.#batch.promptRows.length === 0) {
           if (this.#batch.outputCount === 0) return undefined;
           rows = 'outputs';
@@ -161,7 +181,9 @@ class DecoderBuilder {
         }
       }
       x = layerOf(operations, layer, x, kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h);
+      if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
+    if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
     if (head !== undefined && this.#batch.promptRows.length > 0) {
       this.promptHidden = operations.norm(graph.getRows(x, this.#inputs.promptRows), head.norm);
       graph.output(this.promptHidden);
@@ -181,6 +203,8 @@ class DecoderBuilder {
     if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
     const hasOutputs = this.#parts.weights.head !== undefined;
     if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
+    const { slice } = this.#batch;
+    if (batch.slice?.first !== slice?.first || batch.slice?.end !== slice?.end) return false;
     return batch.promptRows.length === 0 && this.#batch.promptRows.length === 0;
   }
 
@@ -192,9 +216,10 @@ class DecoderBuilder {
     this.#batch = batch;
   }
 
-  writeInputs(hidden?: HiddenStates): void {
+  writeInputs(hidden?: HiddenStates, chunk?: HiddenStates): void {
     const { graph, weights, attention } = this.#parts;
     this.#inputs.write(graph, this.#batch, hidden);
+    this.#inputs.writeChunk(graph, chunk);
     if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
       this.#inputs.writeOutputs(graph, this.#batch);
     this.#projections.writeInputs?.();
@@ -216,14 +241,51 @@ class DecoderBuilder {
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
-  #store({ group, place, window }: AttentionKv, layer: LayerWeights, h: TensorPtr): void {
+  #store({ group, place, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): void {
     const { graph, memory } = this.#parts;
-    const { positions, slots } = this.#inputs;
-    const rows = this.#projections.poolRows(layer, h, { positions, window });
-    assert(rows.length === partCount(memory.layout), 'the parts of the pool');
-    for (const [part, values] of rows.entries()) {
-      graph.expand(graph.setRows(memory.tokenRows(graph, place, part as KvPart), values, slots[group]!));
+    const { positions, outputPositions, slots } = this.#inputs;
+    const parts = this.#projections.poolRows(layer, h, {
+      positions: rows === 'all' ? positions : outputPositions,
+      window,
+    });
+    assert(parts.length === partCount(memory.layout), 'the parts of the pool');
+    const slotsOfRows = rows === 'all' ? slots[group]! : this.#outputSlotsOf(group);
+    for (const [part, values] of parts.entries()) {
+      graph.expand(graph.setRows(memory.tokenRows(graph, place, part as KvPart), values, slotsOfRows));
     }
+  }
+
+  /** The sampled rows, which come before the rows of a chunk in slices. */
+  #outputRowsOf(x: TensorPtr): TensorPtr {
+    const { graph } = this.#parts;
+    return graph.view2d(x, graph.columnCountOf(x), this.#batch.outputRows.length, graph.strideOf(x, 1), 0);
+  }
+
+  #outputSlotsOf(group: number): TensorPtr {
+    const { graph } = this.#parts;
+    const slots = this.#inputs.slots[group]!;
+    const count = this.#batch.outputRows.length;
+    this.#outputSlots[group] ??= graph.view2d(slots, count, 1, count * I32.typeSize, 0);
+    return this.#outputSlots[group];
+  }
+
+  /** Appends the rows of the chunk, as its last slice has left them. */
+  #withChunk(x: TensorPtr): TensorPtr {
+    const { graph } = this.#parts;
+    const chunk = assertDefined(this.#inputs.chunk, 'a slice after the first has hidden states');
+    return this.#batch.outputCount === 0 ? chunk : graph.concat(x, chunk, 'rows');
+  }
+
+  /** The result of a slice is read; the other rows go on. */
+  #withoutChunk(x: TensorPtr): TensorPtr {
+    const { graph } = this.#parts;
+    const { outputRows, paddedRowCount } = this.#batch;
+    const stride = graph.strideOf(x, 1);
+    const chunkRows = paddedRowCount - outputRows.length;
+    const chunk = graph.view2d(x, graph.columnCountOf(x), chunkRows, stride, outputRows.length * stride);
+    this.chunkHidden = graph.contiguous(chunk);
+    graph.output(this.chunkHidden);
+    return this.#outputRowsOf(x);
   }
 
   #attend({ index, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {

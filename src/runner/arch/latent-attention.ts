@@ -103,7 +103,7 @@ export class LatentProjections implements AttentionProjections {
     const compressed = graph.view2d(both, rank, count, rowBytes, 0);
     const rotated = graph.view3d(both, [ropeLength, 1, count], [rowBytes, rowBytes], rank * F32.typeSize);
     const normed = graph.reshape3d(graph.rmsNorm(compressed, norm, config.rmsEpsilon), rank, 1, count);
-    const joined = graph.concatColumns(normed, this.#rotate(rotated, positions));
+    const joined = graph.concat(normed, this.#rotate(rotated, positions), 'columns');
     return [graph.reshape2d(joined, width, count)];
   }
 
@@ -134,7 +134,7 @@ export class LatentProjections implements AttentionProjections {
       graph.view3d(queries, [length, headCount, count], [headBytes, headCount * headBytes], skipped * F32.typeSize);
     const { keyOfHead } = latentOf(weights);
     const absorbed = matmuls.multiplyExperts(keyOfHead, graph.contiguous(part(queryLength, 0)), this.#heads[rows]);
-    return graph.concatColumns(absorbed, this.#rotate(part(ropeLength, queryLength), positions));
+    return graph.concat(absorbed, this.#rotate(part(ropeLength, queryLength), positions), 'columns');
   }
 
   /** F32 `[heads * valueLength, rows]`, of the result of attention. */

@@ -43,7 +43,7 @@ export class GgmlMixers implements Mixers {
       const rows = graph.view2d(x, channels, rowCount, rowBytes, firstRow * rowBytes);
       const before = stateBefore(graph, place, segment, [channels, taps - 1]);
       // [taps - 1 + rows, channels]
-      const all = graph.concatColumns(graph.transpose(before), graph.transpose(rows));
+      const all = graph.concat(graph.transpose(before), graph.transpose(rows), 'columns');
       let y = graph.convolution(all, kernel);
       if (bias !== undefined) y = graph.add(y, bias);
       if (activation === 'silu') y = graph.silu(y);
