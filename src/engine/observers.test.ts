@@ -55,6 +55,27 @@ describe('an observer of an engine', () => {
     expect(arrivals[0]!.sinceMs).toBeUndefined();
   });
 
+  it('counts tokens of which the layers are computed in several steps once', async () => {
+    const clock = new ManualTime();
+    const { engine } = toyEngine({
+      sliceableLayers: 5,
+      sliceChoice: { sliceOf: (_, { tokensMax }) => ({ tokens: Math.min(tokensMax, 20), layers: 2 }) },
+      scheduler: { targetInterTokenLatency: 'auto' },
+      settings: { clock },
+      beforeStep: async () => clock.advance(stepMs),
+    });
+    const tokens: number[] = [];
+    engine.observe({ stepEnded: (step) => void tokens.push(step.tokens) });
+    const stream = engine.generate({ prompt: 'a', params: { maxTokens: 40, ignoreEos: true } });
+    await stream.next();
+    await readAll(engine.generate({ prompt: 'x'.repeat(90), params: { maxTokens: 1, ignoreEos: true } }));
+    await readAll(stream);
+    await engine.close();
+    // The decode and the two or three layers of a chunk; then the decode and the chunk.
+    expect(tokens.join(' ')).toContain('1 1 21');
+    expect(tokens.reduce((sum, count) => sum + count, 0)).toBe(engine.stats().computedTokens);
+  });
+
   it('sees the end of every completion: of all n, aborted, abandoned, and of a broken engine', async () => {
     const { engine, ended } = observed();
     const params = { maxTokens: 20, ignoreEos: true };

@@ -1,7 +1,8 @@
 import { assertDefined } from '../base/assert.ts';
 import type { RequestId } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, FinishReason } from '../core/request.ts';
-import type { SequencePlan } from '../core/step.ts';
+import { hasMoreLayers, type SequencePlan } from '../core/step.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import type { Inspector, RequestPhase } from '../scheduler/inspector.ts';
 import type { CompletionTimes, EngineObserver, RequestArrival, TraceHeaders } from './observer.ts';
@@ -23,7 +24,7 @@ interface Observed {
 /** Measures steps and completions for the observers. Without observers it measures nothing. */
 export class Observers {
   readonly #nowMs: () => number;
-  readonly #inspector: Pick<Inspector, 'phaseOf' | 'statsOf'> | undefined;
+  readonly #inspector: Pick<Inspector, 'phaseOf' | 'statsOf' | 'spec'> | undefined;
   readonly #observers = new Set<EngineObserver>();
   /** How many of them observe phases. */
   #phaseObservers = 0;
@@ -32,7 +33,7 @@ export class Observers {
   readonly #unscheduled = new Set<RequestId>();
 
   /** Without an inspector there are no phases. */
-  constructor(nowMs: () => number, inspector?: Pick<Inspector, 'phaseOf' | 'statsOf'>) {
+  constructor(nowMs: () => number, inspector?: Pick<Inspector, 'phaseOf' | 'statsOf' | 'spec'>) {
     this.#nowMs = nowMs;
     this.#inspector = inspector;
   }
@@ -117,7 +118,8 @@ export class Observers {
           const startMs = this.#nowMs();
           const updates = scheduler.apply(plan, result, now);
           const endMs = this.#nowMs();
-          const step = { planMs, executeMs, applyMs: endMs - startMs, deliverMs, tokens: plan.tokenCount };
+          const tokens = computedTokens(plan, this.#inspector?.spec);
+          const step = { planMs, executeMs, applyMs: endMs - startMs, deliverMs, tokens };
           for (const observer of this.#observers) observer.stepEnded?.(step);
           this.#notePhases(endMs);
           return updates;
@@ -170,6 +172,13 @@ export class Observers {
   #countPhaseObservers(): void {
     this.#phaseObservers = [...this.#observers].filter(({ phaseBegan }) => phaseBegan !== undefined).length;
   }
+}
+
+/** Tokens of which more layers follow are counted in the step with the last of them. */
+function computedTokens({ sequences, tokenCount }: ScheduledStep, spec: KvCacheSpec | undefined): number {
+  const last = sequences.at(-1);
+  if (last === undefined || spec === undefined || !hasMoreLayers(last, spec)) return tokenCount;
+  return last.spans.reduce((count, { start, end }) => count - (end - start), tokenCount as number);
 }
 
 /** Whether a step computes more than one token, besides drafts. */

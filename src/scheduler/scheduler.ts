@@ -215,7 +215,7 @@ export class Scheduler implements SchedulerInterface {
     } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
     // Running requests need the blocks of a victim.
     if (this.#preemptions === preemptionsBefore && !this.#shortFirst.isAlone(draft)) admitWaiting(this.#parts, draft);
-    this.#shortFirst.continued(long);
+    this.#shortFirst.continued(long, draft.load.layerShare);
     if (this.#speculator !== undefined) draft.addDrafts(this.#speculator);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { harness, range, shape, short } from '../../sim/harness.ts';
 import type { StepPlan } from '../core/step.ts';
+import { SpanList } from '../kv/span-list.ts';
+import type { RequestState } from './request-state.ts';
+import { ShortFirst } from './short-first.ts';
 
 const prompt = (id: string, length: number, more: Parameters<typeof short>[3] = {}) =>
   short(id, range(length, Number.parseInt(id, 36) % 900), 1, more);
@@ -13,6 +16,27 @@ const tokensOf = (plan: StepPlan, id: string): number =>
     .reduce((sum, { start, end }) => sum + end - start, 0);
 
 describe('short prompts', () => {
+  it('are ahead by what the long prompt has computed less, of a chunk by layers the share of each step', () => {
+    const shortFirst = new ShortFirst();
+    const requestOf = (tokens: number, scheduled: number) => {
+      const spans = new SpanList();
+      spans.push(0, tokens);
+      const kv = { spans, nextSpan: 0, nextToken: 0, scheduled: { all: [{ start: 0, end: scheduled }] } };
+      return { kv, inFlight: true } as unknown as RequestState;
+    };
+    const long = requestOf(400, 96);
+    shortFirst.passed(requestOf(160, 160));
+    expect(shortFirst.costMax(long.kv)).toBe(0);
+    const stepsBehind = (layerShare: number): number => {
+      let steps = 0;
+      for (; shortFirst.costMax(long.kv) === 0; steps++) shortFirst.continued(long, layerShare);
+      return steps;
+    };
+    expect(stepsBehind(0.1)).toBe(6);
+    shortFirst.passed(requestOf(160, 160));
+    expect(stepsBehind(1)).toBe(2);
+  });
+
   it('pass a long prompt in progress in a step of their own', () => {
     const { scheduler, step } = world();
     scheduler.add(prompt('long', 400));

@@ -45,10 +45,13 @@ export class ShortFirst {
     return this.#isPassing && !isEmpty && !this.#wasAlone && !hasSmallChunks;
   }
 
-  /** The step is planned, and has these tokens of the long prompt; undefined: no prompt is in progress. */
-  continued(long: RequestState | undefined): void {
+  /**
+   * The step is planned, and has this share of the layers of the long prompt's scheduled tokens. Undefined: no prompt is in
+   * progress.
+   */
+  continued(long: RequestState | undefined, layerShare: number): void {
     if (long === undefined) this.#aheadBy = 0;
-    else if (long.inFlight) this.#aheadBy = Math.max(this.#aheadBy - costScheduled(long.kv), 0);
+    else if (long.inFlight) this.#aheadBy = Math.max(this.#aheadBy - layerShare * costScheduled(long.kv), 0);
     this.#wasAlone = this.#isPassing && long?.inFlight === false;
     this.#isPassing = false;
     assert(Number.isFinite(this.#aheadBy), 'the cost of passing prompts is finite');

@@ -9,6 +9,7 @@ import { Sampler } from '../../src/runner/sampling/sampler.ts';
 import { sampleWithDrafts } from '../../src/runner/sampling/verify-drafts.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
+import type { SliceChoice } from '../../src/scheduler/layered-prefill.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { Speculator } from '../../src/scheduler/speculation/speculator.ts';
 import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
@@ -87,6 +88,8 @@ export class ToyTokenizer implements Tokenizer {
 
 export interface ToyExecutorOptions {
   readonly blockCount?: number;
+  /** Of the model, so that chunks are computed a few layers at a time; default: steps compute all layers. */
+  readonly sliceableLayers?: number;
   /** Awaited before each step. */
   readonly beforeStep?: (step: number) => Promise<void>;
   /** The step, counted from 1, that rejects. */
@@ -113,6 +116,7 @@ export class ToyExecutor implements Executor {
       blockBytes: 64,
       blockCount: blockCount(options.blockCount ?? 400),
       fingerprint: 'toy',
+      ...(options.sliceableLayers === undefined ? {} : { sliceableLayers: options.sliceableLayers }),
     };
   }
 
@@ -161,6 +165,7 @@ export interface ToyOptions extends ToyExecutorOptions {
   readonly settings?: Partial<EngineSettings>;
   readonly connector?: ConnectorPort;
   readonly speculator?: Speculator;
+  readonly sliceChoice?: SliceChoice;
   /** Default true. */
   readonly chatTemplate?: boolean;
   /** The tokenizer's `tokenBytesMax`. */
@@ -186,6 +191,7 @@ export function toyEngine(options: ToyOptions = {}) {
   const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, {
     connector: options.connector,
     speculator: options.speculator,
+    sliceChoice: options.sliceChoice,
   });
   const model = {
     name: 'toy',
