@@ -400,8 +400,11 @@ export class GgmlRunner implements Runner {
       assert(end === this.stage.endLayer, 'only the last slice has no hidden states');
       return undefined;
     }
-    // The next step writes the graph's memory again.
-    const hidden = this.#read(graph, chunkHidden, rowCount * this.#parts.config.embeddingLength).slice();
+    const computed = this.#read(graph, chunkHidden, rowCount * this.#parts.config.embeddingLength);
+    // A copy, because the next step writes the graph's memory again.
+    const hidden =
+      this.#chunk?.hidden.length === computed.length ? this.#chunk.hidden : new Float32Array(computed.length);
+    hidden.set(computed);
     const spans = plan.spans.map((span) => ({ ...span }));
     return { requestId: plan.requestId, spans, nextLayer: end, hidden };
   }
