@@ -43,8 +43,8 @@ interface ChunkByLayers {
   readonly spans: readonly Span[];
   readonly nextLayer: number;
   readonly outputs: readonly number[];
-  /** All slices have found the same KV. */
-  readonly isSame: boolean;
+  /** By token, whether all slices have found the same KV. */
+  readonly isSame: readonly boolean[];
 }
 
 /** The content of a block, as transfers move it. */
@@ -71,6 +71,8 @@ export class FakeRunner {
   #wrongRead: WrongRead | undefined;
   #wrongReads: (WrongRead | undefined)[] = [];
   #chunk: ChunkByLayers | undefined;
+  /** The places that the tokens of the present sequence have written, one for each token and group. */
+  readonly #written: number[] = [];
 
   constructor(spec: KvCacheSpec, vocabSize: number) {
     this.kvCacheSpec = spec;
@@ -112,6 +114,7 @@ export class FakeRunner {
       const values: number[] = [];
       const before = sequence.layers === undefined ? undefined : this.#entries.slice();
       const outputs: number[] = [];
+      this.#written.length = 0;
       for (const { start, end } of sequence.spans) {
         if (start >= end || end > tokens.length + (drafts?.tokens.length ?? 0))
           assert(false, `span [${start}, ${end}) of ${tokens.length} tokens`);
@@ -142,7 +145,7 @@ export class FakeRunner {
 
   /**
    * Some layers of a chunk (ADR 27). The fake model has no layers: each slice computes all tokens, and all slices must find the same
-   * KV. The entries are garbage before the last slice, and after it if a slice has found other KV.
+   * KV. The entries of a token are garbage before the last slice, and after it if a slice has found other KV for the token.
    */
   #slice(sequence: SequencePlan, { first, end }: LayerRange, outputs: readonly number[], before: Int32Array): void {
     const { requestId, spans } = sequence;
@@ -151,11 +154,13 @@ export class FakeRunner {
       const follows = chunk?.requestId === requestId && chunk.nextLayer === first && areSameSpans(chunk.spans, spans);
       assert(follows, `layer ${first} of ${requestId} does not follow the layers that were computed last`);
     }
-    const isSame = (chunk?.isSame ?? true) && (chunk?.outputs.every((value, i) => value === outputs[i]) ?? true);
+    const isSame = outputs.map((value, i) => chunk === undefined || (chunk.isSame[i]! && chunk.outputs[i] === value));
     const isLast = !hasMoreLayers(sequence, this.kvCacheSpec);
-    if (!isLast || !isSame)
-      for (let place = 0; place < before.length; place++)
-        if (this.#entries[place] !== before[place]) this.#entries[place] = this.#nextGarbage();
+    const groupCount = this.kvCacheSpec.groups.length;
+    for (const [i, place] of this.#written.entries()) {
+      const isValid = isLast && isSame[Math.floor(i / groupCount)];
+      if (!isValid && this.#entries[place] !== before[place]) this.#entries[place] = this.#nextGarbage();
+    }
     const copy = spans.map((span) => ({ ...span }));
     this.#chunk = isLast ? undefined : { requestId, spans: copy, nextLayer: end, outputs, isSame };
   }
@@ -223,7 +228,9 @@ export class FakeRunner {
     let output = hidden;
     for (let group = 0; group < groups.length; group++) {
       const block = this.#blockAt(writeTables[group]!, group, position);
-      this.#entries[this.#placeOf(block, group, position)] = entryOf(hidden, group);
+      const place = this.#placeOf(block, group, position);
+      this.#entries[place] = entryOf(hidden, group);
+      this.#written.push(place);
       if (reference !== undefined) this.#labels[block] = labelOf(reference, group);
       output = mix(
         output,
