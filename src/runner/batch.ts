@@ -121,12 +121,12 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
 /** See `SequencePlan.layers`. */
 function checkSlice(sequences: readonly BatchSequence[], outputs: readonly number[], paddedRowCount: number): void {
   const { firstRow, rowCount, plan } = sequences.at(-1)!;
-  assert(plan.sample === undefined && plan.prompt === undefined, 'a chunk in slices has no results');
+  assert(plan.sample === undefined && plan.prompt === undefined, 'a chunk by layers has no results');
   assert(
     outputs.length === firstRow && outputs.every((row, i) => row === i),
-    'all rows before a chunk in slices are sampled',
+    'all rows before a chunk by layers are sampled',
   );
-  assert(paddedRowCount === firstRow + rowCount, 'a batch with a chunk in slices has no padding');
+  assert(paddedRowCount === firstRow + rowCount, 'a batch with a chunk by layers has no padding');
 }
 
 /** Writes the tokens of a span; after the request's own tokens come the drafts. */

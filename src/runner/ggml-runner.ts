@@ -119,7 +119,7 @@ interface RunnerParts {
 }
 
 /** A chunk of which the layers before `nextLayer` are computed. */
-interface ChunkInSlices {
+interface ChunkByLayers {
   readonly requestId: RequestId;
   readonly spans: readonly Span[];
   readonly nextLayer: number;
@@ -146,7 +146,7 @@ export class GgmlRunner implements Runner {
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
   /** The chunk of a prompt that is computed a few layers at a time. */
-  #chunk: ChunkInSlices | undefined;
+  #chunk: ChunkByLayers | undefined;
   /** For requests that ask for logprobs of their prompts; made for the first of them. */
   #headRows: HeadRows | undefined;
   #running: Promise<StageResult> | undefined;
@@ -393,7 +393,7 @@ export class GgmlRunner implements Runner {
   }
 
   /** Undefined after the last slice. */
-  #chunkAfter({ slice, sequences }: Batch, { graph, chunkHidden }: DecoderGraph): ChunkInSlices | undefined {
+  #chunkAfter({ slice, sequences }: Batch, { graph, chunkHidden }: DecoderGraph): ChunkByLayers | undefined {
     const { plan, rowCount } = sequences.at(-1)!;
     const { end } = assertDefined(slice, 'the batch has a slice');
     if (chunkHidden === undefined) {

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import { keptGraphsMax } from '../core/kept-graphs.ts';
 import { MedianCost } from './median-cost.ts';
 import { StepCost } from './step-cost.ts';
 
@@ -238,12 +239,12 @@ function promptTokensMin(tokens: number): number {
   return missing < ROWS_TOGETHER / 2 ? missing + ROWS_TOGETHER : missing;
 }
 
-/** The smallest chunk by layers. Chunks are multiples of the rows that matmul kernels compute together, with AMX too (ADR 10). */
+/** The smallest chunk by layers, from which AMX is faster (ADR 10). Others have 16 tokens more each, the rows that matmul kernels compute together. */
 const ROWS_OF_SLICE = 32;
 /** The size of the first chunk by layers, whose costs are not known. */
 const FIRST_SLICED_TOKENS = 64;
-/** Steps of one chunk by layers. The runner keeps the graphs of 16 steps. */
-const SLICES_MAX = 12;
+/** Steps of one chunk by layers. The runner keeps their graphs, and a few others. */
+const SLICES_MAX = keptGraphsMax - 4;
 /** Of two rates or durations, the smaller divided by the larger: closer ones count as equal. */
 const SIMILAR = 0.95;
 

@@ -16,7 +16,7 @@ const tokensOf = (plan: StepPlan, id: string): number =>
     .reduce((sum, { start, end }) => sum + end - start, 0);
 
 describe('short prompts', () => {
-  it('are ahead by what the long prompt has computed less, of a chunk by layers the share of each step', () => {
+  it('lose their lead as the long prompt continues, in a step with some layers of its chunk only by their share', () => {
     const shortFirst = new ShortFirst();
     const requestOf = (tokens: number, scheduled: number) => {
       const spans = new SpanList();

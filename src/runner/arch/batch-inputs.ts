@@ -19,7 +19,7 @@ export class BatchInputs {
   readonly outputPositions: TensorPtr;
   /** The indices of the rows of prompts, I32 `[prompt rows]`. */
   readonly promptRows: TensorPtr;
-  /** Of a chunk in slices after its first slice: the result of its last slice, F32 `[embedding, rows]`. */
+  /** Of a chunk by layers after its first slice: the result of its last slice, F32 `[embedding, rows]`. */
   readonly chunk: TensorPtr | undefined;
   readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
 

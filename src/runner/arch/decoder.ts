@@ -80,7 +80,7 @@ export interface DecoderGraph {
  * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows, unless the
  * batch has rows of prompts.
  *
- * If the batch has a chunk in slices, the layers outside of the slice compute the other rows, which are sampled.
+ * If the batch has a chunk by layers, the layers outside of the slice compute the other rows, which are sampled.
  *
  * A stage of a pipeline has some of the layers. If the weights have no token embedding, x is the hidden states of the
  * previous stage. If they have no output head, x of all rows is the result.
@@ -255,7 +255,7 @@ class DecoderBuilder {
     }
   }
 
-  /** The sampled rows, which come before the rows of a chunk in slices. */
+  /** The sampled rows, which come before the rows of a chunk by layers. */
   #outputRowsOf(x: TensorPtr): TensorPtr {
     const { graph } = this.#parts;
     return graph.view2d(x, graph.columnCountOf(x), this.#batch.outputRows.length, graph.strideOf(x, 1), 0);
