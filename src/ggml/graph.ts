@@ -1,13 +1,27 @@
 import koffi from 'koffi';
-import { assert } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import { ComputeMemory } from './compute-memory.ts';
 import type { ComputeDevice } from './device.ts';
 import { outOfNativeMemory } from './errors.ts';
-import { type ContextPtr, type GraphPtr, nullPtr, type RawPtr, type SchedPtr, type TensorPtr } from './ffi.ts';
+import {
+  type BufferPtr,
+  type ContextPtr,
+  type GraphPtr,
+  nullPtr,
+  type RawPtr,
+  type SchedPtr,
+  type TensorPtr,
+} from './ffi.ts';
 import type { GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
 import { F32, type GgmlType } from './types.ts';
+
+/** A class of typed arrays, such as `Float32Array`. */
+interface TypedArrayOf<Data> {
+  new (memory: ArrayBufferLike, byteOffset: number, length: number): Data;
+  readonly BYTES_PER_ELEMENT: number;
+}
 
 /** ggml's `GGML_STATUS_ALLOC_FAILED`. */
 const ALLOC_FAILED = -2;
@@ -32,12 +46,6 @@ export class GraphBuilder {
   readonly #results: ComputeMemory | undefined;
   readonly #ownsResults: boolean;
   #sched: SchedPtr = nullPtr();
-  /**
-   * Views of the tensors' memory in the allocated graph, one for each tensor. The garbage collector counts the bytes of
-   * each view as garbage, so a new view of the logits in each step would cause constant collections.
-   */
-  readonly #views = new Map<TensorPtr, ArrayBuffer>();
-
   readonly #kernels: GraphKernels | undefined;
 
   /** `results`: on a CPU, the memory that several builders share; default: memory of its own. */
@@ -53,7 +61,6 @@ export class GraphBuilder {
     if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
     else this.#device.native.ggml_reset(this.#context);
     this.#owners.clear();
-    this.#views.clear();
     this.#graph = this.#device.native.ggml_new_graph_custom(this.#context, this.#capacity, false);
   }
 
@@ -373,7 +380,6 @@ export class GraphBuilder {
   /** Allocates memory for every tensor; afterwards inputs can be written. Throws `outOfNativeMemory`. */
   allocate(): void {
     const { native } = this.#device;
-    this.#views.clear();
     let ok: boolean;
     if (this.#results !== undefined) ok = this.#results.allocate(this.#graph);
     else {
@@ -386,29 +392,27 @@ export class GraphBuilder {
 
   /** Writes an input at a byte offset. An input that no node reads has no memory and needs no data. */
   write(tensor: TensorPtr, data: ArrayBufferView, offset = 0): void {
-    // A tensor with a view has memory.
-    if (!this.#views.has(tensor) && this.#dataPointer(tensor) === 0) return;
+    if (this.#dataPointer(tensor) === 0) return;
     if (this.#device.kind !== 'cpu') {
       this.#device.native.ggml_backend_tensor_set(tensor, data, offset, data.byteLength);
       return;
     }
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    new Uint8Array(this.dataOf(tensor)).set(bytes, offset);
+    this.dataOf(tensor, Uint8Array).set(bytes, offset);
   }
 
   read(tensor: TensorPtr, into: ArrayBufferView): void {
     this.#device.native.ggml_backend_tensor_get(tensor, into, 0, into.byteLength);
   }
 
-  /** The tensor's data in place (CPU buffers only), valid until the next `allocate`. */
-  dataOf(tensor: TensorPtr): ArrayBuffer {
-    let view = this.#views.get(tensor);
-    if (view === undefined) {
-      const { native } = this.#device;
-      view = native.memoryAt(this.#dataPointer(tensor), Number(native.ggml_nbytes(tensor)));
-      this.#views.set(tensor, view);
-    }
-    return view;
+  /** The first elements of the tensor's data (default: all) in place, on a CPU only, valid until the next `allocate`. */
+  dataOf<Data>(tensor: TensorPtr, Data: TypedArrayOf<Data>, length?: number): Data {
+    const results = assertDefined(this.#results, "a GPU's data cannot be read in place");
+    const at = this.#fieldsOf(tensor);
+    const buffer = Number(this.#fields.getBigUint64(at + tensorField.buffer, true)) as BufferPtr;
+    const size = Number(this.#device.native.ggml_nbytes(tensor));
+    const { buffer: memory, byteOffset, byteLength } = results.bytesAt(this.#dataPointer(tensor), size, buffer);
+    return new Data(memory, byteOffset, length ?? byteLength / Data.BYTES_PER_ELEMENT);
   }
 
   /** Runs the graph on the device's thread; the event loop stays free. Throws `outOfNativeMemory`. */
@@ -455,7 +459,6 @@ export class GraphBuilder {
     if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
     this.#context = nullPtr();
     this.#owners.clear();
-    this.#views.clear();
   }
 
   #grow(capacity: number): void {

@@ -53,7 +53,7 @@ class Additions {
   }
 
   check(): void {
-    const found = new Float32Array(this.#graph.dataOf(this.#result));
+    const found = this.#graph.dataOf(this.#result, Float32Array);
     expect(found).toEqual(this.#values.map((value) => value + this.#depth));
   }
 

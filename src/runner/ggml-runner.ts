@@ -444,13 +444,13 @@ export class GgmlRunner implements Runner {
   #bestIn(graph: GraphBuilder, best: TensorPtr | undefined): BestOfRow | undefined {
     const { bestTokens } = this.#parts;
     if (best === undefined || bestTokens === undefined) return undefined;
-    const found = new Int32Array(graph.dataOf(best));
+    const found = graph.dataOf(best, Int32Array);
     return (row, logits) => bestTokens.of(found, row, logits);
   }
 
   /** The first values of a result: on a CPU in place, valid until the next step; else a copy. */
   #read(graph: GraphBuilder, result: TensorPtr, length: number): Float32Array {
-    if (this.#device.kind === 'cpu') return new Float32Array(graph.dataOf(result), 0, length);
+    if (this.#device.kind === 'cpu') return graph.dataOf(result, Float32Array, length);
     const values = new Float32Array(length);
     graph.read(result, values);
     return values;

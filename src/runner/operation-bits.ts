@@ -35,7 +35,7 @@ export function operationBits(device: ComputeDevice): string {
     for (const [tensor, values] of inputs) graph.write(tensor, values);
     graph.computeNow();
     const hash = createHash('sha256');
-    for (const [name, tensor] of outputs) hash.update(name).update(Buffer.from(graph.dataOf(tensor)));
+    for (const [name, tensor] of outputs) hash.update(name).update(graph.dataOf(tensor, Uint8Array));
     return hash.digest('hex').slice(0, 32);
   } finally {
     graph.close();

@@ -85,7 +85,7 @@ export function testMatmuls(device: ComputeDevice) {
     graph.allocate();
     graph.write(input, x as Float32Array);
     graph.computeNow();
-    const values = new Float32Array(graph.dataOf(result)).slice();
+    const values = graph.dataOf(result, Float32Array).slice();
     graph.close();
     return values;
   }

@@ -89,7 +89,7 @@ function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens:
   graph.allocate();
   graph.write(x, input.subarray(first * width, (first + tokens) * width));
   graph.computeNow();
-  const values = new Float32Array(graph.dataOf(result)).slice();
+  const values = graph.dataOf(result, Float32Array).slice();
   graph.close();
   return values;
 }

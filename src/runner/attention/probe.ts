@@ -61,7 +61,7 @@ export function attendOnce(device: ComputeDevice, attention: Attention, batch: B
     graph.write(q, query.values);
     attention.writeInputs(graph);
     graph.computeNow();
-    return new Float32Array(graph.dataOf(result)).slice();
+    return graph.dataOf(result, Float32Array).slice();
   } finally {
     graph.close();
   }

@@ -81,7 +81,7 @@ async function withProbe<T>(
         graph.write(x, rows.subarray(first * inputs, (first + count) * inputs));
         graph.write(wanted, chosen.subarray(first * chosenCount, (first + count) * chosenCount));
         graph.computeNow();
-        return new Uint32Array(graph.dataOf(product)).slice();
+        return graph.dataOf(product, Uint32Array).slice();
       });
     } finally {
       native.ggml_backend_buffer_free(buffer);

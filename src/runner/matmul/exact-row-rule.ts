@@ -203,7 +203,7 @@ class MatrixProbe {
     data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
     graph.write(x, data);
     graph.computeNow();
-    return new Uint32Array(graph.dataOf(matmul), 0, count * this.#outputLength).slice();
+    return graph.dataOf(matmul, Uint32Array, count * this.#outputLength).slice();
   }
 }
 

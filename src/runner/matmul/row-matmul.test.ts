@@ -63,7 +63,7 @@ describe('a single row times repacked Q4_K has the bits of a row in a batch', ()
     graph.allocate();
     graph.write(x, rows);
     graph.computeNow();
-    const bits = new Uint32Array(graph.dataOf(matmul)).slice();
+    const bits = graph.dataOf(matmul, Uint32Array).slice();
     graph.close();
     return bits;
   }

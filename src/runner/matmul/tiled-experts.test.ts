@@ -114,7 +114,7 @@ function multiply(device: ComputeDevice, tiles: TiledMatmul | undefined, matrice
   }
   graph.write(ids, padded);
   graph.computeNow();
-  const values = new Float32Array(graph.dataOf(product)).slice();
+  const values = graph.dataOf(product, Float32Array).slice();
   graph.close();
   return values;
 }
@@ -141,7 +141,7 @@ function multiplyAlone(tiles: TiledMatmul, weights: Weights, choice: Choice): Fl
       graph.allocate();
       graph.write(input, Float32Array.from(rows.flatMap((row) => [...x.subarray(row * inputs, (row + 1) * inputs)])));
       graph.computeNow();
-      const found = new Float32Array(graph.dataOf(product));
+      const found = graph.dataOf(product, Float32Array);
       for (const [i, pair] of together.entries())
         values.set(found.subarray(i * outputs, (i + 1) * outputs), pair * outputs);
       graph.close();
@@ -251,7 +251,7 @@ describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported
     graph.write(rows, choice.x);
     graph.write(ids, choice.chosen);
     graph.computeNow();
-    for (const [i, product] of products.entries()) expectSameBits(new Float32Array(graph.dataOf(product)), apart[i]!);
+    for (const [i, product] of products.entries()) expectSameBits(graph.dataOf(product, Float32Array), apart[i]!);
     graph.close();
     first.close();
     second.close();

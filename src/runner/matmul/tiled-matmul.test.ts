@@ -294,7 +294,7 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
     graph.write(x, rows);
     graph.computeNow();
     for (const [i, result] of results.entries()) {
-      expect(new Uint32Array(graph.dataOf(result))).toEqual(apart[i]);
+      expect(graph.dataOf(result, Uint32Array)).toEqual(apart[i]);
     }
     graph.close();
     for (const matrix of matrices) matrix.close();

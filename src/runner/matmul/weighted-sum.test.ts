@@ -30,7 +30,7 @@ function compute(device: (typeof devices)[number], sum: WeightedSum, { n, count,
   graph.write(rows, randomFloats(n * count * tokens, 1));
   graph.write(weights, randomFloats(count * tokens, 2));
   graph.computeNow();
-  const values = new Float32Array(graph.dataOf(result)).slice();
+  const values = graph.dataOf(result, Float32Array).slice();
   graph.close();
   return values;
 }

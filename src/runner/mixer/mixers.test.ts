@@ -201,7 +201,7 @@ function run(
     graph.allocate();
     graph.write(input, rows);
     graph.computeNow();
-    const output = new Float32Array(graph.dataOf(result)).slice();
+    const output = graph.dataOf(result, Float32Array).slice();
     return { output, states: pool.blocks.map((block) => block.slice()) };
   } finally {
     graph.close();

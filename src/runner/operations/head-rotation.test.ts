@@ -97,7 +97,7 @@ async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on
     graph.write(weights, randomFloats(headDim, 2));
     graph.write(positions, places);
     graph.computeNow();
-    const [first, second, wanted] = [...ours, ggml].map((tensor) => new Float32Array(graph.dataOf(tensor)).slice());
+    const [first, second, wanted] = [...ours, ggml].map((tensor) => graph.dataOf(tensor, Float32Array).slice());
     expectSameBits(second!, first!);
     return { ours: first!, ggml: wanted! };
   } finally {

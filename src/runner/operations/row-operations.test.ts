@@ -41,7 +41,7 @@ function compute(
     graph.allocate();
     graph.write(input, rows);
     graph.computeNow();
-    return new Float32Array(graph.dataOf(result)).slice();
+    return graph.dataOf(result, Float32Array).slice();
   } finally {
     graph.close();
   }

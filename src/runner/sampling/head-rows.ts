@@ -75,7 +75,7 @@ export class HeadRows {
     const padding = new Float32Array((padded - rows) * config.embeddingLength);
     if (padding.length > 0) graph.write(x, padding, hidden.byteLength);
     await graph.compute();
-    if (device.kind === 'cpu') return new Float32Array(graph.dataOf(logits), 0, rows * config.vocabSize);
+    if (device.kind === 'cpu') return graph.dataOf(logits, Float32Array, rows * config.vocabSize);
     const values = new Float32Array(rows * config.vocabSize);
     graph.read(logits, values);
     return values;

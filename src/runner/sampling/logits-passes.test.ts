@@ -85,7 +85,7 @@ describe('passes in C', () => {
           graph.allocate();
           for (const [i, each] of logits.entries()) graph.write(input, each, i * each.byteLength);
           graph.computeNow();
-          const found = new Int32Array(graph.dataOf(node));
+          const found = graph.dataOf(node, Int32Array);
           for (const [i, each] of logits.entries()) expect(best.of(found, i, each)).toBe(scriptPasses.best(each));
         }),
         { numRuns: 100 },
