@@ -1,6 +1,7 @@
 import type { Prng } from '../src/base/prng.ts';
 import type { SliceChoice } from '../src/scheduler/layered-prefill.ts';
-import type { Slice, SliceOptions, StepLoad } from '../src/scheduler/pace.ts';
+import type { Slice, SliceOptions } from '../src/scheduler/slice-sizes.ts';
+import type { StepLoad } from '../src/scheduler/step-load.ts';
 
 /** Chunks by layers of any size, although the prompts of the simulator are shorter than those for which they are worth it. */
 export class RandomSlices implements SliceChoice {

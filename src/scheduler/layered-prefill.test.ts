@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest';
 import type { BlockId, TokenCount } from '../core/ids.ts';
 import type { Span } from '../core/step.ts';
 import { LayeredPrefill } from './layered-prefill.ts';
-import { emptyLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
+import { emptyLoad } from './step-load.ts';
 
 const span = (start: number, end: number): Span => ({ start: start as TokenCount, end: end as TokenCount });
 /** The part of a request that a chunk depends on: one block table. */

@@ -1,8 +1,9 @@
 import { assert } from '../base/assert.ts';
 import type { BlockId } from '../core/ids.ts';
 import { areSameSpans, type LayerRange, type Span } from '../core/step.ts';
-import type { Slice, SliceOptions, StepLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
+import type { Slice, SliceOptions } from './slice-sizes.ts';
+import type { StepLoad } from './step-load.ts';
 
 /** Chooses the size of a chunk by layers; see `Pace.sliceOf`. */
 export interface SliceChoice {

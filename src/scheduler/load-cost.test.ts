@@ -3,7 +3,7 @@ import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import type { Span } from '../core/step.ts';
 import { LoadCost, OBSERVATIONS_MIN } from './load-cost.ts';
-import { addPrompt, emptyLoad } from './pace.ts';
+import { addPrompt, emptyLoad } from './step-load.ts';
 
 const span = (start: number, end: number) => ({ start, end }) as Span;
 const blocks = (host: number, disk = 0) =>

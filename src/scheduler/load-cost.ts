@@ -1,6 +1,6 @@
 import type { Span } from '../core/step.ts';
-import { addPrompt, emptyLoad, PROMPT_SHAPE, promptFeatures, type StepLoad } from './pace.ts';
 import { StepCost } from './step-cost.ts';
+import { addPrompt, emptyLoad, PROMPT_SHAPE, promptFeatures, type StepLoad } from './step-load.ts';
 
 /** How many blocks of each place: `host`, `disk`, ... */
 export type PlaceCounts = ReadonlyMap<string, number>;

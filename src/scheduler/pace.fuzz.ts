@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
-import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.ts';
+import { AUTO_FACTOR, Pace } from './pace.ts';
+import { addPrompt, emptyLoad, type StepLoad } from './step-load.ts';
 
 /**
  * Random machines: costs of weights, tokens and contexts, noise and pauses. Streams decode while prompts arrive. The

@@ -17,7 +17,7 @@ import { Inspector } from './inspector.ts';
 import { LayeredPrefill, type SliceChoice } from './layered-prefill.ts';
 import { LoadChoice } from './load-choice.ts';
 import { LoadCost } from './load-cost.ts';
-import { Pace, type StepLoad } from './pace.ts';
+import { Pace } from './pace.ts';
 import { planShortPrompts, promptInProgress } from './plan-short.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
@@ -29,6 +29,7 @@ import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.t
 import { ShortFirst } from './short-first.ts';
 import type { GuessOrder, Speculator } from './speculation/speculator.ts';
 import { StepDraft } from './step-draft.ts';
+import type { StepLoad } from './step-load.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
 /**

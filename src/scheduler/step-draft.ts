@@ -4,9 +4,11 @@ import type { LayerRange, SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import type { LayeredPrefill } from './layered-prefill.ts';
-import { addPrompt, emptyLoad, type Pace, type Slice, type StepLoad } from './pace.ts';
+import type { Pace } from './pace.ts';
 import type { RequestState } from './request-state.ts';
+import type { Slice } from './slice-sizes.ts';
 import type { Speculator } from './speculation/speculator.ts';
+import { addPrompt, emptyLoad, type StepLoad } from './step-load.ts';
 
 /**
  * The step that is being planned: schedules tokens of requests until the token budget is used up. Each step uses the same

@@ -1,6 +1,6 @@
 import { keptGraphsMax } from '../../core/kept-graphs.ts';
-import type { StepLoad } from '../pace.ts';
 import { StepCost } from '../step-cost.ts';
+import type { StepLoad } from '../step-load.ts';
 
 /** The decodes of a step, with the sum of their contexts, and their drafts with theirs. */
 export interface DraftRows {

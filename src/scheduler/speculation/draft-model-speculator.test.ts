@@ -3,8 +3,8 @@ import { makeRequest } from '../../../sim/workload.ts';
 import type { TokenId } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import type { KvRequest } from '../../kv/kv-request.ts';
-import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
+import { emptyLoad } from '../step-load.ts';
 import { DraftModelSpeculator } from './draft-model-speculator.ts';
 
 const stateOf = (tokens: number[]) =>

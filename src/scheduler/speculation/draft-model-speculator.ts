@@ -1,7 +1,7 @@
 import { assert } from '../../base/assert.ts';
 import type { SampledToken } from '../../core/step.ts';
-import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
+import type { StepLoad } from '../step-load.ts';
 import { Acceptance } from './acceptance.ts';
 import { GAIN_MIN } from './choose-drafts.ts';
 import { DraftPrices } from './draft-prices.ts';

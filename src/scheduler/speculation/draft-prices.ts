@@ -1,5 +1,5 @@
-import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
+import type { StepLoad } from '../step-load.ts';
 import { canGain, chooseDrafts, type DraftChances } from './choose-drafts.ts';
 import { DraftBudget } from './draft-budget.ts';
 import { DraftCost, type DraftRows } from './draft-cost.ts';

@@ -1,7 +1,7 @@
 import type { RequestId } from '../../core/ids.ts';
 import type { SampledToken } from '../../core/step.ts';
-import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
+import type { StepLoad } from '../step-load.ts';
 
 /** What a draft model should guess before the next plan. */
 export interface GuessOrder {

@@ -1,6 +1,6 @@
 import type { SampledToken } from '../../core/step.ts';
-import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
+import type { StepLoad } from '../step-load.ts';
 import { Acceptance, typicalAcceptance } from './acceptance.ts';
 import type { Continuation, ContinuationFinder } from './continuation.ts';
 import { DraftPrices } from './draft-prices.ts';
