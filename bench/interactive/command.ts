@@ -45,7 +45,12 @@ export function interactiveCommand(openEngine: OpenMeasuredEngine, context: CliC
     .option('--prompt-len <tokens>', 'tokens of each long prompt', integerFrom(1), 4096)
     .option('--short-len <tokens>', 'tokens of the short prompt', integerFrom(1), 64)
     .option('--stream-prompt-len <tokens>', "tokens of the stream's prompt", integerFrom(1), 64)
-    .option('--gen-len <tokens>', 'tokens of the stream before the first prompt arrives', integerFrom(2), 64);
+    .option(
+      '--gen-len <tokens>',
+      'tokens of the stream before the first prompt arrives and after the last one',
+      integerFrom(2),
+      64,
+    );
   return addEngineFlags(addPeerFlags(addBenchFlags(command, 3), 'several')).action(async (flags: InteractiveFlags) =>
     exit(await untilInterrupted(context, (signal) => measure(openEngine, context, flags, signal))),
   );
@@ -87,7 +92,7 @@ function lengthsOf(flags: InteractiveFlags, { model }: AsyncEngine, context: Cli
     promptLength,
     shortLength: flags.shortLen,
     // A step beside a prompt has at least 4 of its tokens.
-    streamTokensMax: Math.min(model.maxModelLen - streamPromptLength, aloneLength + prompts * promptLength),
+    streamTokensMax: Math.min(model.maxModelLen - streamPromptLength, 2 * aloneLength + prompts * promptLength),
     repetitions: flags.repetitions,
     onProgress: (text) => context.stderr.write(`${text}\n`),
   };

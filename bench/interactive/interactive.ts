@@ -8,7 +8,7 @@ import { quantile } from '../step-times.ts';
 import type { Streamer } from './streamer.ts';
 
 export interface InteractiveOptions {
-  /** Tokens of the stream's prompt, and tokens that it generates before the first long prompt arrives. */
+  /** Tokens of the stream's prompt, and tokens that it generates before the first long prompt arrives and after the last one. */
   readonly streamPromptLength: number;
   readonly aloneLength: number;
   /** Long prompts that arrive one after the other while the stream generates. */
@@ -24,7 +24,7 @@ export interface InteractiveOptions {
 
 export interface InteractiveRow {
   readonly name: string;
-  /** The median of the milliseconds between two tokens of the stream, without prompts. */
+  /** The median of the milliseconds between two tokens of the stream, before and after the prompts. */
   readonly aloneMs: number;
   /** Their 99th percentile: what the machine itself adds. */
   readonly aloneP99Ms: number;
@@ -91,7 +91,10 @@ interface Running {
   readonly signal: AbortSignal;
 }
 
-/** One stream, and after some tokens long prompts beside it. */
+/**
+ * One stream, and after some tokens long prompts beside it. The stream's context grows, and with it the time that a token takes. So the
+ * stream alone is measured before the prompts and after them.
+ */
 async function streamBesidePrompts(
   { streamer, random, signal }: Running,
   { streamPromptLength, streamTokensMax, aloneLength, prompts, promptLength }: InteractiveOptions,
@@ -100,19 +103,22 @@ async function streamBesidePrompts(
   let prefill: Promise<number> | undefined;
   let isOver = false;
   let count = 0;
-  let lastMs: number | undefined;
+  let countAfter = 0;
+  let last: { readonly ms: number; readonly isAlone: boolean } | undefined;
   for await (const tokens of streamer.stream(random.take(streamPromptLength), streamTokensMax)) {
-    const nowMs = performance.now();
-    if (lastMs !== undefined) (prefill === undefined ? alone : beside).push(nowMs - lastMs);
-    lastMs = nowMs;
+    const ms = performance.now();
+    if (last !== undefined) (last.isAlone ? alone : beside).push(ms - last.ms);
     count += tokens;
-    if (isOver || signal.aborted) break;
+    if (isOver) countAfter += tokens;
+    if (countAfter > aloneLength || signal.aborted) break;
+    last = { ms, isAlone: prefill === undefined || isOver };
     if (count >= aloneLength && prefill === undefined) {
       prefill = computePrompts({ streamer, random, signal }, prompts, promptLength).finally(() => {
         isOver = true;
       });
       // The error is thrown after the stream; until then it must not be unhandled.
       prefill.catch(() => undefined);
+      last = { ms, isAlone: false };
     }
   }
   if (signal.aborted) throw interrupted();
