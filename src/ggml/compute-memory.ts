@@ -2,6 +2,12 @@ import { assert } from '../base/assert.ts';
 import type { ComputeDevice } from './device.ts';
 import { type AllocatorPtr, type BufferPtr, type GraphPtr, nullPtr } from './ffi.ts';
 
+/** A class of typed arrays, such as `Float32Array`. */
+export interface TypedArrayOf<Data> {
+  new (memory: ArrayBufferLike, byteOffset: number, length: number): Data;
+  readonly BYTES_PER_ELEMENT: number;
+}
+
 /**
  * The memory in which graphs on a CPU have their inputs and results: one buffer, as large as the largest graph needs. Several built
  * graphs can share it, because only one is computed at a time. Then a graph's results are valid until another graph runs, and

@@ -1,6 +1,6 @@
 import koffi from 'koffi';
 import { assert, assertDefined } from '../base/assert.ts';
-import { ComputeMemory } from './compute-memory.ts';
+import { ComputeMemory, type TypedArrayOf } from './compute-memory.ts';
 import type { ComputeDevice } from './device.ts';
 import { outOfNativeMemory } from './errors.ts';
 import {
@@ -16,12 +16,6 @@ import type { GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
 import { F32, type GgmlType } from './types.ts';
-
-/** A class of typed arrays, such as `Float32Array`. */
-interface TypedArrayOf<Data> {
-  new (memory: ArrayBufferLike, byteOffset: number, length: number): Data;
-  readonly BYTES_PER_ELEMENT: number;
-}
 
 /** ggml's `GGML_STATUS_ALLOC_FAILED`. */
 const ALLOC_FAILED = -2;
