@@ -46,3 +46,31 @@ test('data of graphs that share memory are parts of one view, until a larger gra
     device.close();
   }
 });
+
+test('a buffer that is larger than a view has a few', () => {
+  const device = openDevice({ device: 'cpu', threads: 1, exact: true });
+  const memory = new ComputeMemory(device, 4096);
+  const graph = new GraphBuilder(device, undefined, memory);
+  const sizes = [1, 400, 512, 513, 1000, 1024, 1025, 3000, 7, 300];
+  try {
+    graph.begin(64);
+    const tensors = sizes.map((count) => {
+      const x = graph.input(F32, count);
+      graph.output(graph.scale(x, 2));
+      return x;
+    });
+    graph.allocate();
+    for (let round = 0; round < 3; round++) {
+      for (const [i, x] of tensors.entries()) graph.write(x, new Float32Array(sizes[i]!).fill(i));
+      for (const [i, x] of tensors.entries())
+        expect(graph.dataOf(x, Float32Array)).toEqual(new Float32Array(sizes[i]!).fill(i));
+    }
+    const views = new Set(tensors.map((x) => graph.dataOf(x, Float32Array).buffer));
+    expect(views.size).toBeGreaterThan(1);
+    expect(views.size).toBeLessThan(sizes.length);
+  } finally {
+    graph.close();
+    memory.close();
+    device.close();
+  }
+});
