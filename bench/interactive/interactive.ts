@@ -111,15 +111,14 @@ async function streamBesidePrompts(
     count += tokens;
     if (isOver) countAfter += tokens;
     if (countAfter > aloneLength || signal.aborted) break;
-    last = { ms, isAlone: prefill === undefined || isOver };
     if (count >= aloneLength && prefill === undefined) {
       prefill = computePrompts({ streamer, random, signal }, prompts, promptLength).finally(() => {
         isOver = true;
       });
       // The error is thrown after the stream; until then it must not be unhandled.
       prefill.catch(() => undefined);
-      last = { ms, isAlone: false };
     }
+    last = { ms, isAlone: prefill === undefined || isOver };
   }
   if (signal.aborted) throw interrupted();
   rates.push((prompts * promptLength) / (await assertDefined(prefill, 'the stream has begun')));

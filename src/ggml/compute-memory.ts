@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { ComputeDevice } from './device.ts';
-import { type AllocatorPtr, type BufferPtr, type GraphPtr, nullPtr } from './ffi.ts';
+import { type AllocatorPtr, type BufferPtr, type GraphPtr, nullPtr, viewBytesMax } from './ffi.ts';
 
 /** A class of typed arrays, such as `Float32Array`. */
 export interface TypedArrayOf<Data> {
@@ -14,9 +14,6 @@ interface View {
   readonly start: number;
   readonly bytes: Uint8Array;
 }
-
-/** Node 20 has no views of more than 4 GiB: the process would end. */
-const VIEW_BYTES_MAX = 2 ** 31;
 
 /**
  * The memory in which graphs on a CPU have their inputs and results: one buffer, as large as the largest graph needs. Several built
@@ -34,11 +31,11 @@ export class ComputeMemory {
   readonly #views: View[] = [];
   readonly #viewBytesMax: number;
 
-  /** `viewBytesMax`: a larger buffer has several views. */
-  constructor(device: ComputeDevice, viewBytesMax = VIEW_BYTES_MAX) {
+  /** `bytesMax`: of a view; a larger buffer has several. */
+  constructor(device: ComputeDevice, bytesMax = viewBytesMax) {
     assert(device.kind === 'cpu', "a GPU's scheduler has its own memory");
     this.#device = device;
-    this.#viewBytesMax = viewBytesMax;
+    this.#viewBytesMax = bytesMax;
     this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
   }
 

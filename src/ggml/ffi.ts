@@ -66,11 +66,14 @@ export interface NativeApi extends Functions {
   ): (...args: Takes<T>) => Kinds[R];
   /** The address of an ArrayBuffer's bytes, valid until the buffer is garbage-collected. */
   addressOf(buffer: ArrayBuffer): number;
-  /** Native memory as an ArrayBuffer, without a copy. The caller must not use it after the memory is freed. */
+  /** Native memory as an ArrayBuffer, without a copy. The caller must not use it after the memory is freed. See `viewBytesMax`. */
   memoryAt(pointer: number, byteLength: number): ArrayBuffer;
   /** The newest lines that the native libraries logged (warnings and errors), oldest first. */
   recentLog(): readonly string[];
 }
+
+/** Of larger memory there are several views, because Node 20 has none of more than 4 GiB: the process would end. */
+export const viewBytesMax = 2 ** 30;
 
 let loaded: NativeApi | undefined;
 

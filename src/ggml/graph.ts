@@ -406,7 +406,9 @@ export class GraphBuilder {
     const buffer = Number(this.#fields.getBigUint64(at + tensorField.buffer, true)) as BufferPtr;
     const size = Number(this.#device.native.ggml_nbytes(tensor));
     const { buffer: memory, byteOffset, byteLength } = results.bytesAt(this.#dataPointer(tensor), size, buffer);
-    return new Data(memory, byteOffset, length ?? byteLength / Data.BYTES_PER_ELEMENT);
+    const most = byteLength / Data.BYTES_PER_ELEMENT;
+    assert(length === undefined || length <= most, 'the elements belong to the tensor');
+    return new Data(memory, byteOffset, length ?? most);
   }
 
   /** Runs the graph on the device's thread; the event loop stays free. Throws `outOfNativeMemory`. */

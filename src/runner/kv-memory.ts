@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import { defineError } from '../base/errors.ts';
 import type { BlockId } from '../core/ids.ts';
 import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
-import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
+import { type BufferPtr, type ContextPtr, type TensorPtr, viewBytesMax } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
 import { F16, F32, type GgmlType, I32, Q8_0, rowBytes } from '../ggml/types.ts';
 
@@ -74,9 +74,6 @@ export function checkPool(device: Pick<ComputeDevice, 'kind'>, layout: KvLayout,
   const bytes = blockBytes(layout);
   if (blockCount > most) throw kvPoolTooLarge({ bytes: blockCount * bytes, maxBytes: most * bytes });
 }
-
-/** Node 20 has no views of 4 GiB and more, so larger pools have several. */
-const viewBytesMax = 2 ** 30;
 
 /**
  * The pool, which attention reads. For ggml it is one 2-D tensor of rows. The row of (block, layer, part, offset) is

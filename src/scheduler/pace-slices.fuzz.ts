@@ -3,7 +3,7 @@ import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { AUTO_FACTOR, Pace } from './pace.ts';
 import type { Slice } from './slice-sizes.ts';
-import { addPrompt, emptyLoad, type StepLoad } from './step-load.ts';
+import { emptyLoad, type StepLoad, withPrompt } from './step-load.ts';
 
 /**
  * Layered prefill (ADR 27) on random machines. Tokens of a chunk by layers cost less than tokens that a step computes with all
@@ -65,18 +65,17 @@ function simulate(seed: number, hasSlices: boolean): Outcome {
   const run = (load: StepLoad): void => {
     const exact = exactMs(machine, load);
     // After a long context, the fewest tokens with all layers may take longer than the limit, too.
-    const least = exactMs(machine, withPrompt(load.promptReach, 7, 1));
+    const least = exactMs(machine, withChunk(load.promptReach, 7, 1));
     if (++steps > warmUpSteps && exact > 1.25 * Math.max(limitMs, least) && load.promptTokens > 16) over++;
     if (load.layerShare < 1) slices++;
     ms += exact;
     pace.observe(load, exact * (1 + machine.noise * (2 * prng.unit() - 1)));
     pace.checkInvariants();
   };
-  const withPrompt = (start: number, tokens: number, layerShare: number): StepLoad => {
-    const load = { ...alone(), layerShare };
-    addPrompt(load, start, start + tokens);
-    return load;
-  };
+  const withChunk = (start: number, tokens: number, layerShare: number): StepLoad => ({
+    ...withPrompt(alone(), start, tokens),
+    layerShare,
+  });
   for (const length of lengths) {
     for (let start = 0; start < length; ) {
       const paced = Math.min(pace.promptTokensAllowed(alone(), start), length - start);
@@ -88,14 +87,14 @@ function simulate(seed: number, hasSlices: boolean): Outcome {
       const slice: Slice | undefined = hasSlices
         ? pace.sliceOf(alone(), { start, tokensMax, layerCount, paced })
         : undefined;
-      if (slice === undefined) run(withPrompt(start, paced, 1));
+      if (slice === undefined) run(withChunk(start, paced, 1));
       else {
         const rest = tokensMax - slice.tokens;
         if (rest < 0 || (rest > 0 && rest < 32))
           throw new Error(`a chunk of ${slice.tokens} tokens leaves ${rest}, seed ${seed}`);
         for (let layer = 0; layer < layerCount; layer += slice.layers) {
           while (pace.promptTokensAllowed(alone(), start) === 0) run(alone());
-          run(withPrompt(start, slice.tokens, Math.min(slice.layers, layerCount - layer) / layerCount));
+          run(withChunk(start, slice.tokens, Math.min(slice.layers, layerCount - layer) / layerCount));
         }
       }
       start += slice?.tokens ?? paced;

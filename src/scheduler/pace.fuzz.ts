@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { AUTO_FACTOR, Pace } from './pace.ts';
-import { addPrompt, emptyLoad, type StepLoad } from './step-load.ts';
+import { emptyLoad, type StepLoad, withPrompt } from './step-load.ts';
 
 /**
  * Random machines: costs of weights, tokens and contexts, noise and pauses. Streams decode while prompts arrive. The
@@ -50,12 +50,6 @@ const exactMs = ({ fixedMs, memoryMs, tokenMs, contextMs, reachMs }: Machine, lo
   Math.max(fixedMs + tokenMs * (load.decodes + load.promptTokens), memoryMs) +
   contextMs * (load.promptContext + load.decodeContext) +
   reachMs * (load.promptReach + load.decodeContext);
-
-const withPrompt = (load: StepLoad, start: number, count: number): StepLoad => {
-  const whole = { ...load };
-  addPrompt(whole, start, start + count);
-  return whole;
-};
 
 /** The largest chunk within the limit, found token by token. */
 function naiveTokensAllowed(machine: Machine, load: StepLoad, start: number, limitMs: number): number {

@@ -16,8 +16,8 @@ function open() {
     const load = withPrompt(alone, 0, tokens);
     withPrompts.observe(promptFeatures(load), msOf(load));
   }
-  const choose = (start: number, tokensMax: number): Slice | undefined => {
-    const slice = sizes.choose(alone, { start, tokensMax, layerCount, paced: 8 }, { limitMs: 65, withPrompts });
+  const choose = (start: number, tokensMax: number, paced = 1): Slice | undefined => {
+    const slice = sizes.choose(alone, { start, tokensMax, layerCount, paced }, { limitMs: 65, withPrompts });
     if (slice === undefined) return undefined;
     const load = { ...withPrompt(alone, start, slice.tokens), layerShare: slice.layers / layerCount };
     sizes.hadPrompt(load);
@@ -28,9 +28,17 @@ function open() {
 }
 
 describe('a chunk by layers', () => {
+  test('has fewer than 32 tokens only if a step with all layers computes less in the same time', () => {
+    const { choose } = open();
+    expect(choose(1000, 31, 200)).toBeUndefined();
+    expect(choose(1000, 32, 200)).toBeDefined();
+    expect(choose(1000, 31, 200)).toBeUndefined();
+    expect(choose(1000, 31, 1)).toBeDefined();
+  });
+
   test('leaves no token before the last one of the prompt, or at least 32', () => {
     const { choose } = open();
-    for (let tokensMax = 1; tokensMax < 400; tokensMax++) {
+    for (let tokensMax = 32; tokensMax < 400; tokensMax++) {
       const { tokens } = choose(1000, tokensMax)!;
       if (tokens !== tokensMax) expect(tokensMax - tokens, `of ${tokensMax}`).toBeGreaterThanOrEqual(32);
     }

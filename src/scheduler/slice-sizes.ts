@@ -52,7 +52,7 @@ export class SliceSizes {
     const isKnown = this.#cost.observations > 0;
     const cost = isKnown ? this.#cost : withPrompts;
     const steps = new SliceSteps(cost, load, options);
-    const sizeMax = isKnown && this.#last !== undefined ? Math.max(2 * this.#last.tokens, FIRST_TOKENS) : FIRST_TOKENS;
+    const sizeMax = isKnown ? Math.max(2 * (this.#last?.tokens ?? 0), FIRST_TOKENS) : FIRST_TOKENS;
     let best = steps.best(sizesUpTo(sizeMax, options.tokensMax), limitMs);
     if (best === undefined) return undefined;
     const last = this.#last;
@@ -64,7 +64,9 @@ export class SliceSizes {
     const wholeMs = withPrompts.average(promptFeatures(withPrompt(load, options.start, options.paced))) * cost.slowdown;
     const isBetter =
       steps.rate(best) > options.paced / wholeMs && SIMILAR * steps.ms(best) < Math.max(limitMs, wholeMs);
-    if (isKnown && !isBetter && this.#stepsWithout < this.#stepsWithoutMax) return undefined;
+    // A few tokens would not show what chunks cost.
+    const isToMeasure = best.tokens >= ROWS_MIN && (!isKnown || this.#stepsWithout >= this.#stepsWithoutMax);
+    if (!isBetter && !isToMeasure) return undefined;
     // The size of the last chunk of a prompt is not that of others.
     if (best.tokens < options.tokensMax) this.#last = best;
     return best;
