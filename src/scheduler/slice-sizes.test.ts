@@ -32,7 +32,6 @@ describe('a chunk by layers', () => {
     const { choose } = open();
     expect(choose(1000, 31, 200)).toBeUndefined();
     expect(choose(1000, 32, 200)).toBeDefined();
-    expect(choose(1000, 31, 200)).toBeUndefined();
     expect(choose(1000, 31, 1)).toBeDefined();
   });
 
