@@ -312,6 +312,7 @@ export class World {
     this.#invalidatedInFlight = [];
     this.#isStepInFlight = false;
     this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
+    this.#checkFailedLoaders();
     if (this.#checks) this.#scheduler.checkInvariants();
     if (this.#checks && this.steps % WATCHED_STEPS === 0) checkWatched(this.#scheduler);
     if (this.steps % WATCHED_STEPS === 0) this.#events?.check();
@@ -360,6 +361,17 @@ export class World {
   #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
     if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
     return this.#checker.requestsWithout(new Set(invalid), this.#tier?.loaders ?? noRequest);
+  }
+
+  /** Policy `fail`: a request ends if its own load fails, also if it no longer needs the failed blocks. */
+  #checkFailedLoaders(): void {
+    if (this.#options.kvLoadFailurePolicy !== 'fail' || this.#tier === undefined) return;
+    for (const id of this.#tier.failedLoaders) {
+      const phase = this.#scheduler.inspector.phaseOf(id);
+      // A preempted request has no blocks, and asks again.
+      if (phase !== undefined && phase !== 'queued')
+        assert(false, `policy fail: the load of ${id} has failed, but it has not ended: ${phase}`);
+    }
   }
 
   #checkUpdates(
