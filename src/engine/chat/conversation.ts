@@ -1,6 +1,7 @@
 import type { SamplingOptions } from '../../core/sampling.ts';
 import {
   type AnswerFormat,
+  defaultFormat,
   formatOfTemplate,
   knowsTools,
   needsControlTokens,
@@ -36,7 +37,7 @@ export interface ModelFormats {
 }
 
 export function modelFormats({ chatTemplate = '' }: ModelInfo, chosen: ChosenFormats): ModelFormats {
-  const { toolFormat = formatOfTemplate(chatTemplate) } = chosen;
+  const { toolFormat = formatOfTemplate(chatTemplate) ?? defaultFormat } = chosen;
   const { reasoningFormat = reasoningFormatOfTemplate(chatTemplate) } = chosen;
   return { toolFormat, reasoningFormat: reasoningFormat === 'none' ? undefined : reasoningFormat };
 }
@@ -61,7 +62,7 @@ export function answerFormat(
   { toolFormat, reasoningFormat }: ModelFormats,
 ): AnswerFormat {
   const hasCalls = tools.length > 0 || toolFormat === 'openai';
-  return { tools: hasCalls ? toolFormat : undefined, reasoning: reasoningFormat };
+  return { tools: hasCalls ? toolFormat : undefined, offered: tools, reasoning: reasoningFormat };
 }
 
 /** The parser needs the control tokens around calls, which are otherwise left out of the text. */

@@ -21,8 +21,8 @@ interface OpenCall {
 export interface OutputItemsOptions {
   /** False: calls after the first are left out. */
   readonly areParallel: boolean;
-  /** The id of a call, in the format that the model's template accepts. */
-  newCallId(): string;
+  /** The id of a call, in the format that the model's template accepts. `written`: by the model. */
+  callId(written: string | undefined, isUsed: (id: string) => boolean): string;
 }
 
 /**
@@ -99,7 +99,9 @@ export class OutputItems {
 
   #addCall(part: AnswerPart & { kind: 'call' | 'arguments' }, events: UnnumberedEvent[]): void {
     if (part.kind === 'call') {
-      const callId = this.#options.newCallId();
+      const callId = this.#options.callId(part.id, (id) =>
+        this.#closed.some((item) => item.type === 'function_call' && item.call_id === id),
+      );
       this.#begin({ kind: 'call', id: newId('fc'), callId, name: part.name, text: '' }, events);
       return;
     }

@@ -1,5 +1,5 @@
 import { engineClosed } from '../../core/errors.ts';
-import { newCallId } from '../../engine/chat/call-id.ts';
+import { callId } from '../../engine/chat/call-id.ts';
 import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
 import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
 import type { AnswerParser } from '../../tools/tool.ts';
@@ -52,7 +52,7 @@ export class ResponseRun {
     this.#parser = answerParser(format, prompt);
     this.#items = new OutputItems({
       areParallel: echo.parallel_tool_calls,
-      newCallId: () => newCallId(format),
+      callId: (written, isUsed) => callId(format, written, (id) => prompt.includes(id) || isUsed(id)),
     });
   }
 
