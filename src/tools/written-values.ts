@@ -13,8 +13,12 @@ const referencesMax = 32;
 export function typesOfParameter({ function: { parameters = {} } }: Tool, name: string): ReadonlySet<ValueType> {
   const { properties, additionalProperties } = parameters;
   const isNamed = isJsonObject(properties) && Object.hasOwn(properties, name);
-  return new Set(typesOf(isNamed ? properties[name] : additionalProperties, parameters, referencesMax));
+  return typesOfSchema(isNamed ? properties[name] : additionalProperties, parameters);
 }
+
+/** `root`: of references. */
+export const typesOfSchema = (schema: unknown, root: object): ReadonlySet<ValueType> =>
+  new Set(typesOf(schema, root, referencesMax));
 
 export const isOnlyText = (types: ReadonlySet<ValueType>): boolean => types.size === 1 && types.has('string');
 
@@ -39,7 +43,8 @@ const both = (a: readonly ValueType[], b: readonly ValueType[]): readonly ValueT
 const withIntegers = (types: readonly ValueType[]): readonly ValueType[] =>
   types.includes('number') ? [...types, 'integer'] : types;
 
-function resolve(reference: string, root: object): unknown {
+/** The part of a schema that a reference names. */
+export function resolve(reference: string, root: object): unknown {
   if (!reference.startsWith('#')) return undefined;
   let found: unknown = root;
   for (const part of reference.slice(1).split('/').slice(1)) {
