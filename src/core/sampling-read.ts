@@ -1,3 +1,4 @@
+import { ExactNumber } from '../base/exact-json.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 
@@ -121,6 +122,7 @@ const isTokenId = (value: unknown, vocabSize: number): value is number =>
 export function describeValue(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
   if (typeof value === 'bigint') return `${value}n`;
+  if (value instanceof ExactNumber) return value.text.length > 40 ? `${value.text.slice(0, 40)}...` : value.text;
   if (Array.isArray(value)) return 'an array';
   if (value === null || typeof value !== 'object') return typeof value === 'function' ? 'a function' : String(value);
   return 'an object';

@@ -212,7 +212,7 @@ export function readPriority(reader: FieldReader): number | undefined {
 }
 
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
-  const value = reader.raw('kv_transfer_params');
+  const value = reader.plain('kv_transfer_params');
   if (value === undefined || isJsonObject(value)) return value;
   throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
 }

@@ -3,6 +3,7 @@ import { isJsonObject } from '../base/json.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
 import { FieldReader, isObject } from './field-reader.ts';
+import { checkJsonText } from './json-limits.ts';
 
 /** The functions of a chat request. */
 export interface ParsedTools {
@@ -96,6 +97,7 @@ export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
     const called = call.required('function', call.object('function'), 'an object with name and arguments');
     const name = called.required('name', called.string('name'), 'a string');
     const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
+    checkJsonText(text, `${path}${itemName}.function.arguments`);
     called.finish();
     call.finish();
     return { id, name, arguments: text };

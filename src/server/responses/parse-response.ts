@@ -63,7 +63,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const own = readOwnFields(reader);
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
-  const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.raw(name)]));
+  const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
   reader.ignore(HARMLESS);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   for (const [name, own] of Object.entries(OTHER_NAMES)) reader.refuse(name, () => false, `: use \`${own}\``);
@@ -86,7 +86,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     echo: {
       ...own.echo,
       temperature: chat.params.temperature ?? 1,
-      top_p: (passed.top_p as number | undefined) ?? 1,
+      top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
       parallel_tool_calls: tools.areParallel,
