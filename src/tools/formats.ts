@@ -76,6 +76,9 @@ export function answerParser({ tools, offered, reasoning }: AnswerFormat, prompt
 export const beginsInThoughts = (reasoning: ReasoningFormat, prompt: string): boolean =>
   reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
 
+/** Whether the template itself shows the calls of earlier answers. */
+export const knowsCalls = (template: string): boolean => template.includes('tool_calls');
+
 /** Whether the template itself shows tools to the model. */
 export const knowsTools = (template: string): boolean => /\btools\b/.test(template);
 

@@ -3,13 +3,20 @@ import {
   type AnswerFormat,
   defaultFormat,
   formatOfTemplate,
+  knowsCalls,
   knowsTools,
   needsControlTokens,
   type ReasoningFormat,
   reasoningFormatOfTemplate,
   type ToolFormat,
 } from '../../tools/formats.ts';
-import { asPlainMessages, forTemplate, type ToolMessage } from '../../tools/template-messages.ts';
+import {
+  asPlainMessages,
+  forTemplate,
+  type TemplateInput,
+  type ToolMessage,
+  withWrittenCalls,
+} from '../../tools/template-messages.ts';
 import type { Tool } from '../../tools/tool.ts';
 import type { AsyncEngine, ModelInfo } from '../contract.ts';
 
@@ -48,12 +55,18 @@ export async function renderConversation(
   { messages, tools, addGenerationPrompt, variables }: Conversation,
   signal?: AbortSignal,
 ): Promise<string> {
-  const isKnown = knowsTools(engine.model.chatTemplate ?? '');
-  const input = isKnown ? forTemplate(messages, tools) : asPlainMessages(messages, tools);
+  const input = templateInput(engine.model.chatTemplate ?? '', messages, tools);
   const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
   const options = { addGenerationPrompt, variables: withTools, ...(signal === undefined ? {} : { signal }) };
   const { text } = await engine.renderChat(input.messages, options);
   return text;
+}
+
+/** A template that knows tools or calls gets them as objects. */
+function templateInput(template: string, messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
+  if (!knowsTools(template)) return asPlainMessages(messages, tools);
+  if (knowsCalls(template)) return forTemplate(messages, tools);
+  return withWrittenCalls(messages, tools, formatOfTemplate(template) === 'lfm2' ? 'lfm2' : 'hermes');
 }
 
 /** How the answer is read. Without tools, calls are content, except in formats with channels. */
