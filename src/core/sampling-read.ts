@@ -62,7 +62,7 @@ export function readBoolean(raw: Raw, parameter: string, fallback: boolean): boo
 export function readSeed(value: unknown): bigint {
   if (typeof value === 'bigint' && value >= 0n && value < seedEnd) return value;
   if (Number.isSafeInteger(value) && (value as number) >= 0) return BigInt(value as number);
-  throw wrong('seed', 'an integer from 0 to 2^64 - 1 (a bigint above 2^53 - 1)', value);
+  throw wrong('seed', 'an integer from 0 to 2^64 - 1, as a bigint if it is above 2^53 - 1', value);
 }
 
 /** Decoded text has no lone surrogates, and a stop string with half a pair would split a character. */

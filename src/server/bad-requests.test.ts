@@ -62,7 +62,12 @@ describe('completions with a wrong field', () => {
     ['a negative token', { prompt: [-1] }, 'prompt[0]', /from 0 to 257, got -1/],
     ['half a token', { prompt: [1.5] }, 'prompt[0]', /from 0 to 257, got 1.5/],
     ['half a character', { prompt: 'a\ud800b' }, 'prompt', /well-formed Unicode/],
-    ['an over-long prompt', { prompt: 'x'.repeat(300) }, null, /The prompt has 300 tokens.*takes 256 tokens/],
+    [
+      'an over-long prompt',
+      { prompt: 'x'.repeat(300) },
+      null,
+      /The prompt has 300 tokens and the output needs at least 1, but the model takes 256 tokens/,
+    ],
     ['an absurd prompt', { prompt: 'x'.repeat(256 * 256 + 1) }, null, /The prompt has 65537 tokens/],
     [
       'a prompt and max_tokens beyond the context',
@@ -86,6 +91,7 @@ describe('completions with a wrong field', () => {
     ['integers that are not exact', { prompt, max_tokens: 2 ** 60 }, 'max_tokens', /of at most 9007199254740991, got/],
     ['n times prompts above the limit', { prompt: ['a', 'b', 'c'], n: 3 }, null, /3 prompts times `n` = 3/],
     ['a fractional seed', { prompt, seed: 1.5 }, 'seed', /`seed` must be/],
+    ['a seed as a text', { prompt, seed: '5' }, 'seed', /an integer from -2\^63 to 2\^64 - 1, got "5"/],
     ['a seed beyond 64 bits', { prompt, seed: 1e30 }, 'seed', /`seed` must be/],
     ['an empty stop', { prompt, stop: '' }, 'stop', /not empty/],
     ['too many stops', { prompt, stop: Array(99).fill('a') }, 'stop', /`stop` must be/],
@@ -207,7 +213,13 @@ describe('chats with a wrong field', () => {
       'a format without a schema',
       { messages, response_format: { type: 'json_schema', json_schema: { name: 'a' } } },
       'response_format.json_schema.schema',
-      /JSON schema/,
+      /`response_format.json_schema.schema` is required.*a JSON schema/,
+    ],
+    [
+      'a schema that is a list',
+      { messages, response_format: { type: 'json_object', schema: [] } },
+      'response_format.schema',
+      /must be a JSON schema.*got an array/,
     ],
     [
       'two formats',

@@ -1,10 +1,11 @@
 import { isJsonObject, type JsonObject } from '../base/json.ts';
-import { promptEmpty, promptTooLong } from '../core/errors.ts';
+import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
+import type { ToolMessage } from '../tools/template-messages.ts';
 import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
 import { asksForNothing, harmlessFields, refuseUnsupported, refuseUnsupportedInChats } from './field-lists.ts';
@@ -131,13 +132,28 @@ function readConversation(
 ): Conversation & Pick<ParsedTools, 'areParallel' | 'requiredTools'> {
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
-  const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
+  const { addGenerationPrompt, continueFinalMessage } = readEnd(reader, messages, tools);
   const given = reader.raw('chat_template_kwargs') ?? {};
   if (!isObject(given)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(given));
   const variables = { ...effortVariables(reader), ...given };
-  reader.refuse('continue_final_message', asksForNothing);
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
-  return { messages, ...tools, addGenerationPrompt, variables };
+  return { messages, ...tools, addGenerationPrompt, continueFinalMessage, variables };
+}
+
+/** How the prompt ends: with the start of an answer, or in the final message. */
+function readEnd(reader: FieldReader, messages: readonly ToolMessage[], { requiredTools }: ParsedTools) {
+  const continueFinalMessage = reader.boolean('continue_final_message') ?? false;
+  const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? !continueFinalMessage;
+  if (continueFinalMessage) {
+    const expected = (value: string): string => `${value} if \`continue_final_message\` is true`;
+    if (addGenerationPrompt) throw reader.invalid('add_generation_prompt', expected('false'), 'true');
+    if (requiredTools !== undefined)
+      throw reader.invalid('tool_choice', expected('"auto" or "none"'), 'required calls');
+    if ((messages.at(-1)?.toolCalls ?? []).length > 0) {
+      throw reader.invalid(`messages[${messages.length - 1}]`, expected('a text without calls'), 'calls');
+    }
+  }
+  return { addGenerationPrompt, continueFinalMessage };
 }
 
 const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
@@ -241,8 +257,10 @@ export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'p
 /** The length is checked first, so that a list that is too long is not read. */
 function readPromptTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits) {
   const { maxModelLen } = limits;
-  if (items.length >= maxModelLen) {
-    throw promptTooLong({ promptTokens: items.length, maxTokens: 1, maxModelLen });
+  // Only embeddings have another name for prompts, and they have no output.
+  const isEmbedding = name.startsWith('input');
+  if (items.length >= maxModelLen + (isEmbedding ? 1 : 0)) {
+    throw tooManyTokens({ promptTokens: items.length, maxModelLen, isEmbedding });
   }
   return readTokens(reader, items, name, limits);
 }

@@ -88,16 +88,20 @@ function readSchema(reader: FieldReader): JsonObject | undefined {
   throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(value));
 }
 
+/** Fields that clients and gateways add to calls. */
+const callFields = ['parsed_arguments', 'provider_specific_fields', 'extra_content', 'cache_control'];
+
 /** The calls of an earlier answer, which a client sends back. `path`: of the message. */
 export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
   const calls = reader.list('tool_calls', (item, itemName): ToolCall => {
     const call = new FieldReader(item, `${path}${itemName}.`);
-    call.ignore(['type', 'index']);
+    call.ignore(['type', 'index', ...callFields]);
     const id = call.required('id', call.string('id'), 'a string');
     const called = call.required('function', call.object('function'), 'an object with name and arguments');
     const name = called.required('name', called.string('name'), 'a string');
     const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
     checkJsonText(text, `${path}${itemName}.function.arguments`);
+    called.ignore(callFields);
     called.finish();
     call.finish();
     return { id, name, arguments: text };

@@ -49,8 +49,9 @@ export function answerGrammar({
   if (content === undefined && !isRequired) return undefined;
   const thoughts = thoughtsIn(format, prompt);
   const rules = calls !== undefined && calls.tools.length > 0 ? calls : undefined;
-  const shape = { format: format.tools, mistral: mistralShape(chatTemplate), thoughts };
-  if (rules === undefined && thoughts === 'none' && shape.format !== 'openai') {
+  const isBegun = format.continued !== undefined;
+  const shape = { format: format.tools, mistral: mistralShape(chatTemplate), thoughts, isBegun };
+  if (rules === undefined && thoughts === 'none' && (shape.format !== 'openai' || isBegun)) {
     return content && structuredSource(content.outputs, content.parameter);
   }
   const outputs = isRequired ? undefined : content?.outputs;
@@ -65,12 +66,15 @@ export function answerGrammar({
 }
 
 interface AnswerShape extends CallShape {
+  /** The prompt has the beginning of the content. */
+  readonly isBegun: boolean;
   readonly thoughts: 'none' | 'optional' | 'begun';
 }
 
 function thoughtsIn(format: AnswerFormat, prompt: string): AnswerShape['thoughts'] {
   if (format.reasoning === undefined || format.tools === 'openai') return 'none';
-  if (beginsInThoughts(format.reasoning, prompt)) return 'begun';
+  if (beginsInThoughts(format, prompt)) return 'begun';
+  if (format.continued !== undefined) return 'none';
   return /<\/think>\s*$/.test(prompt) ? 'none' : 'optional';
 }
 
@@ -92,13 +96,13 @@ export function buildAnswer({ outputs, calls, shape }: AnswerJob, limits?: Gramm
   return { root: sequence(thoughtsOf(shape), choice(...options)), rules: content?.rules ?? json.rules };
 }
 
-function asContent(content: Expression, { format }: AnswerShape): Expression {
-  return format === 'openai' ? sequence(header('final'), message, content) : content;
+function asContent(content: Expression, { format, isBegun }: AnswerShape): Expression {
+  return format === 'openai' && !isBegun ? sequence(header('final'), message, content) : content;
 }
 
 /** Thoughts are never restricted. */
-function thoughtsOf({ format, thoughts }: AnswerShape): Expression {
-  if (format === 'openai') {
+function thoughtsOf({ format, thoughts, isBegun }: AnswerShape): Expression {
+  if (format === 'openai' && !isBegun) {
     const next = sequence(token('<|start|>'), text('assistant'));
     return optional(sequence(header('analysis'), message, until('<|end|>'), next));
   }

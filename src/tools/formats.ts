@@ -62,19 +62,25 @@ export interface AnswerFormat {
   readonly offered: readonly Tool[];
   /** Undefined: thoughts are content. */
   readonly reasoning: ReasoningFormat | undefined;
+  /** The beginning of the answer, if it is in the prompt already. */
+  readonly continued?: string;
 }
 
 /** The parser for an answer to this prompt; undefined: all of it is content. */
-export function answerParser({ tools, offered, reasoning }: AnswerFormat, prompt: string): AnswerParser | undefined {
+export function answerParser(format: AnswerFormat, prompt: string): AnswerParser | undefined {
+  const { tools, offered, reasoning, continued } = format;
+  if (tools === 'openai') return new HarmonyParser(offered, { beginsInContent: continued !== undefined });
   const calls = tools === undefined ? undefined : parserOf(tools, offered);
-  if (reasoning === undefined || tools === 'openai') return calls;
-  const beginsInside = beginsInThoughts(reasoning, prompt);
+  if (reasoning === undefined) return calls;
+  const beginsInside = beginsInThoughts(format, prompt);
   return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
 }
 
 /** Whether the answer to a prompt begins inside of the thoughts. */
-export const beginsInThoughts = (reasoning: ReasoningFormat, prompt: string): boolean =>
-  reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+export function beginsInThoughts({ reasoning, continued }: AnswerFormat, prompt: string): boolean {
+  if (continued !== undefined) return continued.lastIndexOf('<think>') > continued.lastIndexOf('</think>');
+  return reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+}
 
 /** Whether the template itself shows the calls of earlier answers. */
 export const knowsCalls = (template: string): boolean => template.includes('tool_calls');
