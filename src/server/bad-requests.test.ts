@@ -195,7 +195,7 @@ describe('chats with a wrong field', () => {
       /name and parameters/,
     ],
     ['a tool of another type', { messages, tools: [{ type: 'web_search' }] }, 'tools[0].type', /"function"/],
-    ['a tool with a wrong name', { messages, tools: [tool('a b')] }, 'tools[0].function.name', /1 to 64 letters/],
+    ['a tool with a wrong name', { messages, tools: [tool('a b')] }, 'tools[0].function.name', /1 to 128 letters/],
     ['two tools with one name', { messages, tools: [tool('f'), tool('f')] }, 'tools[1].function.name', /no other tool/],
     ['wrong parameters', { messages, tools: [tool('f', [])] }, 'tools[0].function.parameters', /JSON schema/],
     ['a choice without tools', { messages, tool_choice: 'required' }, 'tool_choice', /without `tools`/],

@@ -140,7 +140,7 @@ describe('continue_final_message', () => {
     const tools = [{ type: 'function', function: { name: 'f' } }];
     const tool_calls = [{ id: 'c', type: 'function', function: { name: 'f', arguments: '' } }];
     const wrong: [object, string][] = [
-      [{ add_generation_prompt: true }, 'add_generation_prompt'],
+      [{ add_generation_prompt: true }, 'continue_final_message'],
       [{ tools, tool_choice: 'required' }, 'tool_choice'],
       [{ messages: [user, { role: 'assistant', content: 'a', tool_calls }] }, 'messages[1]'],
       [{ continue_final_message: 'yes' }, 'continue_final_message'],

@@ -8,7 +8,13 @@ import { type GrammarSource, structuredSource } from '../grammar/structured-gram
 import type { ToolMessage } from '../tools/template-messages.ts';
 import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
-import { asksForNothing, harmlessFields, refuseUnsupported, refuseUnsupportedInChats } from './field-lists.ts';
+import {
+  asksForNothing,
+  harmlessFields,
+  readVerbosity,
+  refuseUnsupported,
+  refuseUnsupportedInChats,
+} from './field-lists.ts';
 import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
@@ -114,10 +120,17 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const perEndpoint = { logprobs, promptLogprobs, maxTokens };
   const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false });
   refuseUnsupportedInChats(reader);
+  const ignored = [...generation.ignored, ...readVerbosity(reader)];
   reader.ignore(['media_io_kwargs']);
   reader.finish();
   checkChoices(1, generation.params, limits);
-  return { ...generation, ...conversation, areParallel, ...(requiredTools === undefined ? {} : { requiredTools }) };
+  return {
+    ...generation,
+    ignored,
+    ...conversation,
+    areParallel,
+    ...(requiredTools === undefined ? {} : { requiredTools }),
+  };
 }
 
 /** Completions have the newer name too: llm-d's routing sidecar sends both names to both endpoints. */
@@ -146,7 +159,9 @@ function readEnd(reader: FieldReader, messages: readonly ToolMessage[], { requir
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? !continueFinalMessage;
   if (continueFinalMessage) {
     const expected = (value: string): string => `${value} if \`continue_final_message\` is true`;
-    if (addGenerationPrompt) throw reader.invalid('add_generation_prompt', expected('false'), 'true');
+    if (addGenerationPrompt) {
+      throw reader.invalid('continue_final_message', 'false if `add_generation_prompt` is true', 'true');
+    }
     if (requiredTools !== undefined)
       throw reader.invalid('tool_choice', expected('"auto" or "none"'), 'required calls');
     if ((messages.at(-1)?.toolCalls ?? []).length > 0) {

@@ -16,8 +16,9 @@ export interface ParsedTools {
 }
 
 const toolsMax = 1024;
-const namePattern = /^[\w.-]{1,64}$/;
-const nameExpected = 'a name of 1 to 64 letters, digits, _, - and .';
+/** OpenAI's names have at most 64 characters, and those of responses 128. */
+export const toolNamePattern = /^[\w.-]{1,128}$/;
+export const toolNameExpected = 'a name of 1 to 128 letters, digits, _, - and .';
 
 /** Reads `tools`, `tool_choice` and `parallel_tool_calls`. */
 export function readTools(reader: FieldReader): ParsedTools {
@@ -64,8 +65,8 @@ function readTool(item: unknown, itemName: string): Tool {
   const type = reader.required('type', reader.string('type'), '"function"');
   if (type !== 'function') throw reader.invalid('type', '"function"', describeValue(type));
   const described = reader.required('function', reader.object('function'), 'an object with name and parameters');
-  const name = described.required('name', described.string('name'), nameExpected);
-  if (!namePattern.test(name)) throw described.invalid('name', nameExpected, describeValue(name));
+  const name = described.required('name', described.string('name'), toolNameExpected);
+  if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected, describeValue(name));
   const description = described.string('description');
   const parameters = readSchema(described);
   // Calls that are required follow the schema always, others nearly always.

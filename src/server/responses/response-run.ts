@@ -16,11 +16,14 @@ import type {
   ResponseUsage,
   UnnumberedEvent,
 } from './response-types.ts';
+import type { ToolName } from './tool-names.ts';
 
 export interface ResponseRunOptions {
   readonly engine: AsyncEngine;
   readonly echo: RequestEcho;
   readonly format: AnswerFormat;
+  /** The tools of the request, by the names that the model sees. */
+  readonly tools: ReadonlyMap<string, ToolName>;
   /** The rendered conversation. */
   readonly prompt: string;
   readonly meter: GenerationMeter;
@@ -46,12 +49,13 @@ export class ResponseRun {
   #eventCount = 0;
 
   constructor(options: ResponseRunOptions) {
-    const { echo, format, prompt } = options;
+    const { echo, format, prompt, tools } = options;
     this.#options = options;
     this.#createdAt = this.#seconds();
     this.#parser = answerParser(format, prompt);
     this.#items = new OutputItems({
       areParallel: echo.parallel_tool_calls,
+      tools,
       callId: (written, isUsed) => callId(format, written, (id) => prompt.includes(id) || isUsed(id)),
     });
   }
