@@ -3,8 +3,6 @@ import { isJsonObject, type JsonObject } from '../base/json.ts';
 import {
   characters,
   choice,
-  classOf,
-  codePointMax,
   type Expression,
   empty,
   optional,
@@ -14,8 +12,7 @@ import {
   until,
 } from '../grammar/expression.ts';
 import type { JsonGrammar } from '../grammar/json-schema.ts';
-import { stringOfFormat } from '../grammar/json-text.ts';
-import { parseRegex, RegexError } from '../grammar/regex.ts';
+import { plainTextOf } from '../grammar/plain-text.ts';
 import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
 import { asJson, isOnlyText, resolve, typesOfSchema } from './written-values.ts';
 
@@ -108,7 +105,7 @@ function taggedValue(parameter: Parameter, parameters: Parameters, json: JsonGra
   } = isJsonObject(target) ? target : {};
   const place = pointer('#/properties', parameter.name);
   if (Array.isArray(constants)) return sequence(constantTexts(constants, types, place), text(close));
-  const limited = isOnlyText(types) ? limitedText(rest, place) : undefined;
+  const limited = isOnlyText(types) ? plainTextOf(rest, place) : undefined;
   // A value that may be a text or something else can be any text.
   return limited === undefined ? sequence(until('</parameter>'), text('\n')) : sequence(limited, text(close));
 }
@@ -124,38 +121,6 @@ function constantTexts(
     .filter(({ raw, value }) => asJson(raw, types) === value && !raw.includes('</parameter>'));
   if (written.length === 0) throw new SchemaError(place, 'no value can be written without quotes');
   return choice(...[...new Set(written.map(({ raw }) => raw))].map(text));
-}
-
-/** Text without `<`, so that it cannot contain the closing tag. */
-const plain = classOf([
-  { first: 0, last: 0x3b },
-  { first: 0x3d, last: codePointMax },
-]);
-const anyPlain = repeat(plain, 0, Infinity);
-
-/** A text without quotes that keeps to one keyword: a pattern, else a format, else lengths. Undefined: any text. */
-function limitedText({ pattern, format, minLength, maxLength }: JsonObject, place: string): Expression | undefined {
-  if (typeof pattern === 'string') return withPattern(pattern, pointer(place, 'pattern'));
-  const formatted = typeof format === 'string' ? stringOfFormat(format) : undefined;
-  // The texts of formats need no escapes, so without the quotes they are the same.
-  if (formatted?.kind === 'sequence' && formatted.parts.length === 3) return formatted.parts[1]!;
-  if (minLength === undefined && maxLength === undefined) return undefined;
-  return repeat(plain, Number(minLength ?? 0), Math.min(Number(maxLength ?? Infinity), lengthMax));
-}
-
-const lengthMax = 1_000_000;
-
-function withPattern(pattern: string, place: string): Expression {
-  try {
-    const branches = parseRegex(pattern).map(({ body, isAtStart, isAtEnd }) =>
-      sequence(isAtStart ? empty : anyPlain, body, isAtEnd ? empty : anyPlain),
-    );
-    return choice(...branches);
-  } catch (error) {
-    if (error instanceof RegexError)
-      throw new SchemaError(place, `the pattern has ${error.message}, which is not supported,`);
-    throw error;
-  }
 }
 
 /** `name=value, name=value`: required parameters first. Values are JSON, which the reader of calls takes as it takes Python. */

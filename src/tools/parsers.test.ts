@@ -401,6 +401,19 @@ describe('parsers of answers', () => {
     );
   });
 
+  it('read a schema whose references double at each level, and one that contains itself', () => {
+    const $defs = Object.fromEntries(
+      Array.from({ length: 60 }, (_, i) => [
+        `d${i}`,
+        i === 59 ? { type: 'string' } : { anyOf: [{ $ref: `#/$defs/d${i + 1}` }, { $ref: `#/$defs/d${i + 1}` }] },
+      ]),
+    );
+    const self = { anyOf: [{ type: 'null' }, { $ref: '#/properties/self' }] };
+    const deep = tool('deep', { type: 'object', properties: { a: { $ref: '#/$defs/d0' }, self }, $defs });
+    const text = '<function=deep><parameter=a>1</parameter><parameter=self>1</parameter></function>';
+    expect(read('qwen3_coder', [text], [deep])).toEqual(answer('', call('deep', '{"a": "1", "self": 1}')));
+  });
+
   it('pass arguments on as they come, once the name is known', () => {
     const parser = parserOf('hermes', offered);
     expect(parser.add('<tool_call>{"name": "f", "argu')).toEqual([]);

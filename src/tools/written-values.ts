@@ -1,13 +1,11 @@
 import { ExactNumber, readExactJson } from '../base/exact-json.ts';
-import { isJsonObject } from '../base/json.ts';
+import { isJsonObject, type JsonObject } from '../base/json.ts';
 import { pythonToJson } from './python-values.ts';
 import type { Tool } from './tool.ts';
 
 /** The kinds of values that a JSON schema can ask for. An integer is a number too. */
 export type ValueType = 'string' | 'number' | 'integer' | 'boolean' | 'null' | 'object' | 'array';
 const allTypes: readonly ValueType[] = ['string', 'number', 'integer', 'boolean', 'null', 'object', 'array'];
-
-const referencesMax = 32;
 
 /** The types of a parameter's values. A parameter that the schema does not name can have any. */
 export function typesOfParameter({ function: { parameters = {} } }: Tool, name: string): ReadonlySet<ValueType> {
@@ -17,31 +15,60 @@ export function typesOfParameter({ function: { parameters = {} } }: Tool, name: 
 }
 
 /** `root`: of references. */
-export const typesOfSchema = (schema: unknown, root: object): ReadonlySet<ValueType> =>
-  new Set(typesOf(schema, root, referencesMax));
+export function typesOfSchema(schema: unknown, root: object): ReadonlySet<ValueType> {
+  const bits = new TypeReader(root).read(schema);
+  return new Set(allTypes.filter((type) => (bits & bitOf(type)) !== 0));
+}
 
 export const isOnlyText = (types: ReadonlySet<ValueType>): boolean => types.size === 1 && types.has('string');
 
-function typesOf(schema: unknown, root: object, depth: number): readonly ValueType[] {
-  if (!isJsonObject(schema) || depth === 0) return allTypes;
-  const inside = (part: unknown): readonly ValueType[] => typesOf(part, root, depth - 1);
-  const { $ref, anyOf, oneOf, allOf, type } = schema;
-  let types: readonly ValueType[] = typeof $ref === 'string' ? inside(resolve($ref, root)) : allTypes;
-  for (const options of [anyOf, oneOf]) {
-    if (Array.isArray(options)) types = both(types, options.slice(0, referencesMax).flatMap(inside));
+const bitOf = (type: ValueType): number => 1 << allTypes.indexOf(type);
+const allBits = 2 ** allTypes.length - 1;
+/** A longer chain of references says nothing. */
+const depthMax = 200;
+
+/** Reads which types a schema allows. Each part is read once, however many references lead to it. */
+class TypeReader {
+  readonly #root: object;
+  readonly #known = new Map<object, number>();
+  #depth = 0;
+
+  constructor(root: object) {
+    this.#root = root;
   }
-  if (Array.isArray(allOf)) types = allOf.slice(0, referencesMax).map(inside).reduce(both, types);
-  if (type !== undefined) types = both(types, withIntegers((Array.isArray(type) ? type : [type]) as ValueType[]));
-  const constants = 'const' in schema ? [schema.const] : schema.enum;
-  if (Array.isArray(constants)) types = both(types, constants.flatMap(typesOfValue));
-  return schema.nullable === true ? [...types, 'null'] : types;
+
+  readonly read = (schema: unknown): number => {
+    if (!isJsonObject(schema)) return allBits;
+    const known = this.#known.get(schema);
+    if (known !== undefined || this.#depth >= depthMax) return known ?? allBits;
+    // A schema that contains itself allows anything there.
+    this.#known.set(schema, allBits);
+    this.#depth++;
+    const bits = this.#bitsOf(schema);
+    this.#depth--;
+    this.#known.set(schema, bits);
+    return bits;
+  };
+
+  #bitsOf(schema: JsonObject): number {
+    const { $ref, anyOf, oneOf, allOf, type } = schema;
+    let bits = typeof $ref === 'string' ? this.read(resolve($ref, this.#root)) : allBits;
+    for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(this.read));
+    if (Array.isArray(allOf)) for (const part of allOf) bits &= this.read(part);
+    if (type !== undefined) bits &= union((Array.isArray(type) ? type : [type]).map(bitsOfName));
+    const constants = 'const' in schema ? [schema.const] : schema.enum;
+    if (Array.isArray(constants)) bits &= union(constants.map((value) => union(typesOfValue(value).map(bitOf))));
+    return schema.nullable === true ? bits | bitOf('null') : bits;
+  }
 }
 
-const both = (a: readonly ValueType[], b: readonly ValueType[]): readonly ValueType[] =>
-  a.filter((type) => b.includes(type));
+const union = (parts: readonly number[]): number => parts.reduce((all, part) => all | part, 0);
 
-const withIntegers = (types: readonly ValueType[]): readonly ValueType[] =>
-  types.includes('number') ? [...types, 'integer'] : types;
+/** A number can be an integer. Names that are no types allow nothing. */
+function bitsOfName(name: unknown): number {
+  if (name === 'number') return bitOf('number') | bitOf('integer');
+  return allTypes.includes(name as ValueType) ? bitOf(name as ValueType) : 0;
+}
 
 /** The part of a schema that a reference names. */
 export function resolve(reference: string, root: object): unknown {
