@@ -82,6 +82,7 @@ export async function openMeasuredEngine(
   const config = readModelConfig(file);
   const thread = new TextThread();
   const tokenizer = await openTokenizer(file, thread);
+  if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.

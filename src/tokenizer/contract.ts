@@ -18,6 +18,8 @@ export interface Tokenizer {
   readonly fimTokens?: FimTokens;
   /** The chat template of the model file (Jinja); absent if the file has none. */
   readonly chatTemplate?: string;
+  /** A sentence for the log about a vocabulary whose tokens may be wrong; absent: none is known. */
+  readonly warning?: string;
 
   /**
    * `addSpecial`: add BOS and EOS as the vocabulary says. `parseSpecial`: convert the names of control tokens

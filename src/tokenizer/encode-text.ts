@@ -1,16 +1,22 @@
 import { assert } from '../base/assert.ts';
 import type { NativeApi, VocabPtr } from '../ggml/ffi.ts';
 import { cutLongRuns } from './long-runs.ts';
+import type { CutRule } from './pre-tokenizers.ts';
+import { type SpecialTokens, splitAtSpecialTokens } from './special-tokens.ts';
 
 /** A vocabulary for encoding, as plain data, so that another thread can encode with the same vocabulary. */
 export interface EncodingVocab {
   /** Valid in every thread of this process while the model is open. `llama_tokenize` only reads the vocabulary. */
   readonly pointer: VocabPtr;
-  readonly isSentencePiece: boolean;
+  readonly cutRule: CutRule;
+  readonly specialTokens: SpecialTokens;
   /** The tokens that `addSpecial` adds before and after a text. */
   readonly before: readonly number[];
   readonly after: readonly number[];
 }
+
+/** Texts up to this number of characters are given to libllama as a whole, if they need no cut. */
+const wholeTextMax = 8_192;
 
 type Tokenize = NativeApi['llama_tokenize'];
 
@@ -28,10 +34,7 @@ export class TextEncoding {
   }
 
   encode(vocab: EncodingVocab, text: string, addSpecial: boolean, parseSpecial: boolean): Int32Array {
-    const cuts = vocab.isSentencePiece ? [] : cutLongRuns(text);
-    const pieces = [0, ...cuts].map((start, i) =>
-      this.#encodePiece(vocab.pointer, text.slice(start, cuts[i]), parseSpecial),
-    );
+    const pieces = this.#encodeParts(vocab, text, parseSpecial);
     const before = addSpecial ? vocab.before : [];
     const after = addSpecial ? vocab.after : [];
     const length = pieces.reduce((sum, piece) => sum + piece.length, before.length + after.length);
@@ -42,6 +45,20 @@ export class TextEncoding {
       end += part.length;
     }
     return tokens;
+  }
+
+  /**
+   * Finds special tokens before it cuts the text: a cut within a token would lose it. In a long text that needs no cut,
+   * libllama would take long to find many tokens.
+   */
+  #encodeParts({ pointer, cutRule, specialTokens }: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
+    const isWhole = text.length <= wholeTextMax && cutLongRuns(text, cutRule).length === 0;
+    const parts = isWhole ? [text] : splitAtSpecialTokens(text, specialTokens, parseSpecial);
+    return parts.flatMap((part) => {
+      if (typeof part === 'number') return [Int32Array.of(part)];
+      const cuts = cutLongRuns(part, cutRule);
+      return [0, ...cuts].map((start, i) => this.#encodePiece(pointer, part.slice(start, cuts[i]), parseSpecial));
+    });
   }
 
   #encodePiece(vocab: VocabPtr, text: string, parseSpecial: boolean): Int32Array {

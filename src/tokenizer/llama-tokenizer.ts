@@ -5,6 +5,8 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
+import { cutRuleOf } from './pre-tokenizers.ts';
+import { specialTokensOf } from './special-tokens.ts';
 import { TextThread } from './text-thread.ts';
 import { checkVocabulary } from './vocabulary-check.ts';
 
@@ -46,6 +48,12 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   return undefined;
 }
 
+/** Only byte-level BPE has pre-tokenizers. */
+function missingPreTokenizer({ metadata, path }: GgufFile): string | undefined {
+  if (metadata.string('tokenizer.ggml.model') === 'llama' || metadata.string('tokenizer.ggml.pre')) return undefined;
+  return `${path} does not name its pre-tokenizer (tokenizer.ggml.pre). Texts are split in llama.cpp's default way, so answers may be worse. Convert the model again, with a new llama.cpp.`;
+}
+
 /** From the file's metadata, or found by libllama by their names. */
 function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined {
   const prefix = native.llama_vocab_fim_pre(vocab);
@@ -70,6 +78,7 @@ class LlamaTokenizer implements Tokenizer {
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
   readonly chatTemplate?: string;
+  readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
   /** Decodes only whole texts, so it has no state between calls. */
@@ -108,10 +117,16 @@ class LlamaTokenizer implements Tokenizer {
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
     const template = metadata.string('tokenizer.chat_template');
     if (template !== undefined) this.chatTemplate = template;
+    const warning = missingPreTokenizer(file);
+    if (warning !== undefined) this.warning = warning;
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
     this.#encodingVocab = {
       pointer: vocab,
-      isSentencePiece,
+      cutRule: isSentencePiece ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
+      specialTokens: specialTokensOf(
+        ids.map((id) => native.llama_vocab_get_attr(vocab, id)),
+        (id) => native.llama_vocab_get_text(vocab, id),
+      ),
       before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
       after: native.llama_vocab_get_add_eos(vocab) ? [native.llama_vocab_eos(vocab)] : [],
     };

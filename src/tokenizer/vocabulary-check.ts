@@ -1,12 +1,11 @@
 import type { GgufFile } from '../ggml/gguf.ts';
 import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
+import { refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
 /** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
 const kinds = ['gpt2', 'llama'];
-/** Pre-tokenizers that abort for tokens with spaces, or whose time for a long number is unbounded. */
-const refusedPreTokenizers = ['whitespace', 'superbpe'];
 const BYTE_TYPE = 6;
 
 /**
@@ -20,7 +19,7 @@ export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenB
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
   const pre = metadata.string('tokenizer.ggml.pre') ?? 'default';
-  if (refusedPreTokenizers.includes(pre)) {
+  if (refusedPreTokenizers.has(pre)) {
     throw vocabularyUnsupported({
       path,
       found: `${kind}, ${pre}`,
