@@ -1,0 +1,76 @@
+import { isNumeric, numberOf } from './compare.ts';
+import { TemplateError } from './errors.ts';
+import { formatNumber, padded } from './format-number.ts';
+import { chargeText } from './meter.ts';
+import { print, quote, represent } from './print.ts';
+import { Dict, isText, textOf, Tuple, typeName, Undefined, type Value } from './values.ts';
+
+const directive = /%(?:\(([^)]*)\))?([-+ 0#]*)(\*|\d+)?(?:\.(\*|\d+)?)?([a-zA-Z%])?/g;
+
+/** Python's `%` of a text: `'%s has %5.2f' % (name, number)`. */
+export function formatPercent(format: string, values: Value): string {
+  chargeText(format.length);
+  const given = values instanceof Tuple ? values.items : [values];
+  let used = 0;
+  const next = (): Value => {
+    if (used >= given.length) throw new TemplateError('not enough arguments for format string');
+    return given[used++]!;
+  };
+  let usesNames = false;
+  const text = format.replace(
+    directive,
+    (all, name: string | undefined, flags: string, width: string | undefined, precision: string | undefined, type?: string) => {
+      if (type === undefined) throw new TemplateError('incomplete format');
+      if (type === '%') return '%';
+      const columns = sizeOf(width, next);
+      const digits = all.includes('.') ? (sizeOf(precision, next) ?? 0) : undefined;
+      usesNames ||= name !== undefined;
+      const value = name === undefined ? next() : named(values, name);
+      return one(value, type, { flags, width: columns ?? 0, precision: digits });
+    },
+  );
+  const isMapping = !(values instanceof Tuple) && !isText(values) && !isNumeric(values) && values !== null;
+  if (!usesNames && !isMapping && used < given.length) {
+    throw new TemplateError('not all arguments converted during string formatting');
+  }
+  return text;
+}
+
+function named(values: Value, name: string): Value {
+  if (!(values instanceof Dict)) throw new TemplateError('format requires a mapping');
+  const value = values.get(name);
+  if (value === undefined) throw new TemplateError(quote(name));
+  return value;
+}
+
+function sizeOf(text: string | undefined, next: () => Value): number | undefined {
+  if (text !== '*') return text === undefined ? undefined : Number(text);
+  const value = next();
+  if (typeof value !== 'bigint') throw new TemplateError('* wants int');
+  return Number(value);
+}
+
+interface Layout {
+  readonly flags: string;
+  readonly width: number;
+  readonly precision: number | undefined;
+}
+
+function one(value: Value, type: string, { flags, width, precision }: Layout): string {
+  const isLeft = flags.includes('-') || width < 0;
+  const columns = Math.abs(width);
+  if ('sra'.includes(type)) {
+    const text = type === 's' ? print(value) : represent(value);
+    const cut = precision === undefined ? text : [...text].slice(0, precision).join('');
+    return padded('', cut, columns, ' ', isLeft ? '<' : '>');
+  }
+  if (type === 'c' && isText(value)) return padded('', textOf(value), columns, ' ', isLeft ? '<' : '>');
+  if (!'diuoxXeEfFgG'.includes(type)) throw new TemplateError(`unsupported format character '${type}'`);
+  if (value instanceof Undefined) return value.fail();
+  if (!isNumeric(value)) throw new TemplateError(`%${type} format: a real number is required, not ${typeName(value)}`);
+  const sign = flags.includes('+') ? '+' : flags.includes(' ') ? ' ' : '';
+  const kind = 'iu'.includes(type) ? 'd' : type;
+  const [shownSign, digits] = formatNumber(numberOf(value), { type: kind, precision, sign, isAlternate: flags.includes('#') });
+  const padsWithZeros = flags.includes('0') && !isLeft;
+  return padded(shownSign, digits, columns, padsWithZeros ? '0' : ' ', isLeft ? '<' : padsWithZeros ? '=' : '>');
+}
