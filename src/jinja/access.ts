@@ -13,12 +13,12 @@ import {
   isList,
   isText,
   iterate,
-    Markup,
+  Markup,
   orElse,
   Range,
-  textOf,
   Thing,
   Tuple,
+  textOf,
   typeName,
   Undefined,
   type Value,
@@ -84,7 +84,8 @@ function ownAttribute(value: Value, name: string): Value | undefined {
   if (value instanceof Thing) return value.attribute(name);
   const methods = methodsOf(value);
   const run = Object.hasOwn(methods, name) ? methods[name] : undefined;
-  if (run !== undefined) return new Callable(name, (args) => run(value, bind(name, parameters(signatures[name] ?? ''), args)));
+  if (run !== undefined)
+    return new Callable(name, (args) => run(value, bind(name, parameters(signatures[name] ?? ''), args)));
   if (changing.get(typeName(value))?.has(name) === true) return unsafe(value, name);
   return propertyOf(value, name);
 }
@@ -111,7 +112,12 @@ function textAttribute(value: string | Markup, name: string): Value | undefined 
 
 type Methods = Readonly<Record<string, (value: Value, args: readonly (Value | undefined)[]) => Value>>;
 
-const signatures: Readonly<Record<string, string>> = { get: 'key default?', index: 'value', count: 'value', fromkeys: 'keys value?' };
+const signatures: Readonly<Record<string, string>> = {
+  get: 'key default?',
+  index: 'value',
+  count: 'value',
+  fromkeys: 'keys value?',
+};
 
 const sequenceMethods: Methods = {
   index: (value, [sought]) => {
@@ -214,7 +220,9 @@ function slicedText(value: string | Markup, start: Value, stop: Value, step: num
   const letters = hasWideCharacters(text) ? [...text] : text;
   const places = placesOf(letters.length, start, stop, step);
   const isPlain = step === 1 && typeof letters === 'string';
-  const result = isPlain ? letters.slice(places.first, Math.max(places.first, places.end)) : pick(letters, places).join('');
+  const result = isPlain
+    ? letters.slice(places.first, Math.max(places.first, places.end))
+    : pick(letters, places).join('');
   return typeof value === 'string' ? result : new Markup(result);
 }
 

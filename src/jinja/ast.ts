@@ -13,7 +13,12 @@ export type Expression =
   | { readonly kind: 'test'; readonly value: Expression; readonly name: string; readonly args: CallArguments }
   | { readonly kind: 'not' | 'negative' | 'positive'; readonly value: Expression }
   | { readonly kind: 'and' | 'or'; readonly left: Expression; readonly right: Expression }
-  | { readonly kind: 'binary'; readonly operator: BinaryOperator; readonly left: Expression; readonly right: Expression }
+  | {
+      readonly kind: 'binary';
+      readonly operator: BinaryOperator;
+      readonly left: Expression;
+      readonly right: Expression;
+    }
   | { readonly kind: 'concat'; readonly parts: readonly Expression[] }
   | { readonly kind: 'compare'; readonly first: Expression; readonly rest: readonly Comparison[] }
   | ConditionalExpression;

@@ -1,5 +1,5 @@
 import { TemplateError } from './errors.ts';
-import { type Arguments, type Value, typeName } from './values.ts';
+import { type Arguments, typeName, type Value } from './values.ts';
 
 /** The parameters of a function: their names, and how many must be given. */
 export interface Parameters {
@@ -29,13 +29,17 @@ export function bind(name: string, { names, required }: Parameters, args: Argume
 /** `'a b? c?'`: names of parameters, of which those with a question mark may be missing. */
 export function parameters(text: string): Parameters {
   const all = text.split(' ').filter((name) => name !== '');
-  return { names: all.map((name) => name.replace('?', '')), required: all.filter((name) => !name.endsWith('?')).length };
+  return {
+    names: all.map((name) => name.replace('?', '')),
+    required: all.filter((name) => !name.endsWith('?')).length,
+  };
 }
 
 export const noArguments: Arguments = { positional: [], named: new Map() };
 
 export function intOf(value: Value): number {
   if (typeof value === 'boolean') return Number(value);
-  if (typeof value !== 'bigint') throw new TemplateError(`'${typeName(value)}' object cannot be interpreted as an integer`);
+  if (typeof value !== 'bigint')
+    throw new TemplateError(`'${typeName(value)}' object cannot be interpreted as an integer`);
   return Number(value);
 }

@@ -88,7 +88,9 @@ function compileKind(expression: Expression, compile: Compile, settings: Setting
 
 type Operation = Exclude<
   Expression,
-  { kind: 'constant' | 'name' | 'list' | 'tuple' | 'dict' | 'attribute' | 'item' | 'slice' | 'call' | 'filter' | 'test' }
+  {
+    kind: 'constant' | 'name' | 'list' | 'tuple' | 'dict' | 'attribute' | 'item' | 'slice' | 'call' | 'filter' | 'test';
+  }
 >;
 
 function compileOperation(expression: Operation, compile: Compile, settings: Settings): Evaluate {
@@ -162,7 +164,10 @@ export function compileArguments(args: CallArguments, compile: Compile): (scope:
   const [items, names] = [moreItems && compile(moreItems), moreNames && compile(moreNames)];
   return (scope) => ({
     positional: [...positional.map((value) => value(scope)), ...(items === undefined ? [] : iterate(items(scope)))],
-    named: namedArguments(named.map(([name, value]) => [name, value(scope)] as const), names?.(scope)),
+    named: namedArguments(
+      named.map(([name, value]) => [name, value(scope)] as const),
+      names?.(scope),
+    ),
   });
 }
 

@@ -1,5 +1,13 @@
 import { callValue } from './access.ts';
-import { type Body, blockText, type FilterOf, type ForStatement, type Signature, type Statement, type Target } from './ast.ts';
+import {
+  type Body,
+  blockText,
+  type FilterOf,
+  type ForStatement,
+  type Signature,
+  type Statement,
+  type Target,
+} from './ast.ts';
 import { compileArguments, compileExpression, type Evaluate, type Settings } from './compile-expression.ts';
 import { TemplateError, TemplateSyntaxError } from './errors.ts';
 import { escapeHtml } from './escape.ts';
@@ -68,7 +76,10 @@ function compileStatement(statement: Statement, settings: Settings): Run {
   }
 }
 
-type Block = Exclude<Statement, { kind: 'text' | 'print' | 'set' | 'if' | 'for' | 'macro' | 'break' | 'continue' | 'load' }>;
+type Block = Exclude<
+  Statement,
+  { kind: 'text' | 'print' | 'set' | 'if' | 'for' | 'macro' | 'break' | 'continue' | 'load' }
+>;
 
 /** Statements with one body and a scope of its own. */
 function compileBlock(statement: Block, settings: Settings): Run {
@@ -152,7 +163,8 @@ function unpacked(value: Value, count: number): readonly Value[] {
   }
   const values = listOf(value);
   if (values.length > count) throw new TemplateError(`too many values to unpack (expected ${count})`);
-  if (values.length < count) throw new TemplateError(`not enough values to unpack (expected ${count}, got ${values.length})`);
+  if (values.length < count)
+    throw new TemplateError(`not enough values to unpack (expected ${count}, got ${values.length})`);
   return values;
 }
 

@@ -1,4 +1,5 @@
 import { bind, intOf, noArguments, parameters } from './bind.ts';
+import { sorted } from './compare.ts';
 import type { Filter } from './compile-expression.ts';
 import { TemplateError } from './errors.ts';
 import { escapeHtml, escapeText } from './escape.ts';
@@ -19,14 +20,13 @@ import {
   iterable,
   listOf,
   Markup,
-  textOf,
   Tuple,
+  textOf,
   Undefined,
   type Value,
 } from './values.ts';
-import { writeJson } from './write-json.ts';
-import { sorted } from './compare.ts';
 import { wrapLine } from './wrap-text.ts';
+import { writeJson } from './write-json.ts';
 
 /** A filter with these parameters after the value (`bind.ts`). */
 export function filter(list: string, run: (value: Value, ...args: (Value | undefined)[]) => Value): Filter {
@@ -118,7 +118,9 @@ function format(value: Value, { positional, named }: Arguments): Value {
 
 function stripTags(value: Value): Value {
   const text = print(value).replace(/<!--.*?-->|<[^>]*>/gs, '');
-  return splitAtSpace(text, -1).join(' ').replace(/&(lt|gt|amp|#34|quot|#39);/g, (all, name: string) => entities[name] ?? all);
+  return splitAtSpace(text, -1)
+    .join(' ')
+    .replace(/&(lt|gt|amp|#34|quot|#39);/g, (all, name: string) => entities[name] ?? all);
 }
 
 const entities: Readonly<Record<string, string>> = { lt: '<', gt: '>', amp: '&', '#34': '"', quot: '"', '#39': "'" };
@@ -126,12 +128,16 @@ const entities: Readonly<Record<string, string>> = { lt: '<', gt: '>', amp: '&',
 function quoteUrl(value: Value, isQuery: boolean): string {
   const text = print(value);
   chargeText(text.length);
-  const quoted = encodeURIComponent(text).replace(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
+  const quoted = encodeURIComponent(text).replace(
+    /[!'()*]/g,
+    (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
   return isQuery ? quoted.replaceAll('%20', '+') : quoted.replaceAll('%2F', '/');
 }
 
 function urlEncode(value: Value): Value {
-  if (isText(value) || !(value instanceof Dict || isList(value) || value instanceof Tuple)) return quoteUrl(value, false);
+  if (isText(value) || !(value instanceof Dict || isList(value) || value instanceof Tuple))
+    return quoteUrl(value, false);
   const pairs = value instanceof Dict ? [...value.entries()] : listOf(value).map((pair) => listOf(pair));
   return pairs.map(([name, item]) => `${quoteUrl(name!, true)}=${quoteUrl(item!, true)}`).join('&');
 }
@@ -141,7 +147,8 @@ function xmlAttributes(value: Value, hasSpace: Value | undefined): Value {
   const items: string[] = [];
   for (const [name, item] of value.entries()) {
     if (item === null || item instanceof Undefined) continue;
-    if (/[ \t\n\r\f\v/>=]/.test(print(name))) throw new TemplateError(`Invalid character in attribute name: ${represent(name)}`);
+    if (/[ \t\n\r\f\v/>=]/.test(print(name)))
+      throw new TemplateError(`Invalid character in attribute name: ${represent(name)}`);
     items.push(`${escapeHtml(name).text}="${escapeHtml(item).text}"`);
   }
   const text = items.join(' ');
@@ -155,7 +162,8 @@ function fileSize(value: Value, binary: Value | undefined): Value {
   if (bytes < base) return `${Math.trunc(bytes)} Bytes`;
   const letters = suffix === 'B' ? 'kMGTPEZY' : 'KMGTPEZY';
   const place = Math.min(Math.floor(Math.log(bytes) / Math.log(base)), letters.length);
-  const power = bytes >= base ** (place + 1) && place < letters.length ? place + 1 : bytes < base ** place ? place - 1 : place;
+  const power =
+    bytes >= base ** (place + 1) && place < letters.length ? place + 1 : bytes < base ** place ? place - 1 : place;
   return `${fixed(bytes / base ** power, 1)} ${letters[power - 1]}${suffix}`;
 }
 
@@ -170,7 +178,12 @@ function pretty(value: Value): Value {
 }
 
 function toJson(value: Value, [ensureAscii, indentation, separators, sortKeys]: readonly (Value | undefined)[]): Value {
-  const indent = !isGiven(indentation) || indentation === null ? undefined : isText(indentation) ? textOf(indentation) : ' '.repeat(checkedWidth(indentation));
+  const indent =
+    !isGiven(indentation) || indentation === null
+      ? undefined
+      : isText(indentation)
+        ? textOf(indentation)
+        : ' '.repeat(checkedWidth(indentation));
   const given = isGiven(separators) && separators !== null ? [...iterable(separators)].map(print) : undefined;
   const [itemSeparator = ', ', keySeparator = ': '] = given ?? [indent === undefined ? ', ' : ','];
   return writeJson(value, {
@@ -186,7 +199,13 @@ const words = /[\p{L}\p{N}\p{M}_]+/gu;
 
 export const textFilters: Readonly<Record<string, Filter>> = {
   capitalize: likeMethod('capitalize'),
-  center: (value, args) => likeMethod('center')(value, args === noArguments || args.positional.length + args.named.size === 0 ? { positional: [80n], named: args.named } : args),
+  center: (value, args) =>
+    likeMethod('center')(
+      value,
+      args === noArguments || args.positional.length + args.named.size === 0
+        ? { positional: [80n], named: args.named }
+        : args,
+    ),
   e: filter('', escapeHtml),
   escape: filter('', escapeHtml),
   filesizeformat: filter('binary?', fileSize),
@@ -201,7 +220,9 @@ export const textFilters: Readonly<Record<string, Filter>> = {
   striptags: filter('', stripTags),
   title: filter('', (value) => title(print(value))),
   tojson: filter('ensure_ascii? indent? separators? sort_keys?', (value, ...args) => toJson(value, args)),
-  trim: filter('chars?', (value, chars) => strip(print(value), isGiven(chars) && chars !== null ? print(chars) : undefined, 'both')),
+  trim: filter('chars?', (value, chars) =>
+    strip(print(value), isGiven(chars) && chars !== null ? print(chars) : undefined, 'both'),
+  ),
   truncate: filter('length? killwords? end? leeway?', (value, ...args) => truncate(value, args)),
   upper: likeMethod('upper'),
   urlencode: filter('', urlEncode),
@@ -209,4 +230,3 @@ export const textFilters: Readonly<Record<string, Filter>> = {
   wordwrap: filter('width? break_long_words? wrapstring? break_on_hyphens?', (value, ...args) => wordWrap(value, args)),
   xmlattr: filter('autospace?', xmlAttributes),
 };
-

@@ -20,11 +20,11 @@ import {
   iterate,
   lengthOf,
   listOf,
-  orElse,
   Markup,
+  orElse,
   Stream,
+  type Tuple,
   textOf,
-  Tuple,
   typeName,
   Undefined,
   type Value,
@@ -50,11 +50,14 @@ export function getter(attribute: Value | undefined, fallback?: Value): Getter {
 function partsOf(attribute: Value | undefined): readonly Value[] {
   if (attribute === undefined || attribute === null) return [];
   if (!isText(attribute)) return [attribute];
-  return textOf(attribute).split('.').map((part) => (/^\d+$/.test(part) ? BigInt(part) : part));
+  return textOf(attribute)
+    .split('.')
+    .map((part) => (/^\d+$/.test(part) ? BigInt(part) : part));
 }
 
 const folded = (value: Value): Value => (isText(value) ? textOf(value).toLowerCase() : value);
-const folding = (read: Getter, isCaseSensitive: boolean): Getter => (isCaseSensitive ? read : (item) => folded(read(item)));
+const folding = (read: Getter, isCaseSensitive: boolean): Getter =>
+  isCaseSensitive ? read : (item) => folded(read(item));
 
 function sort(value: Value, [reverse, caseSensitive, attribute]: readonly (Value | undefined)[]): Value {
   const names = attribute !== undefined && isText(attribute) ? textOf(attribute).split(',') : [attribute];
@@ -105,7 +108,8 @@ function extreme(value: Value, [caseSensitive, attribute]: readonly (Value | und
   let best: { readonly item: Value; readonly key: Value } | undefined;
   for (const item of iterate(value)) {
     const own = key(item);
-    if (best === undefined || compare(own, best.key, isMax ? '>' : '<') * (isMax ? 1 : -1) > 0) best = { item, key: own };
+    if (best === undefined || compare(own, best.key, isMax ? '>' : '<') * (isMax ? 1 : -1) > 0)
+      best = { item, key: own };
   }
   return orElse(best?.item, () => new Undefined('No aggregated item, sequence was empty.'));
 }
@@ -145,7 +149,9 @@ function reverse(value: Value): Value {
     return typeof value === 'string' ? text : new Markup(text);
   }
   const items = listOf(value).reverse();
-  return value instanceof Stream || value instanceof Undefined ? items : new Stream(items, `${typeName(value)}_reverseiterator`);
+  return value instanceof Stream || value instanceof Undefined
+    ? items
+    : new Stream(items, `${typeName(value)}_reverseiterator`);
 }
 
 function batch(value: Value, size: Value, fill: Value | undefined): Value {
@@ -210,8 +216,11 @@ function parseInt_(text: string, base: number): bigint | undefined {
 function parseFloat_(text: string): number | undefined {
   const plain = strip(text, undefined, 'both').toLowerCase();
   const special = /^([-+]?)(inf|infinity|nan)$/.exec(plain);
-  if (special !== null) return (special[1] === '-' ? -1 : 1) * (special[2] === 'nan' ? Number.NaN : Number.POSITIVE_INFINITY);
-  return /^[-+]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[-+]?\d+)?$/.test(plain) ? Number(plain.replaceAll('_', '')) : undefined;
+  if (special !== null)
+    return (special[1] === '-' ? -1 : 1) * (special[2] === 'nan' ? Number.NaN : Number.POSITIVE_INFINITY);
+  return /^[-+]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[-+]?\d+)?$/.test(plain)
+    ? Number(plain.replaceAll('_', ''))
+    : undefined;
 }
 
 function toInt(value: Value, fallback: Value = 0n, base: Value = 10n): Value {
@@ -223,7 +232,11 @@ function toInt(value: Value, fallback: Value = 0n, base: Value = 10n): Value {
     if (whole !== undefined) return whole;
   }
   const number = toFloat(value, null);
-  return typeof number === 'number' && Number.isFinite(number) ? (isNumeric(value) && typeof value !== 'number' ? numberOf(value) : BigInt(Math.trunc(number))) : fallback;
+  return typeof number === 'number' && Number.isFinite(number)
+    ? isNumeric(value) && typeof value !== 'number'
+      ? numberOf(value)
+      : BigInt(Math.trunc(number))
+    : fallback;
 }
 
 function toFloat(value: Value, fallback: Value = 0): Value {
@@ -309,15 +322,17 @@ export const valueFilters: Readonly<Record<string, Filter>> = {
 
 /** Filters that apply another filter or a test to each item, when the item is asked for. */
 export function lazyFilters(library: Library): Readonly<Record<string, Filter>> {
-  const select = (isWanted: boolean, hasAttribute: boolean): Filter => (value, args) => {
-    return new Stream(
-      (function* () {
-        if (!isTrue(value)) return;
-        const [isSelected, read] = selection(library, args, hasAttribute);
-        for (const item of iterate(value)) if (isSelected(read(item)) === isWanted) yield item;
-      })(),
-    );
-  };
+  const select =
+    (isWanted: boolean, hasAttribute: boolean): Filter =>
+    (value, args) => {
+      return new Stream(
+        (function* () {
+          if (!isTrue(value)) return;
+          const [isSelected, read] = selection(library, args, hasAttribute);
+          for (const item of iterate(value)) if (isSelected(read(item)) === isWanted) yield item;
+        })(),
+      );
+    };
   return {
     map: (value, args) =>
       new Stream(
@@ -347,7 +362,11 @@ function mapping(library: Library, { positional, named }: Arguments): Getter {
   return (item) => apply(item, { positional: rest, named });
 }
 
-function selection(library: Library, { positional, named }: Arguments, hasAttribute: boolean): [(item: Value) => boolean, Getter] {
+function selection(
+  library: Library,
+  { positional, named }: Arguments,
+  hasAttribute: boolean,
+): [(item: Value) => boolean, Getter] {
   if (hasAttribute && positional.length === 0) throw new TemplateError('Missing parameter for attribute name');
   const read = hasAttribute ? getter(positional[0]) : (item: Value) => item;
   const [name, ...rest] = positional.slice(hasAttribute ? 1 : 0);
@@ -356,4 +375,3 @@ function selection(library: Library, { positional, named }: Arguments, hasAttrib
   if (test === undefined) throw new TemplateError(`No test named '${print(name)}'.`);
   return [(item) => test(item, { positional: rest, named }), read];
 }
-

@@ -42,7 +42,11 @@ function floatDigits(value: number, style: NumberStyle): string {
   if (type === '%') return `${fixed(value * 100, precision)}%`;
   const lower = type.toLowerCase();
   const digits =
-    lower === 'f' ? fixed(value, precision) : lower === 'e' ? scientific(value, precision) : general(value, precision, style);
+    lower === 'f'
+      ? fixed(value, precision)
+      : lower === 'e'
+        ? scientific(value, precision)
+        : general(value, precision, style);
   const [whole = '', ...rest] = digits.split('.');
   const text = [lower === 'f' ? grouped(whole, separator) : whole, ...rest].join('.');
   return type === lower ? text : text.toUpperCase();

@@ -3,7 +3,7 @@ import { TemplateError } from './errors.ts';
 import { formatNumber, padded } from './format-number.ts';
 import { chargeText } from './meter.ts';
 import { print, quote, represent } from './print.ts';
-import { Dict, isText, textOf, Tuple, typeName, Undefined, type Value } from './values.ts';
+import { Dict, isText, Tuple, textOf, typeName, Undefined, type Value } from './values.ts';
 
 const directive = /%(?:\(([^)]*)\))?([-+ 0#]*)(\*|\d+)?(?:\.(\*|\d+)?)?([a-zA-Z%])?/g;
 
@@ -19,7 +19,14 @@ export function formatPercent(format: string, values: Value): string {
   let usesNames = false;
   const text = format.replace(
     directive,
-    (all, name: string | undefined, flags: string, width: string | undefined, precision: string | undefined, type?: string) => {
+    (
+      all,
+      name: string | undefined,
+      flags: string,
+      width: string | undefined,
+      precision: string | undefined,
+      type?: string,
+    ) => {
       if (type === undefined) throw new TemplateError('incomplete format');
       if (type === '%') return '%';
       const columns = sizeOf(width, next);
@@ -70,7 +77,12 @@ function one(value: Value, type: string, { flags, width, precision }: Layout): s
   if (!isNumeric(value)) throw new TemplateError(`%${type} format: a real number is required, not ${typeName(value)}`);
   const sign = flags.includes('+') ? '+' : flags.includes(' ') ? ' ' : '';
   const kind = 'iu'.includes(type) ? 'd' : type;
-  const [shownSign, digits] = formatNumber(numberOf(value), { type: kind, precision, sign, isAlternate: flags.includes('#') });
+  const [shownSign, digits] = formatNumber(numberOf(value), {
+    type: kind,
+    precision,
+    sign,
+    isAlternate: flags.includes('#'),
+  });
   const padsWithZeros = flags.includes('0') && !isLeft;
   return padded(shownSign, digits, columns, padsWithZeros ? '0' : ' ', isLeft ? '<' : padsWithZeros ? '=' : '>');
 }

@@ -3,7 +3,7 @@ import { TemplateError } from './errors.ts';
 import { formatNumber, padded } from './format-number.ts';
 import { chargeText } from './meter.ts';
 import { print, printFloat, represent } from './print.ts';
-import { type Arguments, isText, type Value, typeName } from './values.ts';
+import { type Arguments, isText, typeName, type Value } from './values.ts';
 
 /** Reads fields and attributes of a value: `{0.name[key]}`. */
 export interface FieldReaders {

@@ -25,7 +25,8 @@ export class ValueReader {
 
   #dict(object: object, depth: number): Dict {
     const dict = new Dict();
-    const entries = object instanceof Map ? object : namesOf(object).map((name) => [name, (object as Record<string, unknown>)[name]]);
+    const entries =
+      object instanceof Map ? object : namesOf(object).map((name) => [name, (object as Record<string, unknown>)[name]]);
     for (const [name, field] of entries as Iterable<readonly [string, unknown]>) {
       if (field === undefined) continue;
       this.characters += name.length;

@@ -32,7 +32,8 @@ function dict({ positional, named }: Arguments): Dict {
   else if (given !== undefined) {
     for (const pair of iterate(given)) {
       const items = listOf(pair);
-      if (items.length !== 2) throw new TemplateError(`dictionary update sequence element has length ${items.length}; 2 is required`);
+      if (items.length !== 2)
+        throw new TemplateError(`dictionary update sequence element has length ${items.length}; 2 is required`);
       result.set(items[0]!, items[1]!);
     }
   }

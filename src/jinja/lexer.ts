@@ -173,7 +173,10 @@ class Lexer {
     }
     const sign = this.#match(operator);
     if (sign === undefined) {
-      throw new TemplateSyntaxError(`unexpected char '${String.fromCodePoint(this.#source.codePointAt(this.#at)!)}'`, this.#line);
+      throw new TemplateSyntaxError(
+        `unexpected char '${String.fromCodePoint(this.#source.codePointAt(this.#at)!)}'`,
+        this.#line,
+      );
     }
     this.#balance(sign, open);
     this.#push('operator', sign);

@@ -1,5 +1,5 @@
-import { TemplateError } from './errors.ts';
 import { equals } from './compare.ts';
+import { TemplateError } from './errors.ts';
 import {
   type Arguments,
   Callable,

@@ -3,7 +3,7 @@ import { TemplateError } from './errors.ts';
 import { escapeHtml } from './escape.ts';
 import { formatPercent } from './format-percent.ts';
 import { charge, chargeText, checkLength } from './meter.ts';
-import { isList, isText, Markup, textOf, Tuple, typeName, Undefined, type Value } from './values.ts';
+import { isList, isText, Markup, Tuple, textOf, typeName, Undefined, type Value } from './values.ts';
 
 export type Operator = '+' | '-' | '*' | '/' | '//' | '%' | '**';
 

@@ -243,7 +243,11 @@ export function parseArguments(stream: TokenStream): CallArguments {
     } else if (stream.skipOperator('**')) {
       check(moreNames === undefined);
       moreNames = parseExpression(stream);
-    } else if (stream.current.kind === 'name' && stream.following.kind === 'operator' && stream.following.text === '=') {
+    } else if (
+      stream.current.kind === 'name' &&
+      stream.following.kind === 'operator' &&
+      stream.following.text === '='
+    ) {
       check(moreNames === undefined);
       const name = stream.next().text;
       stream.next();

@@ -1,4 +1,13 @@
-import { type Body, type Branch, blockText, type Expression, type FilterOf, type Signature, type Statement, type Target } from './ast.ts';
+import {
+  type Body,
+  type Branch,
+  blockText,
+  type Expression,
+  type FilterOf,
+  type Signature,
+  type Statement,
+  type Target,
+} from './ast.ts';
 import { TemplateSyntaxError } from './errors.ts';
 import { tokenize } from './lexer.ts';
 import { isConstant, parseExpression, parseFilter, parseTuple } from './parse-expression.ts';

@@ -1,5 +1,17 @@
-import { chargeText, charge } from './meter.ts';
-import { Dict, DictView, isList, Markup, Namespace, Range, Stream, Thing, Tuple, Undefined, type Value } from './values.ts';
+import { charge, chargeText } from './meter.ts';
+import {
+  Dict,
+  DictView,
+  isList,
+  Markup,
+  Namespace,
+  Range,
+  Stream,
+  type Thing,
+  Tuple,
+  Undefined,
+  type Value,
+} from './values.ts';
 
 /** Python's `str`. */
 export function print(value: Value): string {

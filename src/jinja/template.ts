@@ -1,6 +1,6 @@
 import type { Body, Statement } from './ast.ts';
 import { compileBody, type Run } from './compile-statement.ts';
-import { RaisedError, TemplateError } from './errors.ts';
+import { TemplateError } from './errors.ts';
 import { ValueReader } from './from-json.ts';
 import { globals } from './globals.ts';
 import { library } from './library.ts';
@@ -13,14 +13,18 @@ import { eachStatement } from './walk.ts';
 export interface Template {
   readonly body: Body;
   /**
-   * The text for these variables, which are JSON values (`ExactNumber` keeps all digits). `functions` are called with the printed
-   * arguments.
+   * The text for these variables, which are JSON values; an `ExactNumber` keeps all its digits.
    * @throws TemplateError. `RaisedError` if the template asks for it.
    */
-  render(variables: Readonly<Record<string, unknown>>, functions?: TextFunctions): string;
+  render(variables: Readonly<Record<string, unknown>>, options?: TemplateOptions): string;
 }
 
-export type TextFunctions = Readonly<Record<string, (text: string) => string>>;
+export interface TemplateOptions {
+  /** Functions that the template can call with one text. */
+  readonly functions?: Readonly<Record<string, (text: string) => string>>;
+  /** Limits the work. Default: in proportion to the variables. */
+  readonly work?: number | undefined;
+}
 
 /**
  * What a rendering may cost, in evaluated expressions: so much for any input, and more for each value and character of it. The
@@ -40,7 +44,7 @@ export function compileTemplate(source: string): Template {
   const { body, run, blocks } = withWork(Number.POSITIVE_INFINITY, () => compiled(source));
   return {
     body,
-    render(variables, functions = {}) {
+    render(variables, { functions = {}, work } = {}) {
       const reader = new ValueReader();
       const context = new Scope(undefined);
       for (const [name, value] of globals) context.set(name, value);
@@ -48,10 +52,10 @@ export function compileTemplate(source: string): Template {
       for (const [name, value] of Object.entries(variables)) {
         if (value !== undefined) context.set(name, reader.read(value));
       }
-      const work = workForAll + reader.values * workPerValue + reader.characters * workPerCharacter;
+      const allowed = work ?? workForAll + reader.values * workPerValue + reader.characters * workPerCharacter;
       const scope = new Scope(context);
       if (blocks.size > 0) context.set('self', new Blocks(blocks, scope));
-      return withWork(work, () => rendered(run, scope));
+      return withWork(allowed, () => rendered(run, scope));
     },
   };
 }
@@ -113,6 +117,3 @@ class Blocks extends Thing {
     });
   }
 }
-
-export { RaisedError, TemplateError };
-export { TemplateSyntaxError } from './errors.ts';

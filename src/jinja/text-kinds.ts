@@ -1,6 +1,9 @@
 /** What Python's texts say about their characters. */
 
-const all = (pattern: RegExp) => (text: string): boolean => pattern.test(text);
+const all =
+  (pattern: RegExp) =>
+  (text: string): boolean =>
+    pattern.test(text);
 
 export const isAlphabetic = all(/^\p{L}+$/u);
 export const isDecimal = all(/^\p{Nd}+$/u);

@@ -1,12 +1,22 @@
 import { bind, intOf, parameters } from './bind.ts';
 import { TemplateError } from './errors.ts';
-import { formatText, type FieldReaders } from './format-text.ts';
 import { padded } from './format-number.ts';
+import { type FieldReaders, formatText } from './format-text.ts';
 import { chargeText } from './meter.ts';
 import { print } from './print.ts';
-import { isText as hasText, isText, iterate, textOf, Tuple, typeName, Dict, type Arguments, type Value } from './values.ts';
 import * as kinds from './text-kinds.ts';
 import { lines, splitAtSeparator, splitAtSpace, splitFromEnd, splitFromEndAtSpace, strip } from './text-split.ts';
+import {
+  type Arguments,
+  Dict,
+  isText as hasText,
+  isText,
+  iterate,
+  Tuple,
+  textOf,
+  typeName,
+  type Value,
+} from './values.ts';
 
 type Method = (text: string, args: Arguments, readers: FieldReaders) => Value;
 
@@ -54,7 +64,8 @@ function affixTest(name: 'startswith' | 'endswith'): Method {
     const [within] = part(text, start, end);
     const affixes = affix instanceof Tuple ? affix.items : [affix!];
     return affixes.some((one) => {
-      if (!hasText(one)) throw new TemplateError(`${name} first arg must be str or a tuple of str, not ${typeName(one)}`);
+      if (!hasText(one))
+        throw new TemplateError(`${name} first arg must be str or a tuple of str, not ${typeName(one)}`);
       return name === 'startswith' ? within.startsWith(textOf(one)) : within.endsWith(textOf(one));
     });
   });
@@ -155,7 +166,8 @@ const methods: Readonly<Record<string, Method>> = {
   format: formatText,
   format_map: (text, args, readers) => {
     const [map] = bind('format_map', parameters('mapping'), args);
-    const named = map instanceof Dict ? new Map([...map.entries()].map(([key, value]) => [print(key), value])) : new Map();
+    const named =
+      map instanceof Dict ? new Map([...map.entries()].map(([key, value]) => [print(key), value])) : new Map();
     return formatText(text, { positional: [], named }, readers);
   },
   index: method('sub start? end?', (text, ...args) => indexIn(text, args, false)),
@@ -202,7 +214,9 @@ const methods: Readonly<Record<string, Method>> = {
     const times = optionalInt(count, -1);
     return wanted === undefined ? splitAtSpace(text, times) : splitAtSeparator(text, wanted, times);
   }),
-  splitlines: method('keepends?', (text, keep) => lines(text, keep === true || (keep !== undefined && keep !== false && keep !== 0n))),
+  splitlines: method('keepends?', (text, keep) =>
+    lines(text, keep === true || (keep !== undefined && keep !== false && keep !== 0n)),
+  ),
   startswith: affixTest('startswith'),
   strip: method('chars?', (text, chars) => strip(text, optionalText(chars), 'both')),
   swapcase: plain(kinds.swapCase),
@@ -212,4 +226,5 @@ const methods: Readonly<Record<string, Method>> = {
   zfill: method('width', (text, width) => zeroFill(text, intOf(width!))),
 };
 
-export const textMethod = (name: string): Method | undefined => (Object.hasOwn(methods, name) ? methods[name] : undefined);
+export const textMethod = (name: string): Method | undefined =>
+  Object.hasOwn(methods, name) ? methods[name] : undefined;

@@ -161,7 +161,8 @@ export class Namespace extends Thing {
 
 function checkNames(names: Iterable<string>): void {
   for (const name of names) {
-    if (name.startsWith('_')) throw new TemplateError(`a namespace cannot have '${name}': the name begins with an underscore`);
+    if (name.startsWith('_'))
+      throw new TemplateError(`a namespace cannot have '${name}': the name begins with an underscore`);
   }
 }
 

@@ -41,7 +41,8 @@ export function partsOf(expression: Expression): readonly Expression[] {
   }
 }
 
-const given = (...parts: readonly (Expression | undefined)[]): Expression[] => parts.filter((part) => part !== undefined);
+const given = (...parts: readonly (Expression | undefined)[]): Expression[] =>
+  parts.filter((part) => part !== undefined);
 
 const argumentsOf = ({ positional, named, moreItems, moreNames }: CallArguments): Expression[] => [
   ...positional,
@@ -87,7 +88,11 @@ export function insideOf(statement: Statement): Inside {
       };
     case 'macro': {
       const { signature, body, name } = statement;
-      return { expressions: signature.defaults, bodies: [body], targets: [nameTarget(name), ...signatureTargets(signature)] };
+      return {
+        expressions: signature.defaults,
+        bodies: [body],
+        targets: [nameTarget(name), ...signatureTargets(signature)],
+      };
     }
     case 'call block': {
       const { call, signature, body } = statement;

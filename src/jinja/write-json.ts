@@ -1,8 +1,8 @@
+import { compare } from './compare.ts';
 import { TemplateError } from './errors.ts';
 import { charge, chargeText } from './meter.ts';
-import { compare } from './compare.ts';
 import { printFloat } from './print.ts';
-import { Dict, isList, isText, textOf, Tuple, typeName, type Value } from './values.ts';
+import { Dict, isList, isText, Tuple, textOf, typeName, type Value } from './values.ts';
 
 export interface JsonStyle {
   readonly ensureAscii: boolean;
@@ -23,11 +23,18 @@ export function writeJson(value: Value, style: JsonStyle, line = '\n'): string {
   const inner = line + (style.indent ?? '');
   if (isList(value) || value instanceof Tuple) {
     const items = isList(value) ? value : value.items;
-    return enclosed('[', items.map((item) => writeJson(item, style, inner)), ']', style, line);
+    return enclosed(
+      '[',
+      items.map((item) => writeJson(item, style, inner)),
+      ']',
+      style,
+      line,
+    );
   }
   if (value instanceof Dict) {
     const fields = entriesOf(value, style).map(
-      ([key, item]) => `${jsonText(keyText(key), style.ensureAscii)}${style.keySeparator}${writeJson(item, style, inner)}`,
+      ([key, item]) =>
+        `${jsonText(keyText(key), style.ensureAscii)}${style.keySeparator}${writeJson(item, style, inner)}`,
     );
     return enclosed('{', fields, '}', style, line);
   }
