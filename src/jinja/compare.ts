@@ -62,8 +62,9 @@ export function compare(a: Value, b: Value, operator: Order): number {
   if (isNumeric(a) && isNumeric(b)) {
     const [left, right] = [numberOf(a), numberOf(b)];
     if (left < right) return -1;
+    if (left > right) return 1;
     // NaN is neither below, above nor equal.
-    return left > right ? 1 : left == right ? 0 : Number.NaN; // biome-ignore lint/suspicious/noDoubleEquals: as above
+    return left >= right ? 0 : Number.NaN;
   }
   if (isText(a) && isText(b)) return compareTexts(textOf(a), textOf(b));
   if (isList(a) && isList(b)) return compareLists(a, b, operator);

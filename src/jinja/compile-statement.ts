@@ -192,9 +192,11 @@ function compileFor(statement: ForStatement, settings: Settings): Run {
       if (isTrue(test!(inner))) yield item;
     }
   }
-  const run = (scope: Scope, output: Output, items: Value, depth: number, recurse: Recurse | undefined): Ending => {
-    const given = test === undefined ? iterate(items) : selected(scope, items);
-    const loop = new Loop(given, test === undefined ? sizeOf(items) : undefined, depth, recurse);
+  const start = (scope: Scope, items: Value, depth = 0, recurse?: Recurse): Loop =>
+    test === undefined
+      ? new Loop(iterate(items), sizeOf(items), depth, recurse)
+      : new Loop(selected(scope, items), undefined, depth, recurse);
+  const run = (scope: Scope, output: Output, loop: Loop): Ending => {
     let isEmpty = true;
     for (let item = loop.next(); item !== undefined; item = loop.next()) {
       const inner = new Scope(scope);
@@ -206,11 +208,11 @@ function compileFor(statement: ForStatement, settings: Settings): Run {
     }
     return isEmpty ? otherwise(new Scope(scope), output) : undefined;
   };
-  if (!statement.isRecursive) return (scope, output) => run(scope, output, values(scope), 0, undefined);
+  if (!statement.isRecursive) return (scope, output) => run(scope, output, start(scope, values(scope)));
   return (scope, output) => {
     const recurse: Recurse = (items, depth) => {
       const inner = new Output();
-      deeper(() => run(scope, inner, items, depth, recurse));
+      deeper(() => run(scope, inner, start(scope, items, depth, recurse)));
       return inner.text;
     };
     write(output, print(recurse(values(scope), 0)));

@@ -86,10 +86,18 @@ function general(value: number, precision: number, { isAlternate = false }: Numb
   return text.replace(/\.?0+(?=e|$)/, '');
 }
 
-/** The text between fill characters. `=`: they are after the sign. */
-export function padded(sign: string, text: string, width: number, fill: string, align: '<' | '>' | '^' | '='): string {
-  const length = [...text].length + sign.length;
-  const missing = width - length;
+export interface Padding {
+  readonly width: number;
+  /** One character. */
+  readonly fill?: string;
+  /** Where the text is; `=`: on the right, with its sign on the left. */
+  readonly align: '<' | '>' | '^' | '=';
+  readonly sign?: string;
+}
+
+/** The text between fill characters. */
+export function padded(text: string, { sign = '', width, fill = ' ', align }: Padding): string {
+  const missing = width - [...text].length - sign.length;
   if (missing <= 0) return sign + text;
   chargeText(width);
   if (align === '=') return sign + fill.repeat(missing) + text;

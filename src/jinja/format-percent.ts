@@ -17,25 +17,16 @@ export function formatPercent(format: string, values: Value): string {
     return given[used++]!;
   };
   let usesNames = false;
-  const text = format.replace(
-    directive,
-    (
-      all,
-      name: string | undefined,
-      flags: string,
-      width: string | undefined,
-      precision: string | undefined,
-      type?: string,
-    ) => {
-      if (type === undefined) throw new TemplateError('incomplete format');
-      if (type === '%') return '%';
-      const columns = sizeOf(width, next);
-      const digits = all.includes('.') ? (sizeOf(precision, next) ?? 0) : undefined;
-      usesNames ||= name !== undefined;
-      const value = name === undefined ? next() : named(values, name);
-      return one(value, type, { flags, width: columns ?? 0, precision: digits });
-    },
-  );
+  const text = format.replace(directive, (...match: string[]) => {
+    const [all = '', name, flags = '', width, precision, type] = match as (string | undefined)[];
+    if (type === undefined) throw new TemplateError('incomplete format');
+    if (type === '%') return '%';
+    const columns = sizeOf(width, next);
+    const digits = all.includes('.') ? (sizeOf(precision, next) ?? 0) : undefined;
+    usesNames ||= name !== undefined;
+    const value = name === undefined ? next() : named(values, name);
+    return one(value, type, { flags, width: columns ?? 0, precision: digits });
+  });
   const isMapping = !(values instanceof Tuple) && !isText(values) && !isNumeric(values) && values !== null;
   if (!usesNames && !isMapping && used < given.length) {
     throw new TemplateError('not all arguments converted during string formatting');
@@ -69,9 +60,9 @@ function one(value: Value, type: string, { flags, width, precision }: Layout): s
   if ('sra'.includes(type)) {
     const text = type === 's' ? print(value) : represent(value);
     const cut = precision === undefined ? text : [...text].slice(0, precision).join('');
-    return padded('', cut, columns, ' ', isLeft ? '<' : '>');
+    return padded(cut, { width: columns, align: isLeft ? '<' : '>' });
   }
-  if (type === 'c' && isText(value)) return padded('', textOf(value), columns, ' ', isLeft ? '<' : '>');
+  if (type === 'c' && isText(value)) return padded(textOf(value), { width: columns, align: isLeft ? '<' : '>' });
   if (!'diuoxXeEfFgG'.includes(type)) throw new TemplateError(`unsupported format character '${type}'`);
   if (value instanceof Undefined) return value.fail();
   if (!isNumeric(value)) throw new TemplateError(`%${type} format: a real number is required, not ${typeName(value)}`);
@@ -84,5 +75,6 @@ function one(value: Value, type: string, { flags, width, precision }: Layout): s
     isAlternate: flags.includes('#'),
   });
   const padsWithZeros = flags.includes('0') && !isLeft;
-  return padded(shownSign, digits, columns, padsWithZeros ? '0' : ' ', isLeft ? '<' : padsWithZeros ? '=' : '>');
+  const align = isLeft ? '<' : padsWithZeros ? '=' : '>';
+  return padded(digits, { sign: shownSign, width: columns, fill: padsWithZeros ? '0' : ' ', align });
 }

@@ -15,7 +15,7 @@ export interface FieldReaders {
 export function formatText(format: string, args: Arguments, readers: FieldReaders): string {
   chargeText(format.length);
   let automatic = 0;
-  const valueOf = (name: string): Value => {
+  const argument = (name: string): Value => {
     const [first = ''] = /^[^.[]*/.exec(name) ?? [];
     const value = /^\d*$/.test(first)
       ? args.positional[first === '' ? automatic++ : Number(first)]
@@ -23,7 +23,7 @@ export function formatText(format: string, args: Arguments, readers: FieldReader
     if (value === undefined) throw new TemplateError(`no argument '${first}' for the format string`);
     return readPath(value, name.slice(first.length), readers);
   };
-  return expand(format, valueOf, 2);
+  return expand(format, argument, 2);
 }
 
 function readPath(start: Value, path: string, readers: FieldReaders): Value {
@@ -36,7 +36,7 @@ function readPath(start: Value, path: string, readers: FieldReaders): Value {
 }
 
 /** `levels`: a format may have fields in its specification, which have no further ones. */
-function expand(format: string, valueOf: (name: string) => Value, levels: number): string {
+function expand(format: string, argument: (name: string) => Value, levels: number): string {
   if (levels < 0) throw new TemplateError('Max string recursion exceeded');
   let text = '';
   for (let at = 0; at < format.length; ) {
@@ -51,7 +51,7 @@ function expand(format: string, valueOf: (name: string) => Value, levels: number
     } else if (letter === '}') throw new TemplateError("Single '}' encountered in format string");
     else {
       const end = fieldEnd(format, at);
-      text += field(format.slice(at + 1, end), valueOf, levels);
+      text += field(format.slice(at + 1, end), argument, levels);
       at = end + 1;
     }
   }
@@ -67,13 +67,13 @@ function fieldEnd(format: string, start: number): number {
   throw new TemplateError("expected '}' before end of string");
 }
 
-function field(source: string, valueOf: (name: string) => Value, levels: number): string {
+function field(source: string, argument: (name: string) => Value, levels: number): string {
   const match = /^([^!:]*(?:\[[^\]]*\][^!:]*)*)(?:!([a-z]))?(?::(.*))?$/s.exec(source);
   if (match === null) throw new TemplateError('wrong field in format string');
   const [, name = '', conversion, specification = ''] = match;
-  const value = valueOf(name);
+  const value = argument(name);
   const converted = conversion === undefined ? value : conversion === 's' ? print(value) : represent(value);
-  return formatValue(converted, expand(specification, valueOf, levels - 1));
+  return formatValue(converted, expand(specification, argument, levels - 1));
 }
 
 const specificationPattern = /^(?:(.)?([<>=^]))?([-+ ])?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([a-zA-Z%])?$/su;
@@ -92,7 +92,7 @@ function formatValue(value: Value, specification: string): string {
     if (type !== undefined && type !== 's') throw unknownCode(type, value);
     const text = print(value);
     const cut = precision === undefined ? text : [...text].slice(0, Number(precision)).join('');
-    return padded('', cut, layout.width, layout.fill, (align as '<' | undefined) ?? '<');
+    return padded(cut, { ...layout, align: (align as '<' | undefined) ?? '<' });
   }
   const isFloat = typeof value === 'number';
   if (type !== undefined && !(isFloat ? 'eEfFgGn%' : 'dboxXceEfFgGn%').includes(type)) throw unknownCode(type, value);
@@ -103,7 +103,7 @@ function formatValue(value: Value, specification: string): string {
     separator,
   });
   const place = (align as '<' | undefined) ?? (zero === undefined ? '>' : '=');
-  return padded(shownSign, digits, layout.width, layout.fill, place);
+  return padded(digits, { ...layout, sign: shownSign, align: place });
 }
 
 interface Style {

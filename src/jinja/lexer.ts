@@ -30,8 +30,10 @@ const spaces = new RegExp(`${space}+`, 'y');
 const float = /(?<!\.)(?:\d+_)*\d+(?:(?:\.(?:\d+_)*\d+)?[eE][+-]?(?:\d+_)*\d+|\.(?:\d+_)*\d+)/y;
 const integer = /0[bB](?:_?[01])+|0[oO](?:_?[0-7])+|0[xX](?:_?[\da-fA-F])+|[1-9](?:_?\d)*|0(?:_?0)*/y;
 const name = /[\p{XID_Start}_]\p{XID_Continue}*/uy;
-const string = /'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/sy;
+const string = /'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"/sy;
 const operator = /\/\/|\*\*|==|!=|>=|<=|[-+/*%~[\](){}><=.:|,;]/y;
+
+const newline = 0x0a;
 
 const closers: Readonly<Record<string, string>> = { '{': '}', '(': ')', '[': ']' };
 
@@ -69,11 +71,9 @@ class Lexer {
   }
 
   #move(length: number): void {
-    for (let at = this.#source.indexOf('\n', this.#at); at >= 0 && at < this.#at + length; ) {
-      this.#line++;
-      at = this.#source.indexOf('\n', at + 1);
-    }
-    this.#at += length;
+    const end = this.#at + length;
+    for (let at = this.#at; at < end; at++) if (this.#source.charCodeAt(at) === newline) this.#line++;
+    this.#at = end;
     this.#startsLine = this.#source[this.#at - 1] === '\n';
   }
 
@@ -114,14 +114,12 @@ class Lexer {
   }
 
   #comment(line: number): void {
-    for (let end = this.#source.indexOf('#}', this.#at); end >= 0; end = this.#source.indexOf('#}', end + 1)) {
-      const before = this.#source[end - 1];
-      const start = end > this.#at && (before === '-' || before === '+') ? end - 1 : end;
-      this.#move(start - this.#at);
-      this.#move(this.#match(commentEnd)!.length);
-      return;
-    }
-    throw new TemplateSyntaxError('Missing end of comment tag', line);
+    const end = this.#source.indexOf('#}', this.#at);
+    if (end < 0) throw new TemplateSyntaxError('Missing end of comment tag', line);
+    const before = this.#source[end - 1];
+    const start = end > this.#at && (before === '-' || before === '+') ? end - 1 : end;
+    this.#move(start - this.#at);
+    this.#move(this.#match(commentEnd)!.length);
   }
 
   #raw(): void {

@@ -232,7 +232,8 @@ export function parseArguments(stream: TokenStream): CallArguments {
   const check = (isRight: boolean): void => {
     if (!isRight) throw stream.error('invalid syntax for function call expression');
   };
-  for (let isFirst = true; !stream.isOperator(')'); isFirst = false) {
+  let isFirst: boolean = true;
+  for (; !stream.isOperator(')'); isFirst = false) {
     if (!isFirst) {
       stream.expectOperator(',');
       if (stream.isOperator(')')) break;

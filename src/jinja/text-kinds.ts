@@ -1,3 +1,5 @@
+import { space } from './text-split.ts';
+
 /** What Python's texts say about their characters. */
 
 const all =
@@ -11,7 +13,7 @@ const digit = '\\p{Nd}²³¹\\u2070\\u2074-\\u2079\\u2080-\\u2089\\u2460-\\u2468
 export const isDigit = all(new RegExp(`^[${digit}]+$`, 'u'));
 export const isNumber = all(/^[\p{N}〇一二三四五六七八九十百千万億]+$/u);
 export const isAlphanumeric = all(/^[\p{L}\p{N}]+$/u);
-export const isSpace = all(/^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/);
+export const isSpace = all(new RegExp(`^${space}+$`));
 
 export const isLower = (text: string): boolean => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
 export const isUpper = (text: string): boolean => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);

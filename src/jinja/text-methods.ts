@@ -79,7 +79,9 @@ function padding(align: '<' | '>' | '^'): Method {
     // Python puts the odd character on the left if the width is odd.
     const missing = columns - [...text].length;
     const isLeftHeavy = align === '^' && missing > 0 && missing % 2 === 1 && columns % 2 === 1;
-    return isLeftHeavy ? filler + padded('', text, columns - 1, filler, '^') : padded('', text, columns, filler, align);
+    return isLeftHeavy
+      ? filler + padded(text, { width: columns - 1, fill: filler, align })
+      : padded(text, { width: columns, fill: filler, align });
   });
 }
 
@@ -118,7 +120,7 @@ function partition(text: string, separator: string, isLast: boolean): Tuple {
 
 function zeroFill(text: string, width: number): string {
   const sign = /^[-+]/.exec(text)?.[0] ?? '';
-  return padded(sign, text.slice(sign.length), width, '0', '=');
+  return padded(text.slice(sign.length), { sign, width, fill: '0', align: '=' });
 }
 
 function expandTabs(text: string, size: number): string {

@@ -95,7 +95,8 @@ export function splitFromEndAtSpace(text: string, count: number): string[] {
   return [rest, ...words.slice(words.length - count).map(([word]) => word)];
 }
 
-const linePattern = /([^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*)(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|$)/y;
+const lineEnd = '\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029';
+const linePattern = new RegExp(`([^${lineEnd}]*)(\\r\\n|[${lineEnd}]|$)`, 'y');
 
 /** Python's `splitlines`. */
 export function lines(text: string, keepEnds = false): string[] {

@@ -1,6 +1,6 @@
 import { TemplateSyntaxError } from './errors.ts';
 
-const escape = /\\(?:([\\'"abfnrtv])|(\n)|([0-7]{1,3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([xuUN])|)/g;
+const escapes = /\\(?:([\\'"abfnrtv])|(\n)|([0-7]{1,3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([xuUN])|)/g;
 
 const letters: Readonly<Record<string, string>> = {
   a: '\x07',
@@ -15,11 +15,11 @@ const letters: Readonly<Record<string, string>> = {
 /** The text of a string in Python's notation. Unknown escapes stay as they are. */
 export function unescapeText(source: string, line: number): string {
   if (!source.includes('\\')) return source;
-  return source.replace(escape, (all, letter?: string, newline?: string, octal?: string, ...rest: unknown[]) => {
+  return source.replace(escapes, (...match: string[]) => {
+    const [all = '', letter, newline, octal, two, four, eight, broken] = match as (string | undefined)[];
     if (letter !== undefined) return letters[letter] ?? letter;
     if (newline !== undefined) return '';
     if (octal !== undefined) return String.fromCodePoint(Number.parseInt(octal, 8));
-    const [two, four, eight, broken] = rest as (string | undefined)[];
     const hex = two ?? four ?? eight;
     if (hex !== undefined) return character(Number.parseInt(hex, 16), line);
     if (broken === 'N') throw new TemplateSyntaxError('names of characters (\\N{...}) are not supported', line);

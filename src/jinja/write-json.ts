@@ -24,9 +24,8 @@ export function writeJson(value: Value, style: JsonStyle, line = '\n'): string {
   if (isList(value) || value instanceof Tuple) {
     const items = isList(value) ? value : value.items;
     return enclosed(
-      '[',
+      ['[', ']'],
       items.map((item) => writeJson(item, style, inner)),
-      ']',
       style,
       line,
     );
@@ -36,12 +35,17 @@ export function writeJson(value: Value, style: JsonStyle, line = '\n'): string {
       ([key, item]) =>
         `${jsonText(keyText(key), style.ensureAscii)}${style.keySeparator}${writeJson(item, style, inner)}`,
     );
-    return enclosed('{', fields, '}', style, line);
+    return enclosed(['{', '}'], fields, style, line);
   }
   throw new TemplateError(`Object of type ${typeName(value)} is not JSON serializable`);
 }
 
-function enclosed(open: string, items: readonly string[], close: string, style: JsonStyle, line: string): string {
+function enclosed(
+  [open, close]: readonly [string, string],
+  items: readonly string[],
+  style: JsonStyle,
+  line: string,
+): string {
   if (items.length === 0) return open + close;
   if (style.indent === undefined) return open + items.join(style.itemSeparator) + close;
   const inner = line + style.indent;
