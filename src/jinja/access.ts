@@ -13,6 +13,7 @@ import {
   isList,
   isText,
   iterate,
+  lettersOf,
   Markup,
   orElse,
   Range,
@@ -73,7 +74,7 @@ function within<T>(index: number, length: number, at: (index: number) => T): T |
 function letterAt(value: string | Markup, index: number): Value | undefined {
   const text = textOf(value);
   charge(text.length / 64);
-  const letters = hasWideCharacters(text) ? [...text] : text;
+  const letters = hasWideCharacters(text) ? lettersOf(text) : text;
   const letter = within(index, letters.length, (at) => letters[at]);
   return letter === undefined || typeof value === 'string' ? letter : new Markup(letter);
 }
@@ -217,7 +218,7 @@ function pick<T>(items: ArrayLike<T>, places: Places): T[] {
 function slicedText(value: string | Markup, start: Value, stop: Value, step: number): Value {
   const text = textOf(value);
   chargeText(text.length);
-  const letters = hasWideCharacters(text) ? [...text] : text;
+  const letters = hasWideCharacters(text) ? lettersOf(text) : text;
   const places = placesOf(letters.length, start, stop, step);
   const isPlain = step === 1 && typeof letters === 'string';
   const result = isPlain

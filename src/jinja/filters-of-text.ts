@@ -5,10 +5,10 @@ import { TemplateError } from './errors.ts';
 import { escapeHtml, escapeText } from './escape.ts';
 import { fixed } from './format-number.ts';
 import { formatPercent } from './format-percent.ts';
-import { chargeText } from './meter.ts';
+import { chargeText, joinTexts } from './meter.ts';
 import { operate } from './operators.ts';
 import { print, represent } from './print.ts';
-import { joinTexts, replaceText, textMethod } from './text-methods.ts';
+import { replaceText, textMethod } from './text-methods.ts';
 import { lines, splitAtSpace, strip } from './text-split.ts';
 import {
   type Arguments,
@@ -18,6 +18,7 @@ import {
   isText,
   isTrue,
   iterable,
+  lettersOf,
   listOf,
   Markup,
   Tuple,
@@ -85,7 +86,7 @@ const title = (text: string): string =>
 
 function truncate(value: Value, [length, killWords, end, leeway]: readonly (Value | undefined)[]): Value {
   const text = print(value);
-  const letters = [...text];
+  const letters = lettersOf(text);
   const size = isGiven(length) ? intOf(length) : 255;
   const ending = isGiven(end) ? print(end) : '...';
   const slack = isGiven(leeway) && leeway !== null ? intOf(leeway) : 5;
@@ -117,10 +118,22 @@ function format(value: Value, { positional, named }: Arguments): Value {
 }
 
 function stripTags(value: Value): Value {
-  const text = print(value).replace(/<!--.*?-->|<[^>]*>/gs, '');
+  const text = withoutTags(withoutTags(print(value), '<!--', '-->'), '<', '>');
   return splitAtSpace(text, -1)
     .join(' ')
     .replace(/&(lt|gt|amp|#34|quot|#39);/g, (all, name: string) => entities[name] ?? all);
+}
+
+function withoutTags(text: string, open: string, close: string): string {
+  chargeText(text.length);
+  let rest = '';
+  for (let at = 0; ; ) {
+    const start = text.indexOf(open, at);
+    const end = start < 0 ? -1 : text.indexOf(close, start);
+    if (end < 0) return rest + text.slice(at);
+    rest += text.slice(at, start);
+    at = end + close.length;
+  }
 }
 
 const entities: Readonly<Record<string, string>> = { lt: '<', gt: '>', amp: '&', '#34': '"', quot: '"', '#39': "'" };

@@ -5,10 +5,9 @@ import type { Filter, Library } from './compile-expression.ts';
 import { TemplateError } from './errors.ts';
 import { filter } from './filters-of-text.ts';
 import { fixed } from './format-number.ts';
-import { charge } from './meter.ts';
+import { charge, joinTexts } from './meter.ts';
 import { operate } from './operators.ts';
 import { print } from './print.ts';
-import { joinTexts } from './text-methods.ts';
 import { strip } from './text-split.ts';
 import {
   type Arguments,
@@ -19,6 +18,7 @@ import {
   isTrue,
   iterate,
   lengthOf,
+  lettersOf,
   listOf,
   Markup,
   orElse,
@@ -145,7 +145,7 @@ function checkReversible(value: Value): void {
 
 function reverse(value: Value): Value {
   if (isText(value)) {
-    const text = [...textOf(value)].reverse().join('');
+    const text = lettersOf(textOf(value)).reverse().join('');
     return typeof value === 'string' ? text : new Markup(text);
   }
   const items = listOf(value).reverse();
@@ -214,6 +214,8 @@ function parseInt_(text: string, base: number): bigint | undefined {
 
 /** Python's `float` of a text; undefined if it is none. */
 function parseFloat_(text: string): number | undefined {
+  // Python reads more digits, to the same infinity.
+  if (text.length > 4300) return undefined;
   const plain = strip(text, undefined, 'both').toLowerCase();
   const special = /^([-+]?)(inf|infinity|nan)$/.exec(plain);
   if (special !== null)

@@ -1,5 +1,6 @@
 import { TemplateError } from './errors.ts';
 import { chargeText } from './meter.ts';
+import { characterCount } from './values.ts';
 
 /** How a number is written by `%` and by `format`. */
 export interface NumberStyle {
@@ -97,7 +98,7 @@ export interface Padding {
 
 /** The text between fill characters. */
 export function padded(text: string, { sign = '', width, fill = ' ', align }: Padding): string {
-  const missing = width - [...text].length - sign.length;
+  const missing = width - characterCount(text) - sign.length;
   if (missing <= 0) return sign + text;
   chargeText(width);
   if (align === '=') return sign + fill.repeat(missing) + text;

@@ -1,11 +1,11 @@
 import { isNumeric, numberOf } from './compare.ts';
 import { TemplateError } from './errors.ts';
 import { formatNumber, padded } from './format-number.ts';
-import { chargeText } from './meter.ts';
+import { charge, chargeText, checkLength } from './meter.ts';
 import { print, quote, represent } from './print.ts';
-import { Dict, isText, Tuple, textOf, typeName, Undefined, type Value } from './values.ts';
+import { Dict, isText, lettersOf, Tuple, textOf, typeName, Undefined, type Value } from './values.ts';
 
-const directive = /%(?:\(([^)]*)\))?([-+ 0#]*)(\*|\d+)?(?:\.(\*|\d+)?)?([a-zA-Z%])?/g;
+const directive = /([-+ 0#]*)(\*|\d+)?(?:\.(\*|\d+)?)?([a-zA-Z%])?/y;
 
 /** Python's `%` of a text: `'%s has %5.2f' % (name, number)`. */
 export function formatPercent(format: string, values: Value): string {
@@ -17,21 +17,47 @@ export function formatPercent(format: string, values: Value): string {
     return given[used++]!;
   };
   let usesNames = false;
-  const text = format.replace(directive, (...match: string[]) => {
-    const [all = '', name, flags = '', width, precision, type] = match as (string | undefined)[];
-    if (type === undefined) throw new TemplateError('incomplete format');
-    if (type === '%') return '%';
-    const columns = sizeOf(width, next);
-    const digits = all.includes('.') ? (sizeOf(precision, next) ?? 0) : undefined;
-    usesNames ||= name !== undefined;
-    const value = name === undefined ? next() : named(values, name);
-    return one(value, type, { flags, width: columns ?? 0, precision: digits });
-  });
+  let text = '';
+  let at = 0;
+  for (let start = format.indexOf('%'); start >= 0; start = format.indexOf('%', at)) {
+    charge(1);
+    const { name, flags, width, precision, type, end } = readDirective(format, start + 1);
+    text += format.slice(at, start);
+    at = end;
+    if (type === '%') text += '%';
+    else {
+      const columns = sizeOf(width, next) ?? 0;
+      const digits = sizeOf(precision, next);
+      usesNames ||= name !== undefined;
+      text += one(name === undefined ? next() : named(values, name), type, {
+        flags,
+        width: columns,
+        precision: digits,
+      });
+    }
+    checkLength(text.length);
+  }
   const isMapping = !(values instanceof Tuple) && !isText(values) && !isNumeric(values) && values !== null;
   if (!usesNames && !isMapping && used < given.length) {
     throw new TemplateError('not all arguments converted during string formatting');
   }
-  return text;
+  return text + format.slice(at);
+}
+
+function readDirective(format: string, start: number) {
+  let at = start;
+  let name: string | undefined;
+  if (format[at] === '(') {
+    const close = format.indexOf(')', at);
+    if (close < 0) throw new TemplateError('incomplete format key');
+    name = format.slice(at + 1, close);
+    at = close + 1;
+  }
+  directive.lastIndex = at;
+  const [all, flags = '', width, precision, type] = directive.exec(format)!;
+  if (type === undefined) throw new TemplateError('incomplete format');
+  const isRound = all.includes('.') && precision === undefined;
+  return { name, flags, width, precision: isRound ? '0' : precision, type, end: at + all.length };
 }
 
 function named(values: Value, name: string): Value {
@@ -59,7 +85,7 @@ function one(value: Value, type: string, { flags, width, precision }: Layout): s
   const columns = Math.abs(width);
   if ('sra'.includes(type)) {
     const text = type === 's' ? print(value) : represent(value);
-    const cut = precision === undefined ? text : [...text].slice(0, precision).join('');
+    const cut = precision === undefined ? text : lettersOf(text).slice(0, precision).join('');
     return padded(cut, { width: columns, align: isLeft ? '<' : '>' });
   }
   if (type === 'c' && isText(value)) return padded(textOf(value), { width: columns, align: isLeft ? '<' : '>' });

@@ -1,9 +1,9 @@
 import { isNumeric, numberOf } from './compare.ts';
 import { TemplateError } from './errors.ts';
 import { formatNumber, padded } from './format-number.ts';
-import { chargeText } from './meter.ts';
+import { charge, chargeText, checkLength } from './meter.ts';
 import { print, printFloat, represent } from './print.ts';
-import { type Arguments, isText, typeName, type Value } from './values.ts';
+import { type Arguments, isText, lettersOf, typeName, type Value } from './values.ts';
 
 /** Reads fields and attributes of a value: `{0.name[key]}`. */
 export interface FieldReaders {
@@ -39,23 +39,29 @@ function readPath(start: Value, path: string, readers: FieldReaders): Value {
 function expand(format: string, argument: (name: string) => Value, levels: number): string {
   if (levels < 0) throw new TemplateError('Max string recursion exceeded');
   let text = '';
-  for (let at = 0; at < format.length; ) {
-    const letter = format[at]!;
-    if (letter !== '{' && letter !== '}') {
-      const [plain = ''] = /^[^{}]+/.exec(format.slice(at)) ?? [];
-      text += plain;
-      at += plain.length;
-    } else if (format[at + 1] === letter) {
-      text += letter;
-      at += 2;
-    } else if (letter === '}') throw new TemplateError("Single '}' encountered in format string");
-    else {
-      const end = fieldEnd(format, at);
-      text += field(format.slice(at + 1, end), argument, levels);
-      at = end + 1;
+  let at = 0;
+  for (let start = nextBrace(format, at); start >= 0; start = nextBrace(format, at)) {
+    charge(1);
+    text += format.slice(at, start);
+    if (format[start + 1] === format[start]) {
+      text += format[start];
+      at = start + 2;
+      continue;
     }
+    if (format[start] === '}') throw new TemplateError("Single '}' encountered in format string");
+    const end = fieldEnd(format, start);
+    text += field(format.slice(start + 1, end), argument, levels);
+    checkLength(text.length);
+    at = end + 1;
   }
-  return text;
+  return text + format.slice(at);
+}
+
+const brace = /[{}]/g;
+
+function nextBrace(format: string, at: number): number {
+  brace.lastIndex = at;
+  return brace.exec(format)?.index ?? -1;
 }
 
 function fieldEnd(format: string, start: number): number {
@@ -67,13 +73,23 @@ function fieldEnd(format: string, start: number): number {
   throw new TemplateError("expected '}' before end of string");
 }
 
+/** `name!conversion:specification`. Brackets in the name may contain any character. */
 function field(source: string, argument: (name: string) => Value, levels: number): string {
-  const match = /^([^!:]*(?:\[[^\]]*\][^!:]*)*)(?:!([a-z]))?(?::(.*))?$/s.exec(source);
-  if (match === null) throw new TemplateError('wrong field in format string');
-  const [, name = '', conversion, specification = ''] = match;
-  const value = argument(name);
+  let end = 0;
+  for (let isInBrackets = false; end < source.length; end++) {
+    const letter = source[end]!;
+    if (letter === '[') isInBrackets = true;
+    else if (letter === ']') isInBrackets = false;
+    else if (!isInBrackets && (letter === '!' || letter === ':')) break;
+  }
+  const value = argument(source.slice(0, end));
+  const conversion = source[end] === '!' ? source[end + 1] : undefined;
+  const rest = source.slice(conversion === undefined ? end : end + 2);
+  if (conversion !== undefined && !'rsa'.includes(conversion))
+    throw new TemplateError(`Unknown conversion specifier ${conversion}`);
+  if (rest !== '' && rest[0] !== ':') throw new TemplateError("expected ':' after conversion specifier");
   const converted = conversion === undefined ? value : conversion === 's' ? print(value) : represent(value);
-  return formatValue(converted, expand(specification, argument, levels - 1));
+  return formatValue(converted, expand(rest.slice(1), argument, levels - 1));
 }
 
 const specificationPattern = /^(?:(.)?([<>=^]))?([-+ ])?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([a-zA-Z%])?$/su;
@@ -91,7 +107,7 @@ function formatValue(value: Value, specification: string): string {
     if (!isPlain) throw new TemplateError(`unsupported format string passed to ${typeName(value)}.__format__`);
     if (type !== undefined && type !== 's') throw unknownCode(type, value);
     const text = print(value);
-    const cut = precision === undefined ? text : [...text].slice(0, Number(precision)).join('');
+    const cut = precision === undefined ? text : lettersOf(text).slice(0, Number(precision)).join('');
     return padded(cut, { ...layout, align: (align as '<' | undefined) ?? '<' });
   }
   const isFloat = typeof value === 'number';

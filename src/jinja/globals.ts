@@ -1,5 +1,6 @@
 import { bind, intOf, parameters } from './bind.ts';
 import { RaisedError, TemplateError } from './errors.ts';
+import { charge } from './meter.ts';
 import { print } from './print.ts';
 import { type Arguments, Callable, Dict, iterate, listOf, Namespace, Range, Thing, type Value } from './values.ts';
 
@@ -28,8 +29,10 @@ function dict({ positional, named }: Arguments): Dict {
   if (positional.length > 1) throw new TemplateError(`dict expected at most 1 argument, got ${positional.length}`);
   const result = new Dict();
   const [given] = positional;
-  if (given instanceof Dict) for (const [key, value] of given.entries()) result.set(key, value);
-  else if (given !== undefined) {
+  if (given instanceof Dict) {
+    charge(given.size);
+    for (const [key, value] of given.entries()) result.set(key, value);
+  } else if (given !== undefined) {
     for (const pair of iterate(given)) {
       const items = listOf(pair);
       if (items.length !== 2)

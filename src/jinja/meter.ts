@@ -10,7 +10,7 @@ import { TemplateError } from './errors.ts';
 let left = 0;
 
 /** More characters than any prompt has. JavaScript's own limit is 2^29. */
-const textLengthMax = 2 ** 27;
+const textLengthMax = 2 ** 26;
 
 /** Characters that cost as much as one evaluated expression. */
 const charactersPerStep = 16;
@@ -34,6 +34,12 @@ export function charge(steps: number): void {
 export function chargeText(characters: number): void {
   if (characters > textLengthMax) throw new TemplateError(`a text of more than ${textLengthMax} characters`);
   charge(1 + characters / charactersPerStep);
+}
+
+export function joinTexts(separator: string, texts: readonly string[]): string {
+  const length = texts.reduce((sum, text) => sum + text.length, separator.length * texts.length);
+  chargeText(length);
+  return texts.join(separator);
 }
 
 /** Before a concatenation, which does not copy its parts. */

@@ -48,7 +48,10 @@ function add(a: Value, b: Value): Value | undefined {
     charge(a.length + b.length);
     return [...a, ...b];
   }
-  if (a instanceof Tuple && b instanceof Tuple) return new Tuple([...a.items, ...b.items]);
+  if (a instanceof Tuple && b instanceof Tuple) {
+    charge(a.items.length + b.items.length);
+    return new Tuple([...a.items, ...b.items]);
+  }
   return undefined;
 }
 
@@ -115,7 +118,10 @@ function powerOf(base: bigint, exponent: bigint): bigint {
 
 function checkedInt(value: bigint): bigint {
   const isSmall = value < 2n ** 64n && value > -(2n ** 64n);
-  if (!isSmall && value.toString(16).length * 4 > intBitsMax) throw new TemplateError('a number with too many digits');
+  if (isSmall) return value;
+  const bits = value.toString(16).length * 4;
+  charge(bits / 16);
+  if (bits > intBitsMax) throw new TemplateError('a number with too many digits');
   return value;
 }
 

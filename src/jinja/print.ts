@@ -1,4 +1,4 @@
-import { charge, chargeText } from './meter.ts';
+import { charge, chargeText, joinTexts } from './meter.ts';
 import {
   Dict,
   DictView,
@@ -27,12 +27,13 @@ export function represent(value: Value): string {
   if (typeof value === 'string') return quote(value);
   if (value === null) return 'None';
   if (typeof value === 'boolean') return value ? 'True' : 'False';
-  if (typeof value === 'bigint') return String(value);
+  if (typeof value === 'bigint') return printInt(value);
   if (typeof value === 'number') return printFloat(value);
-  if (isList(value)) return `[${value.map(represent).join(', ')}]`;
-  if (value instanceof Tuple) return `(${value.items.map(represent).join(', ')}${value.items.length === 1 ? ',' : ''})`;
+  if (isList(value)) return `[${joinTexts(', ', value.map(represent))}]`;
+  if (value instanceof Tuple)
+    return `(${joinTexts(', ', value.items.map(represent))}${value.items.length === 1 ? ',' : ''})`;
   if (value instanceof Dict) return `{${fieldsOf(value)}}`;
-  if (value instanceof DictView) return `dict_${value.kind}([${[...value].map(represent).join(', ')}])`;
+  if (value instanceof DictView) return `dict_${value.kind}([${joinTexts(', ', [...value].map(represent))}])`;
   if (value instanceof Range) return printRange(value);
   if (value instanceof Markup) return `Markup(${quote(value.text)})`;
   if (value instanceof Undefined) return 'Undefined';
@@ -42,10 +43,20 @@ export function represent(value: Value): string {
 }
 
 const fieldsOf = (dict: Dict): string =>
-  Array.from(dict.entries(), ([key, value]) => `${represent(key)}: ${represent(value)}`).join(', ');
+  joinTexts(
+    ', ',
+    Array.from(dict.entries(), ([key, value]) => `${represent(key)}: ${represent(value)}`),
+  );
 
 const printRange = ({ start, stop, step }: Range): string =>
   step === 1n ? `range(${start}, ${stop})` : `range(${start}, ${stop}, ${step})`;
+
+function printInt(value: bigint): string {
+  const text = String(value);
+  // Conversion takes time in proportion to the square of the digits.
+  if (text.length > 20) charge(text.length);
+  return text;
+}
 
 /** The fewest digits that give the same number, with an exponent below 1e-4 and from 1e16 on. */
 export function printFloat(value: number): string {

@@ -2,16 +2,18 @@ import { bind, intOf, parameters } from './bind.ts';
 import { TemplateError } from './errors.ts';
 import { padded } from './format-number.ts';
 import { type FieldReaders, formatText } from './format-text.ts';
-import { chargeText } from './meter.ts';
+import { chargeText, joinTexts } from './meter.ts';
 import { print } from './print.ts';
 import * as kinds from './text-kinds.ts';
 import { lines, splitAtSeparator, splitAtSpace, splitFromEnd, splitFromEndAtSpace, strip } from './text-split.ts';
 import {
   type Arguments,
+  characterCount,
   Dict,
   isText as hasText,
   isText,
   iterate,
+  lettersOf,
   Tuple,
   textOf,
   typeName,
@@ -38,13 +40,13 @@ const optionalInt = (value: Value | undefined, fallback: number): number =>
 /** The part of a text that `find` and others look at, and where it starts. In code points. */
 function part(text: string, start: Value | undefined, end: Value | undefined): readonly [text: string, start: number] {
   if (start === undefined && end === undefined) return [text, 0];
-  const letters = [...text];
+  const letters = lettersOf(text);
   const place = (value: number): number => (value < 0 ? Math.max(0, letters.length + value) : value);
   const from = place(optionalInt(start, 0));
   return [letters.slice(from, place(optionalInt(end, letters.length))).join(''), from];
 }
 
-const codePointsBefore = (text: string, index: number): number => [...text.slice(0, index)].length;
+const codePointsBefore = (text: string, index: number): number => characterCount(text.slice(0, index));
 
 function findIn(text: string, [sought, start, end]: readonly (Value | undefined)[], isLast: boolean): bigint {
   const [within, from] = part(text, start, end);
@@ -74,10 +76,10 @@ function affixTest(name: 'startswith' | 'endswith'): Method {
 function padding(align: '<' | '>' | '^'): Method {
   return method('width fill?', (text, width, fill) => {
     const filler = fill === undefined ? ' ' : asText(fill);
-    if ([...filler].length !== 1) throw new TemplateError('The fill character must be exactly one character long');
+    if (characterCount(filler) !== 1) throw new TemplateError('The fill character must be exactly one character long');
     const columns = intOf(width!);
     // Python puts the odd character on the left if the width is odd.
-    const missing = columns - [...text].length;
+    const missing = columns - characterCount(text);
     const isLeftHeavy = align === '^' && missing > 0 && missing % 2 === 1 && columns % 2 === 1;
     return isLeftHeavy
       ? filler + padded(text, { width: columns - 1, fill: filler, align })
@@ -87,17 +89,11 @@ function padding(align: '<' | '>' | '^'): Method {
 
 /** @throws TemplateError before a result would be too long. */
 export function replaceText(text: string, old: string, replacement: string, count = Number.POSITIVE_INFINITY): string {
-  const pieces = old === '' ? ['', ...text, ''] : text.split(old);
+  const pieces = old === '' ? ['', ...lettersOf(text), ''] : splitAtSeparator(text, old, -1);
   const times = Math.min(pieces.length - 1, count < 0 ? Number.POSITIVE_INFINITY : count);
   chargeText(text.length + times * replacement.length);
   const rest = pieces.slice(times);
   return [...pieces.slice(0, times), rest.join(old)].join(replacement);
-}
-
-export function joinTexts(separator: string, items: Iterable<string>): string {
-  const list = [...items];
-  chargeText(list.reduce((sum, { length }) => sum + length, 0) + separator.length * list.length);
-  return list.join(separator);
 }
 
 function join(separator: string, items: Value): string {
@@ -160,7 +156,7 @@ const methods: Readonly<Record<string, Method>> = {
   count: method('sub start? end?', (text, sought, start, end) => {
     const [within] = part(text, start, end);
     const wanted = asText(sought);
-    return BigInt(wanted === '' ? [...within].length + 1 : within.split(wanted).length - 1);
+    return BigInt(wanted === '' ? characterCount(within) + 1 : splitAtSeparator(within, wanted, -1).length - 1);
   }),
   endswith: affixTest('endswith'),
   expandtabs: method('tabsize?', (text, size) => expandTabs(text, optionalInt(size, 8))),

@@ -62,7 +62,8 @@ export function splitFromEnd(text: string, separator: string, count: number): st
 
 function piecesOf(text: string, separator: string): string[] {
   if (separator === '') throw new TemplateError('empty separator');
-  chargeText(text.length);
+  // As many pieces as characters.
+  charge(text.length / 4);
   const pieces = text.split(separator);
   charge(pieces.length);
   return pieces;

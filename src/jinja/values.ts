@@ -302,6 +302,12 @@ export function characterCount(text: string): number {
   return count;
 }
 
+/** A list of the characters. */
+export function lettersOf(text: string): string[] {
+  charge(text.length);
+  return [...text];
+}
+
 /** Whether positions in code points and in JavaScript's units differ. */
 export const hasWideCharacters = (text: string): boolean => surrogate.test(text);
 const surrogate = /[\ud800-\udbff]/;

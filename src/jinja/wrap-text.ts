@@ -8,12 +8,13 @@ export interface WrapStyle {
 }
 
 const pieces = new RegExp(`${space}+|[^${space.slice(1)}+`, 'g');
-const hyphenated = /[^-]*[\p{L}\d_]-(?=\p{L})|.+/gsu;
+/** After a hyphen between a word and a letter. */
+const hyphen = /(?<=[\p{L}\p{N}_]-)(?=\p{L})/u;
 
 /** Python's `textwrap.wrap` for one line. */
 export function wrapLine(line: string, { width, breaksLongWords, breaksAtHyphens }: WrapStyle): string[] {
   const chunks = [...line.matchAll(pieces)].flatMap(([piece]) =>
-    breaksAtHyphens && piece.includes('-') ? (piece.match(hyphenated) ?? []) : [piece],
+    breaksAtHyphens && piece.includes('-') ? piece.split(hyphen) : [piece],
   );
   const wrapped: string[] = [];
   let current = '';
@@ -22,8 +23,9 @@ export function wrapLine(line: string, { width, breaksLongWords, breaksAtHyphens
     if (text !== '') wrapped.push(text);
     current = '';
   };
-  for (let chunk = chunks.shift(); chunk !== undefined; chunk = chunks.shift()) {
-    charge(1 + chunks.length / 64);
+  chunks.reverse();
+  for (let chunk = chunks.pop(); chunk !== undefined; chunk = chunks.pop()) {
+    charge(1 + chunk.length / 16);
     if (current === '' && chunk.trim() === '' && wrapped.length > 0) continue;
     if (current.length + chunk.length <= width) {
       current += chunk;
@@ -32,14 +34,14 @@ export function wrapLine(line: string, { width, breaksLongWords, breaksAtHyphens
     if (chunk.length > width && breaksLongWords) {
       const room = Math.max(1, width - current.length);
       current += chunk.slice(0, room);
-      chunks.unshift(chunk.slice(room));
+      chunks.push(chunk.slice(room));
       flush();
     } else if (current === '') {
       current = chunk;
       flush();
     } else {
       flush();
-      chunks.unshift(chunk);
+      chunks.push(chunk);
     }
   }
   flush();

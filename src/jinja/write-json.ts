@@ -1,6 +1,6 @@
 import { compare } from './compare.ts';
 import { TemplateError } from './errors.ts';
-import { charge, chargeText } from './meter.ts';
+import { charge, chargeText, joinTexts } from './meter.ts';
 import { printFloat } from './print.ts';
 import { Dict, isList, isText, Tuple, textOf, typeName, type Value } from './values.ts';
 
@@ -47,10 +47,9 @@ function enclosed(
   line: string,
 ): string {
   if (items.length === 0) return open + close;
-  if (style.indent === undefined) return open + items.join(style.itemSeparator) + close;
+  if (style.indent === undefined) return open + joinTexts(style.itemSeparator, items) + close;
   const inner = line + style.indent;
-  charge((items.length * inner.length) / 16);
-  return open + inner + items.join(style.itemSeparator + inner) + line + close;
+  return open + inner + joinTexts(style.itemSeparator + inner, items) + line + close;
 }
 
 function entriesOf(dict: Dict, { sortKeys }: JsonStyle): readonly (readonly [Value, Value])[] {
