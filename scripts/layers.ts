@@ -9,6 +9,7 @@ import { dirname, join, normalize, relative, sep } from 'node:path';
 const ranks: Readonly<Record<string, number>> = {
   base: 0,
   core: 1,
+  jinja: 1,
   tokenizer: 2,
   ggml: 2,
   native: 2,

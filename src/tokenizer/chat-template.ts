@@ -1,5 +1,7 @@
-import { Environment, Interpreter, Template } from '@huggingface/jinja';
-import { chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
+import { RaisedError } from '../jinja/errors.ts';
+import { compileTemplate, type Template } from '../jinja/template.ts';
+import { ContentForms } from './content-forms.ts';
+import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 import { formatDate } from './format-date.ts';
 import type { TextThread } from './text-thread.ts';
 
@@ -19,12 +21,18 @@ export interface TemplatePart {
 export interface RenderOptions {
   /** Whether the text ends with the start of the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
-  /** Other names that the template can read: `tools`, `enable_thinking`, ... They do not replace predefined names. */
+  /**
+   * Other names that the template can read: `tools`, `enable_thinking`, ... JSON values; numbers of `readExactJson` keep all digits.
+   * They do not replace `messages` and the model's tokens.
+   */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
 export interface ChatTemplate {
-  /** The messages as text in the model's chat format. Throws `chatTemplateFailed` with the template's message. */
+  /**
+   * The messages as text in the model's chat format. The work is limited, and the limit depends on the messages only.
+   * @throws KvasirError `chatTemplateFailed` with the template's message, or `chatTemplateBroken`
+   */
   render(messages: readonly TemplateMessage[], options?: RenderOptions): string;
 }
 
@@ -37,43 +45,71 @@ export interface TemplateContext {
 }
 
 /**
- * Compiles a model's chat template, with the names that Hugging Face's transformers defines for templates. Throws
- * `chatTemplateInvalid` if it is not Jinja.
+ * Compiles a model's chat template, with the names that Hugging Face's transformers defines for templates.
+ * @throws KvasirError `chatTemplateInvalid` if it is not Jinja
  */
 export function compileChatTemplate(source: string, context: TemplateContext): ChatTemplate {
-  let template: Template;
-  try {
-    template = new Template(source);
-  } catch (cause) {
-    throw chatTemplateInvalid({ reason: reasonOf(cause) }, cause);
-  }
+  const template = compiled(source);
   const now = context.now ?? (() => new Date());
-  const adapt = contentAdapter(source);
+  const functions = { strftime_now: (format: string) => formatDate(now(), format) };
+  const run = (
+    messages: readonly object[],
+    { addGenerationPrompt = true, variables = {} }: RenderOptions,
+    work?: number,
+  ): string => {
+    const names = {
+      // Templates test whether there are tools, and not whether the name is defined.
+      tools: null,
+      documents: null,
+      ...variables,
+      bos_token: context.bosToken,
+      eos_token: context.eosToken,
+      add_generation_prompt: addGenerationPrompt,
+      messages,
+    };
+    return template.render(names, { functions, work });
+  };
+  const forms = new ContentForms(run);
   return {
     render(messages, options = {}) {
-      const variables = {
-        ...options.variables,
-        bos_token: context.bosToken,
-        eos_token: context.eosToken,
-        add_generation_prompt: options.addGenerationPrompt ?? true,
-        messages: messages.map(adapt),
-        raise_exception: raiseException,
-        strftime_now: (format: string) => formatDate(now(), format),
-        range,
-        true: true,
-        True: true,
-        false: false,
-        False: false,
-        none: null,
-        None: null,
-      };
       try {
-        return run(template, variables);
+        return run(
+          messages.map((message) => withoutNulls(withReasoning(forms.adapt(message)))),
+          options,
+        );
       } catch (cause) {
-        throw chatTemplateFailed({ reason: reasonOf(cause) }, cause);
+        const reason = reasonOf(cause);
+        throw cause instanceof RaisedError
+          ? chatTemplateFailed({ reason }, cause)
+          : chatTemplateBroken({ reason }, cause);
       }
     },
   };
+}
+
+function compiled(source: string): Template {
+  try {
+    return compileTemplate(source);
+  } catch (cause) {
+    throw chatTemplateInvalid({ reason: reasonOf(cause) }, cause);
+  }
+}
+
+/** As transformers does: templates test whether a field is there. */
+function withoutNulls(message: TemplateMessage): object {
+  const fields = Object.entries(message);
+  return fields.some(([, value]) => value === null)
+    ? Object.fromEntries(fields.filter(([, value]) => value !== null))
+    : message;
+}
+
+const reasoningNames = ['reasoning_content', 'thinking', 'reasoning'] as const;
+
+/** As transformers does: the thoughts of an answer have the names that templates read. */
+function withReasoning(message: TemplateMessage): TemplateMessage {
+  const name = reasoningNames.find((one) => message[one] !== undefined && message[one] !== null);
+  if (name === undefined) return message;
+  return { thinking: message[name], ...message, reasoning_content: message[name] };
 }
 
 /**
@@ -99,50 +135,6 @@ export async function renderInBackground(
 export interface BackgroundTemplate extends Pick<TemplateContext, 'bosToken' | 'eosToken'> {
   readonly thread: TextThread;
   readonly source: string;
-}
-
-function run(template: Template, variables: Readonly<Record<string, unknown>>): string {
-  const environment = new Environment();
-  for (const [name, value] of Object.entries(variables)) environment.set(name, value);
-  const result = new Interpreter(environment).run(template.parsed);
-  return String(result.value);
-}
-
-/**
- * Templates read content as text or as parts, and fail or render wrong text for the other form. A template with a loop
- * over the content reads parts; if it also has `is string`, it reads both.
- */
-function contentAdapter(source: string): (message: TemplateMessage) => TemplateMessage {
-  const loopsOverContent = /\bfor\s+\w+\s+in\s+\w+(\[\d+\])?(\.content|\[\s*['"]content['"]\s*\])\s*(-?%\}|if\b)/.test(
-    source,
-  );
-  if (!loopsOverContent) return withPlainContent;
-  return /\bis\s+string\b/.test(source) ? (message) => message : withParts;
-}
-
-function withPlainContent(message: TemplateMessage): TemplateMessage {
-  const { content } = message;
-  if (content === null || typeof content === 'string') return message;
-  return { ...message, content: content.map((part) => part.text ?? '').join('\n') };
-}
-
-function withParts(message: TemplateMessage): TemplateMessage {
-  const { content } = message;
-  return typeof content === 'string' ? { ...message, content: [{ type: 'text', text: content }] } : message;
-}
-
-function raiseException(message: unknown): never {
-  throw new Error(String(message));
-}
-
-const RANGE_MAX = 100_000;
-
-/** Python's `range`. */
-function range(first: number, second?: number, step = 1): number[] {
-  const [start, end] = second === undefined ? [0, first] : [first, second];
-  const length = Math.max(0, Math.ceil((end - start) / step));
-  if (!(length <= RANGE_MAX)) throw new Error(`range() of ${length} numbers, more than ${RANGE_MAX}`);
-  return Array.from({ length }, (_, i) => start + i * step);
 }
 
 const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));

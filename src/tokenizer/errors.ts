@@ -20,3 +20,8 @@ export const chatTemplateFailed = defineError(
   'The chat template does not accept these messages: {reason}. Change the messages, or start with another --chat-template.',
   400,
 );
+export const chatTemplateBroken = defineError(
+  'KVASIR_CHAT_TEMPLATE_BROKEN',
+  'The chat template fails on these messages: {reason}. It may not know a field or a form of them. Send simpler messages, or start with another --chat-template.',
+  400,
+);
