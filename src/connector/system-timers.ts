@@ -1,7 +1,4 @@
-import type { Timers } from '../base/timers.ts';
-
-/** Above 2^31 - 1 milliseconds, setTimeout calls at once. */
-const delayMaxMs = 2 ** 31 - 1;
+import { delayMaxMs, type Timers } from '../base/timers.ts';
 
 export const systemTimers: Timers = {
   after(delayMs, callback) {

@@ -22,6 +22,8 @@ export interface EngineParts extends ChatRenderers {
   readonly draftModel?: DraftModel | undefined;
   /** Publishes what the pool and the connector store and remove. The engine closes it. */
   readonly kvEvents?: KvEventSink | undefined;
+  /** For long texts and for chats. The engine closes them. */
+  readonly threads?: readonly BackgroundThread[];
   /** Shows the scheduler's state; absent: `cache` is undefined. */
   readonly inspector?: Inspector;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */
@@ -30,12 +32,22 @@ export interface EngineParts extends ChatRenderers {
 
 /** Absent when the model has no chat template. */
 export interface ChatRenderers {
+  /** On the caller's thread, without a limit of time. */
   readonly renderChat?: RenderChat;
-  /** The same on another thread, for long conversations; by default they are rendered on this thread. */
-  readonly renderLongChat?: RenderLongChat;
+  /** The same on another thread, within a limit of time. Default: on the caller's thread. */
+  readonly renderInBackground?: RenderInBackground;
 }
 
-export type RenderLongChat = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
+/** A thread for work that would block the event loop (`JobThread`). */
+export interface BackgroundThread {
+  /** A sentence that says why its work is not possible; undefined if it is. */
+  readonly trouble: string | undefined;
+  /** Never rejects. */
+  keepStarted(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export type RenderInBackground = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
 
 export type RenderChat = (
   messages: readonly ChatMessage[],

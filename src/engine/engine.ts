@@ -29,7 +29,7 @@ import type {
   TokenizePromptOptions,
 } from './contract.ts';
 import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
-import type { EngineParts, EngineSettings } from './engine-parts.ts';
+import type { BackgroundThread, EngineParts, EngineSettings } from './engine-parts.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
 import type { EngineObserver, RequestArrival } from './observer.ts';
@@ -44,7 +44,7 @@ import {
   prepareLongRequest,
   prepareRequest,
 } from './prepare.ts';
-import { checkTextFits, renderCost, tokenizeCost } from './prompt-limits.ts';
+import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
@@ -86,6 +86,7 @@ export class Engine implements AsyncEngine {
   readonly #texts: TextQueue;
   readonly #turn = new TurnBudget();
   readonly #grammars: Grammars;
+  readonly #threads: readonly BackgroundThread[];
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
   #serial = 0;
@@ -109,7 +110,9 @@ export class Engine implements AsyncEngine {
     this.#clock = settings.clock ?? systemClock;
     const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
     this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
-    this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
+    const grammarThread = new GrammarThread();
+    this.#grammars = new Grammars(parts.tokenizer, grammarThread);
+    this.#threads = [...(parts.threads ?? []), grammarThread.jobs];
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
       if (this.#hasStopped) this.#tellDrained();
@@ -160,7 +163,7 @@ export class Engine implements AsyncEngine {
       const compiled = this.#grammars.compileAtOnce(grammar);
       if (compiled !== undefined) return begin(compiled);
       return this.#startLate(n, signal, (stop) =>
-        this.#texts.hold(n, stop, () => this.#grammars.compile(grammar), begin),
+        this.#texts.hold(n, stop, (signal) => this.#grammars.compile(grammar, signal), begin),
       );
     } catch (error) {
       return OutputStream.failed(error);
@@ -202,13 +205,14 @@ export class Engine implements AsyncEngine {
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
-    const { renderLongChat } = this.#parts;
-    if (renderLongChat === undefined || this.#turn.take(renderCost(messages)))
-      return this.applyChatTemplate(messages, options);
+    const { renderInBackground } = this.#parts;
+    if (renderInBackground === undefined) return this.applyChatTemplate(messages, options);
     this.#checkNotClosed();
+    this.#checkRoom(1);
     const { signal, ...others } = options;
     const full = { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true };
-    return new RenderedPrompt(await renderLongChat(messages, full, signal));
+    const render = (stop: AbortSignal): Promise<string> => renderInBackground(messages, full, stop);
+    return this.#texts.hold(1, signal, render, (text) => new RenderedPrompt(text));
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
@@ -241,10 +245,19 @@ export class Engine implements AsyncEngine {
     if (this.#closing !== undefined) return { status: 'closed' };
     if (this.#failure !== undefined) return { status: 'broken', message: reasonOf(this.#failure.cause) };
     const ranks = this.#parts.executor.troubles?.() ?? [];
-    if (ranks.length === 0) return { status: 'ok' };
+    if (ranks.length === 0) return this.#threadHealth();
     // A rank that is not restarted breaks the engine at the next step.
     const status = ranks.some(({ state }) => state === 'gone') ? 'broken' : 'recovering';
     return { status, message: ranks.map(({ message }) => message).join(' '), ranks };
+  }
+
+  #threadHealth(): EngineHealth {
+    const troubles = this.#threads.flatMap(({ trouble }) => trouble ?? []);
+    return troubles.length === 0 ? { status: 'ok' } : { status: 'degraded', message: troubles.join(' ') };
+  }
+
+  async warmUp(): Promise<void> {
+    await Promise.all(this.#threads.map((thread) => thread.keepStarted()));
   }
 
   isHealthy(): boolean {
@@ -493,6 +506,7 @@ export class Engine implements AsyncEngine {
     } finally {
       await this.#parts.kvEvents?.close();
       this.#grammars.close();
+      for (const thread of this.#parts.threads ?? []) void thread.close();
       this.#parts.tokenizer.close();
     }
   }
