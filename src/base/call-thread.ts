@@ -168,7 +168,7 @@ export class CallThread<Call, Answer> {
   }
 
   #updateRef(): void {
-    const isNeeded = !this.#hasStarted || (this.#open.size > 0 && !this.#isIgnored);
+    const isNeeded = !this.#isIgnored && (!this.#hasStarted || this.#open.size > 0);
     if (isNeeded) this.#worker.ref();
     else this.#worker.unref();
   }

@@ -10,6 +10,8 @@ export interface JobThreadOptions {
   readonly name: string;
   /** The beginning of sentences: `Compiling large grammars`. */
   readonly work: string;
+  /** Of the objects of one job; the default is ten times what real jobs need. */
+  readonly heapMaxMib?: number;
   readonly timers?: Timers;
   /** A thread that has not started by then is replaced. */
   readonly startMaxMs?: number;
@@ -121,7 +123,11 @@ export class JobThread<Work, Answer> {
   }
 
   get #kind(): string {
-    return this.#options.entry.href;
+    return `${this.#options.entry.href} ${this.#heapMaxMib}`;
+  }
+
+  get #heapMaxMib(): number {
+    return this.#options.heapMaxMib ?? heapMaxMibDefault;
   }
 
   #closedError(): Error {
@@ -130,7 +136,8 @@ export class JobThread<Work, Answer> {
 
   #pump(): void {
     if (this.#closing !== undefined || this.#running !== undefined) return;
-    if (this.#thread === undefined && (this.#isKept || this.#waiting.length > 0)) this.#start();
+    const isWanted = this.#waiting.length > 0 || (this.#isKept && this.#retry === undefined);
+    if (this.#thread === undefined && isWanted) this.#start();
     // Starting, or not possible.
     if (this.#thread === undefined || this.#startLimit !== undefined) return;
     const job = this.#waiting.shift();
@@ -138,17 +145,24 @@ export class JobThread<Work, Answer> {
   }
 
   #start(): void {
-    if (this.#leaving.size > leavingMax) return this.#cannotStart('earlier threads have not ended');
+    if (this.#leaving.size > leavingMax) {
+      this.#cannotStart('earlier threads have not ended');
+      return;
+    }
     const spare = spares.take(this.#kind) as CallThread<Work, Answer> | undefined;
     let thread: CallThread<Work, Answer>;
     try {
-      thread = spare ?? new CallThread(this.#options.entry, undefined, this.#options.name, heapMaxMib);
+      thread = spare ?? new CallThread(this.#options.entry, undefined, this.#options.name, this.#heapMaxMib);
     } catch (error) {
-      return this.#cannotStart(codeOf(error));
+      this.#cannotStart(codeOf(error));
+      return;
     }
     this.#thread = thread;
     owners.set(thread, this);
-    if (spare !== undefined) return this.#hasStarted();
+    if (spare !== undefined) {
+      this.#hasStarted();
+      return;
+    }
     // Once for all owners of the thread.
     void thread.gone.then((error) => owners.get(thread)?.ended(thread, error));
     const { startMaxMs = startMaxMsDefault } = this.#options;
@@ -163,6 +177,8 @@ export class JobThread<Work, Answer> {
 
   #hasStarted(): void {
     this.#startEnds();
+    this.#retry?.cancel();
+    this.#retry = undefined;
     this.#trouble = undefined;
     this.#pump();
   }
@@ -180,7 +196,10 @@ export class JobThread<Work, Answer> {
     for (const job of this.#waiting.splice(0)) job.settle((_, reject) => reject(error));
     if (!this.#isKept) return;
     this.#retry?.cancel();
-    this.#retry = this.#timers.after(retryMs, () => this.#pump());
+    this.#retry = this.#timers.after(retryMs, () => {
+      this.#retry = undefined;
+      this.#pump();
+    });
   }
 
   #run(thread: CallThread<Work, Answer>, job: Job<Work, Answer>): void {
@@ -256,7 +275,7 @@ export class JobThread<Work, Answer> {
   #errorOf(error: Error): Error {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'ERR_WORKER_OUT_OF_MEMORY') return error;
-    return jobStopped({ work: this.#options.work, reason: `it needed more than ${heapMaxMib} MiB of memory` });
+    return jobStopped({ work: this.#options.work, reason: `it needed more than ${this.#heapMaxMib} MiB of memory` });
   }
 }
 
@@ -265,8 +284,7 @@ const spares = new SpareThreads<unknown, unknown>(4);
 /** The last owner of each thread. */
 const owners = new WeakMap<object, { ended(thread: object, error: Error): void }>();
 
-/** Objects of one job. The largest of real jobs need a tenth of it. */
-const heapMaxMib = 1024;
+const heapMaxMibDefault = 1024;
 
 /** About what a replacement costs: an aborted job that ends by then keeps its thread. */
 const graceMs = 50;

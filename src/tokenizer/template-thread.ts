@@ -2,7 +2,13 @@ import { threadEntry } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
 import { JobThread } from '../base/job-thread.ts';
 import { jobStopped } from '../base/thread-errors.ts';
-import { compileChatTemplate, type RenderOptions, type TemplateContext, type TemplateMessage } from './chat-template.ts';
+import type { Timers } from '../base/timers.ts';
+import {
+  compileChatTemplate,
+  type RenderOptions,
+  type TemplateContext,
+  type TemplateMessage,
+} from './chat-template.ts';
 import { chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 
 /** A template for the thread. Plain data. */
@@ -12,7 +18,11 @@ interface TemplateSource extends Pick<TemplateContext, 'bosToken' | 'eosToken'> 
 
 export type TemplateJob =
   | (TemplateSource & { readonly kind: 'check' })
-  | (TemplateSource & { readonly kind: 'render'; readonly messages: readonly object[]; readonly options: RenderOptions });
+  | (TemplateSource & {
+      readonly kind: 'render';
+      readonly messages: readonly object[];
+      readonly options: RenderOptions;
+    });
 
 export type TemplateAnswer =
   | { readonly text: string }
@@ -24,11 +34,12 @@ export type TemplateAnswer =
 export type TemplateThread = JobThread<TemplateJob, TemplateAnswer>;
 
 /** A thread that parses and renders templates: a template of a model file may contain a loop that never ends. */
-export const openTemplateThread = (): TemplateThread =>
+export const openTemplateThread = (timers?: Timers): TemplateThread =>
   new JobThread({
     entry: threadEntry(import.meta.url, 'template-thread-main'),
     name: 'kvasir-template',
     work: 'Rendering chats',
+    ...(timers === undefined ? {} : { timers }),
   });
 
 /** Real templates are parsed in 20 ms. */
@@ -69,7 +80,10 @@ export class BackgroundTemplate {
   async render(messages: readonly TemplateMessage[], options: RenderOptions, signal?: AbortSignal): Promise<string> {
     const budgetMs = renderBudgetMs(messages);
     try {
-      const answer = await this.#thread.run({ kind: 'render', ...this.#template, messages, options }, { budgetMs, signal });
+      const answer = await this.#thread.run(
+        { kind: 'render', ...this.#template, messages, options },
+        { budgetMs, signal },
+      );
       if ('text' in answer) return answer.text;
       throw chatTemplateFailed({ reason: 'refused' in answer ? answer.refused : answer.invalid });
     } catch (error) {
