@@ -1,7 +1,8 @@
+import { backgroundTimers } from './background-timers.ts';
 import { CallThread } from './call-thread.ts';
 import { SpareThreads } from './spare-threads.ts';
 import { jobStopped, threadUnavailable } from './thread-errors.ts';
-import { backgroundTimers, type Timer, type Timers } from './timers.ts';
+import type { Timer, Timers } from './timers.ts';
 
 export interface JobThreadOptions {
   /** The built file of the thread, which calls `serveCalls`. It keeps nothing of a job that a later job could see. */

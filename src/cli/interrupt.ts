@@ -1,4 +1,5 @@
-import { backgroundTimers, type Timer, type Timers } from '../base/timers.ts';
+import { backgroundTimers } from '../base/background-timers.ts';
+import type { Timer, Timers } from '../base/timers.ts';
 import type { CliContext, ExitCode, SignalExitCode, SignalSource } from './context.ts';
 
 /** When an engine closes, its saves may take 5 s and its worker processes 2 s more. */

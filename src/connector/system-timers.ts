@@ -1,4 +1,5 @@
-import { delayMaxMs, type Timers } from '../base/timers.ts';
+import { delayMaxMs } from '../base/background-timers.ts';
+import type { Timers } from '../base/timers.ts';
 
 export const systemTimers: Timers = {
   after(delayMs, callback) {

@@ -12,7 +12,9 @@ import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, vi } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { isLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
+import { childrenOf } from '../support/processes.ts';
 import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-descriptors-'));
@@ -180,3 +182,25 @@ itNeeds(
     expect(await server.exited).toEqual([0, null]);
   },
 );
+
+if (isLongForm)
+  itNeeds(canLimit, 'not Linux, or no prlimit', 'a worker process that dies meanwhile is replaced later', async () => {
+    const server = await serve(['--pipeline-parallel-size', '2']);
+    const send = sender(server);
+    const textOf = async (): Promise<string> =>
+      JSON.parse((await send('/v1/completions', answer)).text).choices[0].text;
+    const text = await textOf();
+    await takeDescriptors(server);
+    const state = async (): Promise<{ status: string; message?: string }> => JSON.parse((await send('/health')).text);
+    process.kill(childrenOf(server.child.pid!)[1]!, 'SIGKILL');
+    await vi.waitFor(
+      async () => expect((await state()).message).toContain('no free file descriptor (EMFILE)'),
+      patience,
+    );
+    expect((await state()).status).toBe('recovering');
+    for (const socket of sockets.splice(0)) socket.destroy();
+    await vi.waitFor(async () => expect(await state()).toEqual({ status: 'ok' }), patience);
+    expect(await textOf()).toBe(text);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+  });
