@@ -6,6 +6,7 @@ import type { Inspector } from '../scheduler/inspector.ts';
 import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
+import type { BackgroundThread } from './background-threads.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
 import type { DraftModel } from './draft-engine.ts';
 import type { KvEventSink } from './kv-events/contract.ts';
@@ -36,15 +37,6 @@ export interface ChatRenderers {
   readonly renderChat?: RenderChat;
   /** The same on another thread, within a limit of time. Default: on the caller's thread. */
   readonly renderInBackground?: RenderInBackground;
-}
-
-/** A thread for work that would block the event loop (`JobThread`). */
-export interface BackgroundThread {
-  /** A sentence that says why its work is not possible; undefined if it is. */
-  readonly trouble: string | undefined;
-  /** Never rejects. */
-  keepStarted(): Promise<void>;
-  close(): Promise<void>;
 }
 
 export type RenderInBackground = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
