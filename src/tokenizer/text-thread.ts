@@ -25,5 +25,8 @@ export const openTextThread = (): TextThread =>
     work: 'Tokenizing long texts',
   });
 
-/** More than ten times what libllama takes for a text of this length. */
-export const tokenizeBudgetMs = (text: string): number => 10_000 + text.length / 100;
+/**
+ * A hundred times what libllama takes for a text of this length. Its call always ends and cannot be interrupted, so a short budget would
+ * only fail requests on a busy machine.
+ */
+export const tokenizeBudgetMs = (text: string): number => 60_000 + text.length / 10;
