@@ -39,11 +39,12 @@ import {
 } from './scheduler/speculation/options.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
-import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
+import { type ChatTemplate, compileChatTemplate } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
 import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
-import { TextThread } from './tokenizer/text-thread.ts';
+import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './tokenizer/template-thread.ts';
+import { openTextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
 import type { OpenedRank, RankTimings } from './worker/rank.ts';
 import type { RestartPolicy } from './worker/restart-budget.ts';
@@ -80,8 +81,9 @@ export async function openMeasuredEngine(
   const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
-  const thread = new TextThread();
-  const tokenizer = await openTokenizer(file, thread);
+  const textThread = openTextThread();
+  const tokenizer = await openTokenizer(file, textThread);
+  const templateThread = openTemplateThread();
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.
@@ -93,7 +95,7 @@ export async function openMeasuredEngine(
   let events: OpenedPublisher | undefined;
   try {
     events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
-    const chat = chatRenderers(resolved, tokenizer, thread);
+    const chat = await chatRenderers(resolved, tokenizer, templateThread);
     const { name } = modelNames(resolved);
     ranks = await openRanks(resolved, {
       ...transfer,
@@ -136,6 +138,7 @@ export async function openMeasuredEngine(
         executor,
         tokenizer,
         model,
+        threads: [textThread, ...(chat === undefined ? [] : [templateThread])],
         inspector: scheduler.inspector,
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
@@ -164,6 +167,7 @@ export async function openMeasuredEngine(
     await connector?.close();
     await draftModel?.close();
     await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
+    void templateThread.close();
     tokenizer.close();
     throw error;
   }
@@ -342,21 +346,28 @@ function describeModel(
   };
 }
 
-function chatRenderers(
+/**
+ * Undefined if there is no template. @throws KvasirError `chatTemplateInvalid`
+ */
+async function chatRenderers(
   options: ResolvedEngineOptions,
   tokenizer: Tokenizer,
-  thread: TextThread,
-): ChatRenderers | undefined {
+  thread: TemplateThread,
+): Promise<ChatRenderers | undefined> {
   const source = options.chatTemplate ?? tokenizer.chatTemplate;
   if (source === undefined) return undefined;
   const textOf = (id: number | undefined): string =>
     id === undefined ? '' : Buffer.from(tokenizer.tokenBytes(id, { special: true })).toString();
   const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenIds[0]) };
-  const template = compileChatTemplate(source, context);
+  const background = new BackgroundTemplate(thread, { source, ...context });
+  await background.check();
+  let here: ChatTemplate | undefined;
   return {
-    renderChat: (messages, renderOptions) => template.render(messages, renderOptions),
-    renderLongChat: (messages, renderOptions, signal) =>
-      renderInBackground({ ...context, thread, source }, messages, renderOptions, signal),
+    renderChat(messages, renderOptions) {
+      here ??= compileChatTemplate(source, context);
+      return here.render(messages, renderOptions);
+    },
+    renderInBackground: (messages, renderOptions, signal) => background.render(messages, renderOptions, signal),
   };
 }
 

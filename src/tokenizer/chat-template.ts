@@ -1,7 +1,6 @@
 import { Environment, Interpreter, Template } from '@huggingface/jinja';
 import { chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 import { formatDate } from './format-date.ts';
-import type { TextThread } from './text-thread.ts';
 
 export interface TemplateMessage {
   readonly role: string;
@@ -74,31 +73,6 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
       }
     },
   };
-}
-
-/**
- * The same as `render`, on another thread: for long conversations, which would block the event loop. Renders on this
- * thread if variables cannot be copied to another thread, such as functions. Rejects if the signal aborts.
- */
-export async function renderInBackground(
-  { thread, source, bosToken, eosToken }: BackgroundTemplate,
-  messages: readonly TemplateMessage[],
-  options: RenderOptions,
-  signal?: AbortSignal,
-): Promise<string> {
-  try {
-    const answer = await thread.run({ kind: 'render', source, bosToken, eosToken, messages, options }, signal);
-    if ('text' in answer) return answer.text;
-    throw chatTemplateFailed({ reason: 'templateError' in answer ? answer.templateError : 'no text' });
-  } catch (error) {
-    if (!(error instanceof DOMException && error.name === 'DataCloneError')) throw error;
-    return compileChatTemplate(source, { bosToken, eosToken }).render(messages, options);
-  }
-}
-
-export interface BackgroundTemplate extends Pick<TemplateContext, 'bosToken' | 'eosToken'> {
-  readonly thread: TextThread;
-  readonly source: string;
 }
 
 function run(template: Template, variables: Readonly<Record<string, unknown>>): string {

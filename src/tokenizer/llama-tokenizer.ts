@@ -5,7 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
-import { TextThread } from './text-thread.ts';
+import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
 import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
@@ -18,7 +18,7 @@ const DECODE_PART_TOKENS = 16_384;
  * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
  * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
-export async function openTokenizer(file: GgufFile, thread = new TextThread()): Promise<Tokenizer> {
+export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
   const { tokenBytesMax } = await checkVocabulary(file);
   const native = loadNative();
   const params = { ...native.llama_model_default_params(), vocab_only: true };
@@ -131,9 +131,8 @@ class LlamaTokenizer implements Tokenizer {
     this.#openVocab();
     const library = this.#native.libraries.llama;
     const vocab = this.#encodingVocab;
-    const answer = await this.#thread.run({ kind: 'encode', library, vocab, text, addSpecial, parseSpecial }, signal);
-    assert('tokens' in answer, `the text thread failed: ${JSON.stringify(answer)}`);
-    return answer.tokens;
+    const job = { library, vocab, text, addSpecial, parseSpecial };
+    return this.#thread.run(job, { budgetMs: tokenizeBudgetMs(text), signal });
   }
 
   decode(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {

@@ -205,6 +205,8 @@ export class LetterEngine implements AsyncEngine {
     return [this.detokenize(tokens, options)];
   }
 
+  async warmUp(): Promise<void> {}
+
   async renderChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): Promise<RenderedPrompt> {
     return this.applyChatTemplate(messages, options);
   }

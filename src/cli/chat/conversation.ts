@@ -66,7 +66,7 @@ export class Conversation {
   }
 
   async #answer(onText: (text: string) => void, signal: AbortSignal): Promise<AnswerStats> {
-    const { text } = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true });
+    const { text } = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true, signal });
     const prompt = await tokenizeText(this.#engine, text, false, signal);
     let answer = '';
     let stats = { promptTokens: prompt.length, cachedTokens: 0, outputTokens: 0 };
