@@ -72,7 +72,7 @@ describe('a hostile template', () => {
   /** Much less than a real template may do, so that this test is quick. */
   const work = 100_000;
 
-  it.each([
+  const sources = [
     ...[
       '',
       'x',
@@ -140,11 +140,12 @@ describe('a hostile template', () => {
     ].map((s) => `{{ ${s} }}`),
     '{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}',
     '{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}',
-  ])('ends with an error: %.100s', (source) => {
+  ];
+  it.each(sources.map((source) => [source.slice(0, 120), source] as const))('ends with an error: %s', (_, source) => {
     expect(() => compileTemplate(source).render({}, { work })).toThrow(TemplateError);
   });
 
-  const length = 300_000;
+  const length = 120_000;
   it.each([
     ...[
       '{{',
