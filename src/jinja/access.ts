@@ -81,6 +81,7 @@ function letterAt(value: string | Markup, index: number): Value | undefined {
 
 /** Undefined: there is no such attribute. */
 function ownAttribute(value: Value, name: string): Value | undefined {
+  charge(name.length / 16);
   if (isText(value)) return textAttribute(value, name);
   if (value instanceof Thing) return value.attribute(name);
   const methods = methodsOf(value);

@@ -1,5 +1,6 @@
 import { TemplateError } from './errors.ts';
-import { type Arguments, typeName, type Value } from './values.ts';
+import { charge } from './meter.ts';
+import { type Arguments, isText, textOf, typeName, type Value } from './values.ts';
 
 /** The parameters of a function: their names, and how many must be given. */
 export interface Parameters {
@@ -14,16 +15,23 @@ export function bind(name: string, { names, required }: Parameters, args: Argume
     throw new TemplateError(`${name}() takes at most ${names.length} arguments (${positional.length} given)`);
   }
   const bound: (Value | undefined)[] = [...positional];
+  for (const value of positional) chargeReading(value);
   for (const [key, value] of named) {
     const place = names.indexOf(key);
     if (place < 0) throw new TemplateError(`${name}() got an unexpected keyword argument '${key}'`);
     if (bound[place] !== undefined) throw new TemplateError(`${name}() got multiple values for argument '${key}'`);
+    chargeReading(value);
     bound[place] = value;
   }
   for (let i = 0; i < required; i++) {
     if (bound[i] === undefined) throw new TemplateError(`${name}() missing required argument: '${names[i]}'`);
   }
   return bound;
+}
+
+/** Nearly all functions read their texts once. */
+export function chargeReading(value: Value): void {
+  if (isText(value)) charge(textOf(value).length / 16);
 }
 
 /** `'a b? c?'`: names of parameters, of which those with a question mark may be missing. */

@@ -30,12 +30,18 @@ export function equals(a: Value, b: Value): boolean {
     // biome-ignore lint/suspicious/noDoubleEquals: JavaScript compares a bigint with a number exactly by `==` only.
     return isNumeric(b) && numberOf(a) == numberOf(b);
   }
-  if (isText(a)) return isText(b) && textOf(a) === textOf(b);
+  if (isText(a)) return isText(b) && equalTexts(textOf(a), textOf(b));
   if (isList(a)) return isList(b) && allEqual(a, b);
   if (a instanceof Tuple) return b instanceof Tuple && allEqual(a.items, b.items);
   if (a instanceof Dict) return b instanceof Dict && equalDicts(a, b);
   if (a instanceof Range) return b instanceof Range && equalRanges(a, b);
   if (a instanceof Undefined) return b instanceof Undefined;
+  return a === b;
+}
+
+function equalTexts(a: string, b: string): boolean {
+  if (a.length !== b.length) return false;
+  charge(a.length / 16);
   return a === b;
 }
 

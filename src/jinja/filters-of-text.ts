@@ -1,4 +1,4 @@
-import { bind, intOf, noArguments, parameters } from './bind.ts';
+import { bind, chargeReading, intOf, noArguments, parameters } from './bind.ts';
 import { sorted } from './compare.ts';
 import type { Filter } from './compile-expression.ts';
 import { TemplateError } from './errors.ts';
@@ -32,7 +32,10 @@ import { writeJson } from './write-json.ts';
 /** A filter with these parameters after the value (`bind.ts`). */
 export function filter(list: string, run: (value: Value, ...args: (Value | undefined)[]) => Value): Filter {
   const expected = parameters(list);
-  return (value, args) => run(value, ...bind('filter', expected, args));
+  return (value, args) => {
+    chargeReading(value);
+    return run(value, ...bind('filter', expected, args));
+  };
 }
 
 /** Text or markup of any value. */

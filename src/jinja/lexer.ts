@@ -34,6 +34,8 @@ const string = /'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"/sy;
 const operator = /\/\/|\*\*|==|!=|>=|<=|[-+/*%~[\](){}><=.:|,;]/y;
 
 const newline = 0x0a;
+/** Python's limit. */
+const digitsMax = 4300;
 
 const closers: Readonly<Record<string, string>> = { '{': '}', '(': ')', '[': ']' };
 
@@ -157,7 +159,7 @@ class Lexer {
     const number = this.#match(float);
     if (number !== undefined) this.#push('number', number, Number(number.replaceAll('_', '')));
     const whole = number ?? this.#match(integer);
-    if (number === undefined && whole !== undefined) this.#push('number', whole, BigInt(whole.replaceAll('_', '')));
+    if (number === undefined && whole !== undefined) this.#push('number', whole, this.#int(whole.replaceAll('_', '')));
     if (whole !== undefined) return whole.length;
     const word = this.#match(name);
     if (word !== undefined) {
@@ -179,6 +181,12 @@ class Lexer {
     this.#balance(sign, open);
     this.#push('operator', sign);
     return sign.length;
+  }
+
+  #int(digits: string): bigint {
+    if (digits.length > digitsMax)
+      throw new TemplateSyntaxError(`a number of more than ${digitsMax} digits`, this.#line);
+    return BigInt(digits);
   }
 
   #balance(sign: string, open: string[]): void {

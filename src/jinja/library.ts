@@ -1,4 +1,4 @@
-import { bind, parameters } from './bind.ts';
+import { bind, chargeReading, parameters } from './bind.ts';
 import { compare, contains, equals, isNumeric, isSame, type Order } from './compare.ts';
 import type { Filter, Library, Test } from './compile-expression.ts';
 import { textFilters } from './filters-of-text.ts';
@@ -22,7 +22,10 @@ import {
 
 function test(list: string, run: (value: Value, ...args: Value[]) => boolean): Test {
   const expected = parameters(list);
-  return (value, args) => run(value, ...(bind('test', expected, args) as Value[]));
+  return (value, args) => {
+    chargeReading(value);
+    return run(value, ...(bind('test', expected, args) as Value[]));
+  };
 }
 
 const plain = (run: (value: Value) => boolean): Test => test('', run);

@@ -8,21 +8,13 @@ import {
   type Statement,
   type Target,
 } from './ast.ts';
-import { TemplateSyntaxError } from './errors.ts';
 import { tokenize } from './lexer.ts';
 import { isConstant, parseExpression, parseFilter, parseTuple } from './parse-expression.ts';
 import { TokenStream } from './token-stream.ts';
 
 /** @throws TemplateSyntaxError */
 export function parseTemplate(source: string): Body {
-  const parser = new Parser(new TokenStream(tokenize(source)));
-  try {
-    return parser.body([]);
-  } catch (error) {
-    // Each level of a template is a call of the parser.
-    if (error instanceof RangeError) throw new TemplateSyntaxError('too many nested levels', 1);
-    throw error;
-  }
+  return new Parser(new TokenStream(tokenize(source))).body([]);
 }
 
 class Parser {

@@ -1,6 +1,6 @@
 import type { Body, Statement } from './ast.ts';
 import { compileBody, type Run } from './compile-statement.ts';
-import { TemplateError } from './errors.ts';
+import { TemplateError, TemplateSyntaxError } from './errors.ts';
 import { ValueReader } from './from-json.ts';
 import { globals } from './globals.ts';
 import { library } from './library.ts';
@@ -11,7 +11,6 @@ import { Callable, Thing, type Value } from './values.ts';
 import { eachStatement } from './walk.ts';
 
 export interface Template {
-  readonly body: Body;
   /**
    * The text for these variables, which are JSON values; an `ExactNumber` keeps all its digits.
    * @throws TemplateError. `RaisedError` if the template asks for it.
@@ -41,30 +40,44 @@ const workPerCharacter = 4;
  */
 export function compileTemplate(source: string): Template {
   // Compiling takes time in proportion to the source.
-  const { body, run, blocks } = withWork(Number.POSITIVE_INFINITY, () => compiled(source));
+  const { run, blocks } = withWork(Number.POSITIVE_INFINITY, () => compiled(source));
   return {
-    body,
     render(variables, { functions = {}, work } = {}) {
-      const reader = new ValueReader();
       const context = new Scope(undefined);
-      for (const [name, value] of globals) context.set(name, value);
-      for (const [name, call] of Object.entries(functions)) context.set(name, textFunction(name, call));
-      for (const [name, value] of Object.entries(variables)) {
-        if (value !== undefined) context.set(name, reader.read(value));
-      }
-      const allowed = work ?? workForAll + reader.values * workPerValue + reader.characters * workPerCharacter;
+      const allowed = withWork(Number.POSITIVE_INFINITY, () => fill(context, variables, functions));
       const scope = new Scope(context);
       if (blocks.size > 0) context.set('self', new Blocks(blocks, scope));
-      return withWork(allowed, () => rendered(run, scope));
+      return withWork(work ?? allowed, () => rendered(run, scope));
     },
   };
 }
 
 function compiled(source: string) {
-  const body = parseTemplate(source);
-  const settings = { library, escapes: false, isConditional: false };
-  const blocks = blocksOf(body).map(({ name, body: inner }) => [name, compileBody(inner, settings)] as const);
-  return { body, run: compileBody(body, settings), blocks: new Map(blocks) };
+  try {
+    const body = parseTemplate(source);
+    const settings = { library, escapes: false, isConditional: false };
+    const blocks = blocksOf(body).map(({ name, body: inner }) => [name, compileBody(inner, settings)] as const);
+    return { run: compileBody(body, settings), blocks: new Map(blocks) };
+  } catch (error) {
+    // Each level of a template is a call of the parser and of the compiler.
+    if (error instanceof RangeError) throw new TemplateSyntaxError('too many nested levels', 1);
+    throw error;
+  }
+}
+
+/** Sets the names that a template can read. Returns what a rendering with these variables may cost. */
+function fill(
+  context: Scope,
+  variables: Readonly<Record<string, unknown>>,
+  functions: NonNullable<TemplateOptions['functions']>,
+): number {
+  const reader = new ValueReader();
+  for (const [name, value] of globals) context.set(name, value);
+  for (const [name, call] of Object.entries(functions)) context.set(name, textFunction(name, call));
+  for (const [name, value] of Object.entries(variables)) {
+    if (value !== undefined) context.set(name, reader.read(value));
+  }
+  return workForAll + reader.values * workPerValue + reader.characters * workPerCharacter;
 }
 
 function rendered(run: Run, scope: Scope): string {

@@ -142,7 +142,9 @@ function translate(text: string, table: Value): string {
     const found = table.get(BigInt(letter.codePointAt(0)!));
     if (found === undefined) return letter;
     if (found === null) return '';
-    return typeof found === 'bigint' ? String.fromCodePoint(Number(found)) : print(found);
+    const text = typeof found === 'bigint' ? String.fromCodePoint(Number(found)) : print(found);
+    chargeText(text.length);
+    return text;
   }).join('');
 }
 

@@ -228,23 +228,29 @@ export class DictView {
 
 /** Equal for keys that are one key: 1, 1.0 and true. A text that begins with NUL gets another, for the keys of tuples. */
 function hashOf(key: Value): Key {
-  if (typeof key === 'string') return key.startsWith('\0') ? `\0s${key}` : key;
+  if (typeof key === 'string') {
+    charge(key.length / 16);
+    return key.startsWith('\0') ? `\0s${key}` : key;
+  }
   if (typeof key === 'boolean') return key ? 1n : 0n;
   if (typeof key === 'number') return Number.isInteger(key) ? BigInt(key) : key;
   if (key === null || typeof key === 'bigint') return key;
   if (key instanceof Undefined) return undefinedKey;
   if (key instanceof Markup) return hashOf(key.text);
   if (key instanceof Tuple) {
-    charge(key.items.length);
-    return `\0t${JSON.stringify(key.items.map((item) => describeKey(hashOf(item))))}`;
+    const parts = key.items.map((item) => describeKey(hashOf(item)));
+    charge(parts.reduce((sum, part) => sum + part.length, 1));
+    return `\0t${parts.join('')}`;
   }
   throw new TemplateError(`unhashable type: '${typeName(key)}'`);
 }
 
 const undefinedKey = new Undefined('');
 
-function describeKey(key: Key): readonly string[] {
-  return [key === null || key === undefinedKey ? 'none' : typeof key, String(key)];
+/** With its length, so that different keys never join to the same text. */
+function describeKey(key: Key): string {
+  const text = key === undefinedKey ? '' : String(key);
+  return `${key === null ? 'null' : typeof key}:${text.length}:${text}`;
 }
 
 /** The value, or another one if it is missing. `??` would replace None too. */
