@@ -59,7 +59,7 @@ const hasAccepted = async ({ origin }: Served): Promise<void> => {
 };
 
 describe('connections without a complete request', () => {
-  const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
+  const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n';
 
   // The default form has such connections in the last test of this group.
   const connections: [string, string][] = [
@@ -100,7 +100,7 @@ describe('connections without a complete request', () => {
     const server = await serve(aDay);
     const [silent, kept] = [
       await connection(server),
-      await connection(server, 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'),
+      await connection(server, 'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n'),
     ];
     await once(kept, 'data');
     const reader = (await server.complete(long)).body!.getReader();
@@ -134,7 +134,7 @@ describe('a request that does not end', () => {
   it('is aborted even if its client reads nothing', async () => {
     const server = await serve(['--shutdown-timeout', '1']);
     const body = JSON.stringify({ prompt: 'Once upon a time', ...endless, n: 4 });
-    const head = `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    const head = `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     const socket = await connection(server, `${head}\r\n\r\n${body}`);
     await once(socket, 'data');
     socket.pause();
@@ -283,7 +283,7 @@ describe('a thread that computes without end does not stop the server from endin
     const server = await serve(['--shutdown-timeout', '0', '--chat-template', template]);
     const messages = Array.from({ length: 300 }, () => ({ role: 'user', content: 'a' }));
     const body = JSON.stringify({ messages });
-    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
     server.child.kill('SIGTERM');
@@ -294,7 +294,7 @@ describe('a thread that computes without end does not stop the server from endin
   itInLongForm('at the shutdown timeout, while long texts are tokenized', async () => {
     const server = await serve(['--shutdown-timeout', '0', '--max-body-size', '16MiB']);
     const body = JSON.stringify({ prompt: 'a\u00e9 '.repeat(1 << 21) });
-    const head = `POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
+    const head = `POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
     for (let i = 0; i < 4; i++) await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
     server.child.kill('SIGTERM');

@@ -40,7 +40,7 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
   app.addHook('preClose', async () => {
     for (const events of open) events.close();
   });
-  app.get('/cache/events', (_, reply) => {
+  app.get('/cache/events', (request, reply) => {
     if (!options.isAccepting()) throw engineClosed();
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, options);
     open.add(events);
@@ -48,7 +48,7 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
     const check = setInterval(() => {
       if (!options.isAccepting()) events.close();
     }, SHUTDOWN_CHECK_MS);
-    reply.raw.once('close', () => {
+    request.exchange.onEnd(() => {
       clearInterval(check);
       leave();
       events.close();
