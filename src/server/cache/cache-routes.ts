@@ -43,7 +43,8 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
   app.addHook('preClose', async () => {
     for (const events of open) events.close();
   });
-  app.get('/cache/events', (request, reply) => {
+  // The answer to a `HEAD` would not end.
+  app.get('/cache/events', { exposeHeadRoute: false }, (request, reply) => {
     if (!options.isAccepting()) throw engineClosed();
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, options);
     open.add(events);
