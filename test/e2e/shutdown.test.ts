@@ -121,6 +121,19 @@ describe('connections without a complete request', () => {
   });
 });
 
+it('several requests of a connection that is destroyed do not delay the shutdown', async () => {
+  const server = await serve([...aDay, '--api-key-limits', '{"team":{"key":"k","max_running":2,"max_waiting":2}}']);
+  const body = JSON.stringify({ prompt: 'Once upon a time', ...endless });
+  const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json';
+  const request = `${head}\r\nauthorization: Bearer k\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+  const socket = await connection(server, request.repeat(4));
+  const waiting = async () => (await (await fetch(`${server.origin}/metrics`)).text()).includes('waiting{key="team"} 2');
+  while (!(await waiting())) await new Promise((resolve) => setTimeout(resolve, 10));
+  socket.resetAndDestroy();
+  server.child.kill('SIGTERM');
+  expect(await server.exited).toEqual([0, null]);
+});
+
 describe('a request that does not end', () => {
   // The default form has this end in the next test, with the other signal.
   itInLongForm('is aborted at the end of the shutdown timeout, and the exit code is that of the signal', async () => {
