@@ -213,7 +213,10 @@ export class World {
     }
     const promptPrng = new Prng(seed + 2 ** 46);
     const promptResults = promptPrng.chance(0.3) ? promptPrng : undefined;
-    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd, promptResults });
+    const tenantPrng = new Prng(seed + 2 ** 48);
+    const tenants = tenantPrng.chance(0.2) ? tenantPrng : undefined;
+    const workload = { vocabSize, promptTokensMax, outputTokensMax, isCrowd, promptResults, tenants };
+    this.#workload = new Workload(prng.fork(), workload);
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));

@@ -54,7 +54,7 @@ describe('a server that loads its model', () => {
 
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');
     cleanups.push(() => socket.destroy());
-    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n');
     expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
     const refused = await complete();
     // Probes are not in the log.
@@ -77,7 +77,7 @@ describe('a server that loads its model', () => {
       patience,
     );
     expect((await complete()).body.choices[0].text).toBe(lettersOf(3, 4));
-    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n');
     expect(String((await once(socket, 'data'))[0])).toContain(' 200 ');
   });
 
@@ -113,7 +113,7 @@ describe('a server that loads its model', () => {
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');
     cleanups.push(() => socket.destroy());
     socket.write(
-      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 8000000\r\n\r\n{',
+      'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 8000000\r\n\r\n{',
     );
     expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
   });

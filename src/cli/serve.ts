@@ -28,6 +28,7 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
   readonly apiKeyLimits?: KeyLimitFlags;
+  readonly allowedHosts?: readonly string[];
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly maxBodySize: number;
@@ -63,8 +64,13 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     )
     .option(
       '--api-key-limits <json>',
-      'keys with limits of running and waiting requests, like {"team-a":{"key":"...","max_running":4,"max_waiting":16}}; "*": of each --api-key',
+      'keys with limits of running and waiting completions, like {"team-a":{"key":"...","max_running":4,"max_waiting":16}}; "*": of each --api-key',
       keyLimitsFlag,
+    )
+    .option(
+      '--allowed-hosts <names>',
+      'without an API key: names by which clients call the server, like kvasir,*.example.com, besides local names and IP addresses; * for all',
+      listFlag,
     )
     .option(
       '--allowed-origins <origins>',
@@ -205,6 +211,8 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
     enableFaultInjection: flags.enableFaultInjection === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
     ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
+    // The server was told this name, so it is no page's own.
+    allowedHosts: [flags.host, ...(flags.allowedHosts ?? [])],
     ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
     ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
     ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),

@@ -15,6 +15,7 @@ export interface EmbedRequest
     | 'requestId'
     | 'cacheSalt'
     | 'priority'
+    | 'tenant'
     | 'kvTransferParams'
     | 'traceHeaders'
   > {
@@ -83,11 +84,11 @@ function normalized(vector: Float32Array): Float32Array {
 /** Requests in the engine at a time: enough to fill its steps, far below its queue's limit. */
 const inFlightMax = 256;
 
-/** The embeddings of many inputs, in their order. The first error aborts the others. */
+/** The embeddings of many inputs, in their order, at most `atOnce` at a time. The first error aborts the others. */
 export async function embedAll(
   engine: Pick<AsyncEngine, 'embed'>,
   requests: readonly EmbedRequest[],
-  signal?: AbortSignal,
+  { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
 ): Promise<Embedding[]> {
   const stop = new AbortController();
   const stopped = signal === undefined ? stop.signal : AbortSignal.any([stop.signal, signal]);
@@ -99,7 +100,7 @@ export async function embedAll(
       embeddings[index] = await engine.embed(requests[index]!, { signal: stopped });
     }
   };
-  const lanes = Array.from({ length: Math.min(requests.length, inFlightMax) }, runInTurn);
+  const lanes = Array.from({ length: Math.min(requests.length, atOnce, inFlightMax) }, runInTurn);
   try {
     await Promise.all(lanes);
   } catch (error) {

@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { assert, assertDefined } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
-import { engineClosed, queueFull } from '../core/errors.ts';
+import { engineClosed } from '../core/errors.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
 import { Grammars } from '../grammar/grammars.ts';
@@ -47,6 +47,7 @@ import {
   prepareRequest,
 } from './prepare.ts';
 import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { checkRoom } from './queue-room.ts';
 import { rankHealth } from './rank-health.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
@@ -157,7 +158,7 @@ export class Engine implements AsyncEngine {
         ? prepareRequest(request, parts)
         : prepareLongRequest(request, parts);
       const { structuredOutputs, n } = prepared.params;
-      this.#checkRoom(n);
+      this.#checkRoom(n, request.tenant);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
       const arrival = this.#observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
@@ -289,15 +290,15 @@ export class Engine implements AsyncEngine {
     }
   }
 
-  /**
-   * The limit applies to accepted requests, not to waiting ones: an idle engine accepts a burst that arrives before its
-   * next step. If no other request is there, a request may have more completions than the limit.
-   */
-  #checkRoom(completions: number): void {
+  #checkRoom(completions: number, tenant?: string): void {
     const { maxWaiting, scheduler } = this.#settings;
-    const accepted = this.#live.size + this.#texts.completions;
-    if (accepted === 0 || accepted + completions <= scheduler.maxNumSeqs + maxWaiting) return;
-    throw queueFull({ waiting: Math.max(0, accepted - scheduler.maxNumSeqs), limit: maxWaiting });
+    const queue = {
+      live: this.#live,
+      preparing: this.#texts.completions,
+      maxNumSeqs: scheduler.maxNumSeqs,
+      maxWaiting,
+    };
+    checkRoom(queue, completions, tenant);
   }
 
   /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */

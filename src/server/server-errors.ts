@@ -46,6 +46,21 @@ export const unauthorized = defineError(
   '{problem} Send the header `Authorization: Bearer <key>` with the key that the server was started with.',
   401,
 );
+export const adminOnly = defineError(
+  'KVASIR_ADMIN_ONLY',
+  '{method} {path} concerns the requests of all API keys, and this key is only for its own. Use a key that has `admin: true` in --api-key-limits.',
+  403,
+);
+export const hostNotAllowed = defineError(
+  'KVASIR_HOST_NOT_ALLOWED',
+  'This server has no API key, so it answers only to local names and IP addresses, and `{host}` is none. Start it with --allowed-hosts {host}, or with --api-key.',
+  403,
+);
+export const originNotAllowed = defineError(
+  'KVASIR_ORIGIN_NOT_ALLOWED',
+  'A web page of {origin} may not use this server. Start it with --allowed-origins and the origin of the page.',
+  403,
+);
 export const modelNotFound = defineError(
   'KVASIR_MODEL_NOT_FOUND',
   'The model `{requested}` does not exist. This server serves `{served}`.',
@@ -79,7 +94,7 @@ export const tooManyChoices = defineError(
 );
 export const keyLimitReached = defineError(
   'KVASIR_KEY_LIMIT_REACHED',
-  'The API key `{name}` has {maxRunning} running and {maxWaiting} waiting requests, which is its limit. Send the request again when others have ended.',
+  'The API key `{name}` may have {maxRunning} running and {maxWaiting} waiting completions, and has no room for this request. Send the request again when others have ended.',
   429,
   { retryable: true },
 );

@@ -215,7 +215,7 @@ describe('a client', () => {
     const body = JSON.stringify({ prompt, max_tokens: 8000, ignore_eos: true, stream: true, n: 3 });
     const socket = connect(port, '127.0.0.1');
     socket.write(
-      `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
     );
     await once(socket, 'data');
     expect(engine.stats().blocks.referenced).toBeGreaterThan(0);
