@@ -3,7 +3,7 @@ import { engineClosed, invalidParameter } from '../core/errors.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
-import { generationFailed, poolingMissing } from './errors.ts';
+import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
 export interface EmbedRequest
@@ -58,9 +58,13 @@ export function checkDimensions(dimensions: unknown, { embedding }: ModelInfo): 
   });
 }
 
-/** The embedding at the end of a stream. Rejects with the error of the request, or with `signal`'s reason. */
+/**
+ * The embedding at the end of a stream. Rejects with the error of the request, with `signal`'s reason, or with
+ * `brokenEmbedding`. `model`: its name.
+ */
 export async function collectEmbedding(
   stream: AsyncIterable<OutputDelta>,
+  model: string,
   { dimensions, normalize = true }: EmbedRequest,
   signal: AbortSignal | undefined,
 ): Promise<Embedding> {
@@ -68,6 +72,8 @@ export async function collectEmbedding(
     if (finish === undefined) continue;
     if (finish.reason === 'error') throw finish.error ?? generationFailed();
     if (embedding === undefined) throw signal?.aborted === true ? signal.reason : engineClosed();
+    const broken = embedding.find((value) => !Number.isFinite(value));
+    if (broken !== undefined) throw brokenEmbedding({ model, found: String(broken) });
     const cut = embedding.slice(0, dimensions);
     return { embedding: normalize ? normalized(cut) : cut, stats };
   }

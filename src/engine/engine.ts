@@ -147,7 +147,7 @@ export class Engine implements AsyncEngine {
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
     const stream = this.#submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
-    return collectEmbedding(stream, request, signal);
+    return collectEmbedding(stream, this.model.name, request, signal);
   }
 
   #submit(request: GenerateRequest, signal: AbortSignal | undefined, pooling?: Pooling): OutputStream | LateStream {

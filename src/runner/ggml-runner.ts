@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { assert, assertDefined } from '../base/assert.ts';
 import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
@@ -87,6 +88,8 @@ export interface GgmlRunnerOptions {
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
   readonly timers?: Timers | undefined;
+  /** For errors; default: the name of the file. */
+  readonly modelName?: string | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
 }
@@ -254,7 +257,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
-    const { config } = options;
+    const { config, modelName = basename(options.file.path) } = options;
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
@@ -288,7 +291,9 @@ export class GgmlRunner implements Runner {
             : new BestTokens(passes.bestOfShares, device.threads),
       };
       this.#sampler =
-        weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
+        weights.head === undefined
+          ? undefined
+          : new BatchSampler(config.vocabSize, modelName, passes, options.onLogits);
     } catch (error) {
       this.#graphs.close();
       memory?.close();

@@ -116,6 +116,9 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PREVIOUS_RESPONSE_NOT_FOUND: 'previous_response_not_found',
 };
 
+/** Errors of the model: clients need the message, and a stack says nothing. */
+const modelErrors: ReadonlySet<string> = new Set(['KVASIR_BROKEN_LOGITS', 'KVASIR_BROKEN_EMBEDDING']);
+
 /** Seconds that a client should wait before it repeats a request that the server had no room for. */
 const RETRY_AFTER_SECONDS = 1;
 
@@ -142,7 +145,8 @@ export interface ErrorAnswer {
  */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = error instanceof KvasirError ? error : undefined;
-  if (known === undefined || (known.httpStatus >= 500 && !known.retryable)) {
+  const isOfModel = known !== undefined && modelErrors.has(known.code);
+  if (known === undefined || (known.httpStatus >= 500 && !known.retryable && !isOfModel)) {
     const body = errorBody('Internal server error.', 'server_error', null, known?.code ?? 'internal_error');
     return { status: known?.httpStatus ?? 500, headers: {}, body, internal: true };
   }
@@ -153,7 +157,7 @@ export function errorAnswer(error: unknown): ErrorAnswer {
     status: httpStatus,
     headers: answerHeaders(known),
     body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
-    internal: httpStatus === 500,
+    internal: httpStatus === 500 && !isOfModel,
   };
 }
 

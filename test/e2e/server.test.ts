@@ -103,7 +103,7 @@ describe('/v1/completions', () => {
     const { choices } = await client.completions.create(body);
     const { tokens, token_logprobs, top_logprobs, text_offset } = choices[0]!.logprobs!;
     expect(tokens!.join('')).toBe(choices[0]!.text);
-    expect(tokens!.map((_, i) => tokens!.slice(0, i).join('').length)).toEqual(text_offset);
+    expect(tokens!.map((_, i) => [...tokens!.slice(0, i).join('')].length)).toEqual(text_offset);
     for (const [i, token] of tokens!.entries()) {
       const top = top_logprobs![i]!;
       expect(Object.keys(top)).toHaveLength(3);

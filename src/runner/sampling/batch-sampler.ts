@@ -24,9 +24,15 @@ export class BatchSampler {
   readonly sampler: Sampler;
   readonly #onLogits: LogitsObserver | undefined;
 
-  constructor(vocabSize: number, passes: LogitsPasses | undefined, onLogits: LogitsObserver | undefined) {
+  /** `model`: its name, for errors. */
+  constructor(
+    vocabSize: number,
+    model: string,
+    passes: LogitsPasses | undefined,
+    onLogits: LogitsObserver | undefined,
+  ) {
     this.#vocabSize = vocabSize;
-    this.sampler = new Sampler(vocabSize, passes);
+    this.sampler = new Sampler(vocabSize, passes, model);
     this.#onLogits = onLogits;
   }
 
