@@ -127,7 +127,8 @@ it('several requests of a connection that is destroyed do not delay the shutdown
   const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json';
   const request = `${head}\r\nauthorization: Bearer k\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
   const socket = await connection(server, request.repeat(4));
-  const waiting = async () => (await (await fetch(`${server.origin}/metrics`)).text()).includes('waiting{key="team"} 2');
+  const waiting = async () =>
+    (await (await fetch(`${server.origin}/metrics`)).text()).includes('waiting{key="team"} 2');
   while (!(await waiting())) await new Promise((resolve) => setTimeout(resolve, 10));
   socket.resetAndDestroy();
   server.child.kill('SIGTERM');
