@@ -292,13 +292,8 @@ export class Engine implements AsyncEngine {
 
   #checkRoom(completions: number, tenant?: string): void {
     const { maxWaiting, scheduler } = this.#settings;
-    const queue = {
-      live: this.#live,
-      preparing: this.#texts.completions,
-      maxNumSeqs: scheduler.maxNumSeqs,
-      maxWaiting,
-    };
-    checkRoom(queue, completions, tenant);
+    const { maxNumSeqs } = scheduler;
+    checkRoom({ live: this.#live, preparing: this.#texts.completions, maxNumSeqs, maxWaiting }, completions, tenant);
   }
 
   /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */
