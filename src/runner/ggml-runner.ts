@@ -1,4 +1,3 @@
-import { basename } from 'node:path';
 import { assert, assertDefined } from '../base/assert.ts';
 import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
@@ -88,7 +87,7 @@ export interface GgmlRunnerOptions {
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
   readonly timers?: Timers | undefined;
-  /** For errors; default: the name of the file. */
+  /** For errors. */
   readonly modelName?: string | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -257,7 +256,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
-    const { config, modelName = basename(options.file.path) } = options;
+    const { config } = options;
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
@@ -290,10 +289,7 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
       };
-      this.#sampler =
-        weights.head === undefined
-          ? undefined
-          : new BatchSampler(config.vocabSize, modelName, passes, options.onLogits);
+      this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {
       this.#graphs.close();
       memory?.close();

@@ -137,8 +137,7 @@ export class WeightStore {
         if (source.type.name !== 'F32' || source.byteLength > checkedBytesMax || this.#tables.has(tensor)) continue;
         const values = new Float32Array(source.byteLength / 4);
         this.#device.native.ggml_backend_tensor_get(pointer, values, 0, source.byteLength);
-        // A number minus itself is 0, unless it is NaN or infinite.
-        if (values.reduce((sum, value) => sum + (value - value), 0) === 0) continue;
+        if (areFinite(values)) continue;
         const index = values.findIndex((value) => !Number.isFinite(value));
         throw brokenWeights({ path: this.#file.path, tensor, found: String(values[index]), index });
       }
@@ -200,4 +199,11 @@ export class WeightStore {
       accept: (bytes) => native.ggml_backend_tensor_set(pointer, bytes, 0, source.byteLength),
     };
   }
+}
+
+function areFinite(values: Float32Array): boolean {
+  let sum = 0;
+  // A number minus itself is 0, unless it is NaN or infinite.
+  for (let i = 0; i < values.length; i++) sum += values[i]! - values[i]!;
+  return sum === 0;
 }

@@ -19,7 +19,7 @@ export type CutRule = 'never' | 'runs' | 'words' | 'spaces';
  */
 export const refusedPreTokenizers: ReadonlySet<string> = new Set(['whitespace', 'superbpe']);
 
-/** `test/pre-tokenizers.test.ts` runs each name with long texts. Unknown names are refused by libllama. */
+/** `pre-tokenizers.test.ts` runs each of them with long texts. Unknown names are refused by libllama. */
 const withoutRecursion = new Set([
   // The loop for GPT-2's expression; some also split off single digits, or a few characters, with an expression.
   ...['gpt-2', 'phi-2', 'jina-es', 'jina-de', 'gigachat', 'jina-v2-es', 'jina-v2-de', 'a.x-4.0', 'mellum'],
