@@ -1,8 +1,10 @@
 import { EventEmitter, once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { lettersOf } from '../../test/support/letter-engine.ts';
+import { runHere } from '../../test/support/run-here.ts';
 import { serveHere } from '../../test/support/serve-here.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { runCli } from './run-cli.ts';
@@ -138,6 +140,25 @@ describe('a server that loads its model', () => {
     expect(stderr()).toMatch(/^error: .*--threads/m);
     await expect(fetch(`${origin}/health`)).rejects.toThrow();
   });
+});
+
+it('names of the server are refused if they are no names', async () => {
+  for (const names of ['http://kvasir', 'a b', 'kvasir/x', ''])
+    expect(await runHere(['serve', '--port', '0', '--allowed-hosts', names])).toMatchObject({ code: 2 });
+});
+
+it('the server answers to the names of --allowed-hosts', async () => {
+  const { origin } = await startServer('--allowed-hosts', 'kvasir,*.example');
+  for (const [host, status] of [
+    ['kvasir:8000', 503],
+    ['a.example', 503],
+    ['evil.test', 403],
+  ] as const) {
+    const [response] = (await once(request(`${origin}/health`, { headers: { host } }).end(), 'response')) as [
+      IncomingMessage,
+    ];
+    expect([host, response.resume().statusCode]).toEqual([host, status]);
+  }
 });
 
 it('a port in use is an error before the model is loaded', async () => {

@@ -5,6 +5,7 @@ import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
 import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
+import { isHostPattern } from '../server/host-check.ts';
 import { readableLog } from '../server/log-format.ts';
 import type { Server, ServerOptions } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
@@ -70,7 +71,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .option(
       '--allowed-hosts <names>',
       'without an API key: names by which clients call the server, like kvasir,*.example.com, besides local names and IP addresses; * for all',
-      listFlag,
+      hostsFlag,
     )
     .option(
       '--allowed-origins <origins>',
@@ -146,6 +147,12 @@ Examples:
 function keyFlag(key: string, before: readonly string[] | undefined): string[] {
   if (/^[^\s]+$/.test(key)) return repeated(key, before);
   throw new InvalidArgumentError('It must be a text without spaces.');
+}
+
+function hostsFlag(text: string): string[] {
+  const hosts = listFlag(text);
+  if (hosts.every(isHostPattern)) return hosts;
+  throw new InvalidArgumentError('It must be names between commas, like kvasir,*.example.com, without https://.');
 }
 
 function rootFlag(path: string): string {

@@ -28,6 +28,10 @@ export class HostCheck {
   }
 }
 
+/** Whether this is a name for `HostCheck`: not a URL, for example. */
+export const isHostPattern = (text: string): boolean =>
+  text === '*' || hostNameOf(text.replace(/^\*\./, '')) !== undefined;
+
 const isAddress = (name: string): boolean => name.startsWith('[') || isIP(name) !== 0;
 
 /** The name in lower case, without port and final dot; an IPv6 address in brackets. Undefined: not a host. */
