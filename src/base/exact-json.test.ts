@@ -93,6 +93,7 @@ describe('exact JSON', () => {
     ['objects and lists', `[${'{},'.repeat(10)}`],
     ['strings', `[${'"",'.repeat(10)}`],
     ['characters of a number', '1'.repeat(1001)],
+    ['numbers that are not in the shortest form', `[${'1.0,'.repeat(2 ** 18 + 1)}`],
   ])('a text with too many %s is refused', (what, text) => {
     const limits = {
       ...jsonLimits,

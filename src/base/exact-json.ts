@@ -41,10 +41,18 @@ export interface JsonLimits {
   readonly objects: number;
   /** Strings and names. */
   readonly strings: number;
+  /** Numbers that become an `ExactNumber`, which is an object. Absent: any number. */
+  readonly exactNumbers?: number;
 }
 
 /** A body of 100,000 messages with `role` and `content` is within these limits. */
-export const jsonLimits: JsonLimits = { levels: 64, fieldNames: 4096, objects: 2 ** 18, strings: 2 ** 19 };
+export const jsonLimits: JsonLimits = {
+  levels: 64,
+  fieldNames: 4096,
+  objects: 2 ** 18,
+  strings: 2 ** 19,
+  exactNumbers: 2 ** 18,
+};
 
 /** Characters of a number. Longer ones are refused, because arithmetic with all their digits could take seconds. */
 const numberLengthMax = 1000;
@@ -110,6 +118,7 @@ class Reader {
   #level = 0;
   #objects = 0;
   #strings = 0;
+  #exactNumbers = 0;
 
   constructor(text: string, limits: JsonLimits) {
     this.#text = text;
@@ -176,7 +185,11 @@ class Reader {
     const text = this.#text.slice(this.#at, end);
     this.#at = end;
     const value = Number(text);
-    return String(value) === text ? value : new ExactNumber(text);
+    if (String(value) === text) return value;
+    const { exactNumbers = Infinity } = this.#limits;
+    if (++this.#exactNumbers > exactNumbers)
+      throw this.#over(exactNumbers, 'numbers that are not in the shortest form');
+    return new ExactNumber(text);
   }
 
   #string(): string {

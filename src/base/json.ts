@@ -1,8 +1,11 @@
+import { ExactNumber } from './exact-json.ts';
+
 /** Plain data without functions or bytes, which can be sent to another process. */
 export type JsonValue = null | boolean | number | string | readonly JsonValue[] | JsonObject;
 export interface JsonObject {
   readonly [name: string]: JsonValue;
 }
 
+/** An `ExactNumber` is no object of JSON. */
 export const isJsonObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof ExactNumber);

@@ -1,4 +1,4 @@
-import { defineError } from '../base/errors.ts';
+import { defineError, type KvasirError } from '../base/errors.ts';
 
 /** Errors that refuse or end a request, in every API. */
 export const invalidParameter = defineError(
@@ -8,9 +8,29 @@ export const invalidParameter = defineError(
 );
 export const promptTooLong = defineError(
   'KVASIR_PROMPT_TOO_LONG',
-  'The prompt has {promptTokens} tokens and max_tokens is {maxTokens}, but the model takes {maxModelLen} tokens in all. Shorten the prompt or max_tokens, or start with a larger --max-model-len.',
+  'The {input} has {promptTokens} tokens{output}, but the model takes {maxModelLen} tokens in all. Shorten the {input}{orOutput}, or start with a larger --max-model-len.',
   400,
 );
+
+interface TokensOfRequest {
+  /** A number, or words for one that is not known exactly. */
+  readonly promptTokens: number | string;
+  readonly maxModelLen: number;
+  /** What the caller asked for. */
+  readonly maxTokens?: number | undefined;
+  /** An input of an embedding has no output. */
+  readonly isEmbedding?: boolean;
+}
+
+/** `promptTooLong` in the words of the request. */
+export function tooManyTokens({ maxTokens, isEmbedding = false, ...tokens }: TokensOfRequest): KvasirError {
+  if (isEmbedding) return promptTooLong({ ...tokens, input: 'input', output: '', orOutput: '' });
+  const [output, orOutput] =
+    maxTokens === undefined
+      ? [' and the output needs at least 1', '']
+      : [` and max_tokens is ${maxTokens}`, ' or max_tokens'];
+  return promptTooLong({ ...tokens, maxTokens, input: 'prompt', output, orOutput });
+}
 export const promptEmpty = defineError('KVASIR_PROMPT_EMPTY', 'The prompt is empty. Send at least one token.', 400);
 export const queueFull = defineError(
   'KVASIR_QUEUE_FULL',

@@ -1,3 +1,4 @@
+import { ExactNumber } from '../base/exact-json.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 
@@ -61,7 +62,7 @@ export function readBoolean(raw: Raw, parameter: string, fallback: boolean): boo
 export function readSeed(value: unknown): bigint {
   if (typeof value === 'bigint' && value >= 0n && value < seedEnd) return value;
   if (Number.isSafeInteger(value) && (value as number) >= 0) return BigInt(value as number);
-  throw wrong('seed', 'an integer from 0 to 2^64 - 1 (a bigint above 2^53 - 1)', value);
+  throw wrong('seed', 'an integer from 0 to 2^64 - 1, as a bigint if it is above 2^53 - 1', value);
 }
 
 /** Decoded text has no lone surrogates, and a stop string with half a pair would split a character. */
@@ -121,6 +122,7 @@ const isTokenId = (value: unknown, vocabSize: number): value is number =>
 export function describeValue(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
   if (typeof value === 'bigint') return `${value}n`;
+  if (value instanceof ExactNumber) return value.text.length > 40 ? `${value.text.slice(0, 40)}...` : value.text;
   if (Array.isArray(value)) return 'an array';
   if (value === null || typeof value !== 'object') return typeof value === 'function' ? 'a function' : String(value);
   return 'an object';

@@ -16,6 +16,11 @@ export const modelLenTooSmall = defineError(
   'The option maxModelLen is {maxModelLen}. It must be a whole number of at least 2: one token of the prompt and one of the output.',
   500,
 );
+export const chatPromptEmpty = defineError(
+  'KVASIR_CHAT_PROMPT_EMPTY',
+  'The chat template rendered an empty text for these messages. Start with --chat-template and a template that shows them.',
+  400,
+);
 export const chatTemplateMissing = defineError(
   'KVASIR_CHAT_TEMPLATE_MISSING',
   'The model {model} has no chat template. Send a completion request, or start with --chat-template.',

@@ -1,7 +1,7 @@
 import { assertDefined } from '../base/assert.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
-import { invalidParameter, promptEmpty, promptTooLong } from '../core/errors.ts';
+import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
 import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
@@ -115,7 +115,11 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
   const { cacheSalt, kvTransferParams, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
   const params = readParams(request, promptTokens.length, parts);
-  if (promptTokens.length + params.maxTokens > maxModelLen) throw tooLong(promptTokens.length, params, maxModelLen);
+  if (promptTokens.length + params.maxTokens > maxModelLen) {
+    const maxTokens = request.params?.maxTokens ?? undefined;
+    const isEmbedding = parts.pooling !== undefined;
+    throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens, maxModelLen, isEmbedding });
+  }
   return {
     promptTokens,
     params,
@@ -135,7 +139,7 @@ function readParams({ params }: GenerateRequest, promptTokens: number, { model, 
   });
 }
 
-function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
+function readPrompt(request: GenerateRequest, { tokenizer, model, pooling }: PrepareParts): Int32Array {
   const prompt: unknown = request.prompt;
   const given = promptText(prompt, request);
   // Refused although BOS would make it one token: a client that wants only BOS sends its token id.
@@ -146,8 +150,10 @@ function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts
   }
   if (!isArrayLike(prompt)) throw wrong('prompt', 'a text, a rendered conversation or an array of token ids', prompt);
   // Checked before the copy is allocated, because `length` can be any number.
-  if (prompt.length >= model.maxModelLen) {
-    throw promptTooLong({ promptTokens: prompt.length, maxTokens: 1, maxModelLen: model.maxModelLen });
+  const isEmbedding = pooling !== undefined;
+  if (prompt.length >= model.maxModelLen + (isEmbedding ? 1 : 0)) {
+    const { maxModelLen } = model;
+    throw tooManyTokens({ promptTokens: prompt.length, maxModelLen, isEmbedding });
   }
   const tokens = new Int32Array(prompt.length);
   for (let position = 0; position < tokens.length; position++) {
@@ -167,9 +173,6 @@ const isArrayLike = (value: unknown): value is ArrayLike<unknown> =>
   'length' in value &&
   Number.isSafeInteger(value.length) &&
   (value.length as number) >= 0;
-
-const tooLong = (promptTokens: number, { maxTokens }: SamplingParams, maxModelLen: number) =>
-  promptTooLong({ promptTokens, maxTokens, maxModelLen });
 
 const wrong = (parameter: string, expected: string, actual: unknown) =>
   invalidParameter({ parameter, expected, actual: describeValue(actual) });

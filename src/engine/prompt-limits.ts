@@ -1,4 +1,4 @@
-import { promptTooLong } from '../core/errors.ts';
+import { tooManyTokens } from '../core/errors.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { ChatMessage, ModelInfo } from './contract.ts';
 
@@ -26,6 +26,6 @@ export function checkTextFits(text: string, tokenizer: Pick<Tokenizer, 'tokenByt
   if (text.length * 3 < maxModelLen * tokenizer.tokenBytesMax) return;
   const tokensMin = Math.ceil(Buffer.byteLength(text) / tokenizer.tokenBytesMax);
   if (tokensMin >= maxModelLen) {
-    throw promptTooLong({ promptTokens: `at least ${tokensMin}`, maxTokens: 1, maxModelLen });
+    throw tooManyTokens({ promptTokens: `at least ${tokensMin}`, maxModelLen });
   }
 }

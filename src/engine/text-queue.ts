@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import { unlessAborted } from '../base/unless-aborted.ts';
-import { promptTooLong } from '../core/errors.ts';
+import { tooManyTokens } from '../core/errors.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 
 /** Most tokens are shorter. A beginning can have more tokens than in the whole text, so the limit is twice the model's length. */
@@ -73,7 +73,7 @@ export class TextQueue {
     const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
     if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
       const promptTokens = `more than ${this.#maxModelLen}`;
-      throw promptTooLong({ promptTokens, maxTokens: 1, maxModelLen: this.#maxModelLen });
+      throw tooManyTokens({ promptTokens, maxModelLen: this.#maxModelLen });
     }
     return encode(text);
   }

@@ -2,11 +2,10 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { smallEos, smallSource, smallVocabulary } from '../../test/support/grammar-vocabulary.ts';
+import { smallVocabulary } from '../../test/support/grammar-vocabulary.ts';
 import { fuzzRuns } from '../../test/support/long-form.ts';
+import { randomOutput } from '../../test/support/random-output.ts';
 import { Prng } from '../base/prng.ts';
-import { isAllowed } from '../core/constraint.ts';
-import type { TokenId } from '../core/ids.ts';
 import { Matcher, MatcherMemory } from './matcher.ts';
 import { buildNetwork } from './network.ts';
 import { structuredGrammar } from './structured-grammar.ts';
@@ -92,31 +91,6 @@ const $defs = {
 
 const ajv = new Ajv2020({ strict: false, logger: false, ownProperties: true });
 addFormats.default(ajv);
-
-/** Mostly tokens that bring the output to its end, because random JSON would go on for long. */
-const closing = new Set([...'"}],:0'].map((letter) => letter.charCodeAt(0)));
-
-function randomOutput(matcher: Matcher, prng: Prng): string | undefined {
-  const bytes: number[] = [];
-  let state: object = matcher.start;
-  for (let step = 0; step < 600; step++) {
-    const mask = matcher.allowedTokens(state, false);
-    if (isAllowed(mask, smallEos) && prng.chance(0.6))
-      return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(bytes));
-    const allowed = Array.from({ length: smallEos }, (_, token) => token).filter((token) => isAllowed(mask, token));
-    const ending = allowed.filter((token) => closing.has(token));
-    if (allowed.length === 0) {
-      expect(isAllowed(mask, smallEos)).toBe(true);
-      continue;
-    }
-    const from = ending.length > 0 && prng.chance(step > 60 ? 0.9 : 0.4) ? ending : allowed;
-    const token = from[prng.between(0, from.length - 1)]!;
-    bytes.push(...smallSource.tokenBytes(token));
-    state = matcher.advance(state, token as TokenId)!;
-    expect(state).toBeDefined();
-  }
-  return undefined;
-}
 
 describe('grammars of JSON schemas', () => {
   it('allow only JSON that the schema accepts', async () => {

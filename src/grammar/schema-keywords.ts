@@ -15,6 +15,12 @@ export class SchemaError extends Error {
   inside(place: string): SchemaError {
     return new SchemaError(`${this.#path} of the ${place}`, this.#problem, this.isTooLarge);
   }
+
+  /** The same error in a schema that is a part of another. Paths of definitions begin at the root already. */
+  under(place: string): SchemaError {
+    const isInside = !/^#\/(?:\$defs|definitions)\//.test(this.#path);
+    return isInside ? new SchemaError(place + this.#path.slice(1), this.#problem, this.isTooLarge) : this;
+  }
 }
 
 export type SchemaObject = Readonly<Record<string, unknown>>;

@@ -86,6 +86,17 @@ describe('/v1/embeddings', () => {
     expect(error.message).toMatch(message);
   });
 
+  it('names the length of an input that is too long', async () => {
+    for (const input of ['x'.repeat(257), Array(257).fill(7), ['a', 'x'.repeat(257)], [[1], Array(257).fill(7)]]) {
+      const { status, error } = await embed({ input });
+      expect([status, error.code]).toEqual([400, 'context_length_exceeded']);
+      expect(error.message).toMatch(
+        /^The input has 257 tokens, but the model takes 256 tokens in all\. Shorten the input/,
+      );
+    }
+    expect((await embed({ input: Array(256).fill(7) })).status).toBe(200);
+  });
+
   it('refuses another model, and says what to do if the model has no pooling', async () => {
     expect(await embed({ input: 'a', model: 'gpt' })).toMatchObject({ status: 404 });
     const { status, error } = await embed({ input: 'a' }, withoutPooling);

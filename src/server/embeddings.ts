@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { engineClosed, promptEmpty } from '../core/errors.ts';
+import { KvasirError } from '../base/errors.ts';
+import { engineClosed, promptEmpty, promptTooLong, tooManyTokens } from '../core/errors.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
@@ -87,13 +88,28 @@ export async function answerEmbeddings(
 }
 
 async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {
+  const { maxModelLen } = engine.model;
   const prompts: (Int32Array | number[])[] = [];
   for (const input of inputs) {
     if (prompts.length > 0) await nextTurn();
     if (input.length === 0) throw promptEmpty();
-    prompts.push(typeof input === 'string' ? await tokenizeText(engine, input, addSpecial, signal) : input);
+    const tokens = typeof input === 'string' ? await tokenizeInput(engine, input, addSpecial, signal) : input;
+    if (tokens.length > maxModelLen) {
+      throw tooManyTokens({ promptTokens: tokens.length, maxModelLen, isEmbedding: true });
+    }
+    prompts.push(tokens);
   }
   return prompts;
+}
+
+async function tokenizeInput(engine: AsyncEngine, text: string, addSpecial: boolean, signal: AbortSignal) {
+  try {
+    return await tokenizeText(engine, text, addSpecial, signal);
+  } catch (error) {
+    if (!(error instanceof KvasirError && error.code === promptTooLong.definition.code)) throw error;
+    const { promptTokens, maxModelLen } = error.fields as { promptTokens: string; maxModelLen: number };
+    throw tooManyTokens({ promptTokens, maxModelLen, isEmbedding: true });
+  }
 }
 
 /** The bytes of the F32 values, little-endian, as with OpenAI. */

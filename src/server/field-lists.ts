@@ -1,3 +1,4 @@
+import { describeValue } from '../core/sampling-read.ts';
 import { type FieldReader, isObject } from './field-reader.ts';
 
 /** Fields of OpenAI and vLLM that do not change the text here. */
@@ -40,8 +41,17 @@ export function refuseUnsupportedInChats(reader: FieldReader): void {
   for (const name of chatRefusedFields) reader.refuse(name, asksForNothing);
   reader.refuse('function_call', (value) => value === 'none' || value === 'auto');
   reader.refuse('modalities', (value) => Array.isArray(value) && value.length === 1 && value[0] === 'text');
-  reader.refuse('verbosity', (value) => value === 'medium');
   reader.refuse('include_reasoning', (value) => value === true);
+}
+
+const verbosities = ['low', 'medium', 'high'];
+
+/** Only OpenAI's models know it. Returns the name if the value asks for a change. */
+export function readVerbosity(reader: FieldReader): string[] {
+  const verbosity = reader.string('verbosity');
+  if (verbosity === undefined || verbosity === 'medium') return [];
+  if (verbosities.includes(verbosity)) return ['verbosity'];
+  throw reader.invalid('verbosity', `one of ${verbosities.join(', ')}`, describeValue(verbosity));
 }
 
 /** `null` counts as absent before this. */

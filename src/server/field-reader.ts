@@ -1,3 +1,5 @@
+import { type ExactJson, ExactNumber, plainJson } from '../base/exact-json.ts';
+import { isJsonObject } from '../base/json.ts';
 import { nearestName } from '../base/nearest-name.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { describeValue } from '../core/sampling-read.ts';
@@ -34,11 +36,24 @@ export class FieldReader {
     this.#path = path;
   }
 
-  /** The unchecked value; undefined if it is absent or null. */
+  /**
+   * The unchecked value; undefined if it is absent or null. It is a number where JSON has one, also in lists. Inside of objects,
+   * numbers keep their digits (`exact-json.ts`): `plain` gives them as numbers.
+   */
   raw(name: string): unknown {
+    return withPlainNumbers(this.exact(name));
+  }
+
+  /** The unchecked value with all digits of numbers. */
+  exact(name: string): unknown {
     this.#known.add(name);
     const value = Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined;
     return value === null ? undefined : value;
+  }
+
+  /** The unchecked value without exact numbers at any depth. */
+  plain(name: string): unknown {
+    return plainJson(this.exact(name) as ExactJson);
   }
 
   boolean(name: string): boolean | undefined {
@@ -137,7 +152,14 @@ export class FieldReader {
 }
 
 export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isJsonObject(value);
+}
+
+/** Numbers as JavaScript has them. A list without exact numbers is not copied: it may have a million tokens. */
+function withPlainNumbers(value: unknown): unknown {
+  if (value instanceof ExactNumber) return value.valueOf();
+  if (!Array.isArray(value) || !value.some((item) => item instanceof ExactNumber || Array.isArray(item))) return value;
+  return value.map(withPlainNumbers);
 }
 
 function shorten(text: string): string {

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
-import { promptEmpty, promptTooLong } from '../core/errors.ts';
+import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { generationFailed } from '../engine/errors.ts';
@@ -41,8 +41,8 @@ export async function preparePrompts(
     if (tokens.length === 0) throw promptEmpty();
     const { maxModelLen } = engine.model;
     const room = maxModelLen - tokens.length;
-    const maxTokens = parsed.params.maxTokens ?? 1;
-    if (room < maxTokens) throw promptTooLong({ promptTokens: tokens.length, maxTokens, maxModelLen });
+    const { maxTokens } = parsed.params;
+    if (room < (maxTokens ?? 1)) throw tooManyTokens({ promptTokens: tokens.length, maxTokens, maxModelLen });
     prepared.push({ tokens, maxTokensDefault: Math.min(maxTokensDefault, room) });
   }
   return prepared;

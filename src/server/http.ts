@@ -7,7 +7,7 @@ import type { Clock } from '../base/clock.ts';
 import { keyCheck } from './api-keys.ts';
 import type { Connections } from './connections.ts';
 import { allowOrigin } from './cors.ts';
-import { checkJsonLimits } from './json-limits.ts';
+import { readBodyJson } from './json-limits.ts';
 import type { KeyQueues } from './key-queues.ts';
 import { RequestLog } from './request-log.ts';
 import {
@@ -161,25 +161,13 @@ export function noteError(error: unknown, request: FastifyRequest): void {
 
 /** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. */
 function parseJson(body: Buffer): unknown {
-  checkJsonLimits(body);
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(body);
   } catch (error) {
     throw bodyNotUtf8({}, error);
   }
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw bodyNotJson({ reason: jsonFault(error as Error) }, error);
-  }
-}
-
-/** V8's message quotes a piece of the text, which can be a prompt, so the answer has only the kind and the position. */
-function jsonFault(error: Error): string {
-  const position = /position \d+/.exec(error.message)?.[0];
-  if (/end of JSON input/i.test(error.message)) return 'it ends too early';
-  return position === undefined ? 'it cannot be parsed' : `it cannot be parsed at ${position}`;
+  return readBodyJson(text);
 }
 
 /** Replaces Fastify's errors by entries of the catalogue. */

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { checkJsonLimits, jsonLimits } from './json-limits.ts';
+import { jsonLimits } from '../base/exact-json.ts';
+import { checkJsonText, readBodyJson } from './json-limits.ts';
 
-const check = (text: string) => () => checkJsonLimits(Buffer.from(text));
+const check = (text: string) => () => readBodyJson(text);
 const list = (count: number, item: (index: number) => string): string =>
   Array.from({ length: count }, (_, index) => item(index)).join(',');
 
@@ -31,13 +32,24 @@ describe('limits on the JSON of a body', () => {
     ['a million tokens', `{"prompt":[${list(1_000_000, () => '7')}]}`],
     ['the deepest lists', `{"a":${'['.repeat(jsonLimits.levels - 1)}${']'.repeat(jsonLimits.levels - 1)}}`],
     ['an object with the most names', `{${list(jsonLimits.fieldNames, (i) => `"f${i}":1`)}}`],
-    ['a body without bytes', ''],
-    ['text that is not JSON', ']]}}"\\'],
   ];
   it.each(within)('accept %s', (_, text) => expect(check(text)).not.toThrow());
 
   it('count names by their content, also after escapes and spaces', () => {
     const names = list(jsonLimits.fieldNames, () => '{"a\\"b" : 1, "c":"d"}');
     expect(check(`{"x":[${names}]}`)).not.toThrow();
+    const after = `{"x":{"y":":"},"a\\"{b" :${'['.repeat(jsonLimits.levels)}`;
+    expect(check(after)).toThrow(expect.objectContaining({ fields: expect.objectContaining({ parameter: 'a\\"{b' }) }));
+  });
+
+  it('report text that is not JSON, without a part of it', () => {
+    expect(check('')).toThrow('it ends too early');
+    expect(check(']]}}"')).toThrow('it cannot be parsed at position 0');
+  });
+
+  it('hold for JSON in texts of the body', () => {
+    const nested = '['.repeat(3_000_000);
+    expect(() => checkJsonText(nested, 'messages[0].x')).toThrow('exceeded in `messages[0].x`');
+    expect(() => checkJsonText('no JSON '.repeat(100), 'x')).not.toThrow();
   });
 });

@@ -1,81 +1,67 @@
-import { jsonOverLimit } from './server-errors.ts';
+import { type ExactJson, JsonLimitError, readExactJson } from '../base/exact-json.ts';
+import { bodyNotJson, jsonOverLimit } from './server-errors.ts';
 
 /**
- * `JSON.parse` blocks the event loop. It takes seconds for 8 MiB of nested lists or of different field names, and
- * milliseconds for one long text. A body of 100,000 messages with `role` and `content` is within these limits.
- */
-export const jsonLimits = {
-  levels: 64,
-  fieldNames: 4096,
-  objects: 2 ** 18,
-  strings: 2 ** 19,
-} as const;
-
-const quote = 0x22;
-const backslash = 0x5c;
-const colon = 0x3a;
-const openBrace = 0x7b;
-const openBracket = 0x5b;
-const closeBrace = 0x7d;
-const closeBracket = 0x5d;
-
-/**
- * Counts the objects, strings and names that `JSON.parse` would create, in one pass over the bytes. Accepts bytes that
- * are not JSON: the parser reports them.
+ * Reads the JSON of a body within the limits of `exact-json.ts`, because reading blocks the event loop. Nested lists of 8 MiB or
+ * as many different field names would take seconds.
  *
+ * @throws bodyNotJson
  * @throws jsonOverLimit with the top-level field that exceeds a limit, or `body`.
  */
-export function checkJsonLimits(body: Uint8Array): void {
-  const names = new Set<number>();
-  let level = 0;
-  let objects = 0;
-  let strings = 0;
-  let start = 0;
-  let end = 0;
-  let topStart = 0;
-  let topEnd = 0;
-  const refuse = (limit: number, what: string): Error => {
-    const name = new TextDecoder().decode(body.subarray(topStart, Math.min(topEnd, topStart + 40)));
-    return jsonOverLimit({ parameter: name === '' ? 'body' : name, limit, what });
-  };
-  for (let at = 0; at < body.length; at++) {
-    switch (body[at]) {
-      case quote:
-        if (++strings > jsonLimits.strings) throw refuse(jsonLimits.strings, 'strings');
-        start = at + 1;
-        at = endOfString(body, start);
-        end = at;
-        break;
-      case colon:
-        names.add(hashOf(body, start, end));
-        if (level === 1) [topStart, topEnd] = [start, end];
-        if (names.size > jsonLimits.fieldNames) throw refuse(jsonLimits.fieldNames, 'different field names');
-        break;
-      case openBrace:
-      case openBracket:
-        if (++level > jsonLimits.levels) throw refuse(jsonLimits.levels, 'nested levels');
-        if (++objects > jsonLimits.objects) throw refuse(jsonLimits.objects, 'objects and lists');
-        break;
-      case closeBrace:
-      case closeBracket:
-        level--;
-        break;
+export function readBodyJson(text: string): ExactJson {
+  try {
+    return readExactJson(text);
+  } catch (error) {
+    if (error instanceof JsonLimitError) {
+      const { limit, what, position } = error;
+      throw jsonOverLimit({ parameter: topLevelField(text.slice(0, position)), limit, what }, error);
     }
+    throw bodyNotJson({ reason: jsonFault(error as Error) }, error);
   }
 }
 
-/** The position of the closing quote, or the end of the body. */
-function endOfString(body: Uint8Array, start: number): number {
+/** The answer has only the kind and the position of a fault: the text can be a prompt. */
+function jsonFault(error: Error): string {
+  const position = /position \d+/.exec(error.message)?.[0];
+  if (/end of JSON input/i.test(error.message)) return 'it ends too early';
+  return position === undefined ? 'it cannot be parsed' : `it cannot be parsed at ${position}`;
+}
+
+/** The last name in the outermost object of a text that is JSON up to its end. */
+function topLevelField(text: string): string {
+  let level = 0;
+  let name = '';
+  let string = '';
+  for (let at = 0; at < text.length; at++) {
+    const letter = text[at]!;
+    if (letter === '"') {
+      const end = endOfString(text, at + 1);
+      string = text.slice(at + 1, Math.min(end, at + 41));
+      // The text can end after a name.
+      if (level === 1 && end + 1 >= text.length) name = string;
+      at = end;
+    } else if (letter === ':' && level === 1) name = string;
+    else if (letter === '{' || letter === '[') level++;
+    else if (letter === '}' || letter === ']') level--;
+  }
+  return name === '' ? 'body' : name;
+}
+
+/** The position of the closing quote, or the end of the text. */
+function endOfString(text: string, start: number): number {
   let at = start;
-  while (at < body.length && body[at] !== quote) at += body[at] === backslash ? 2 : 1;
+  while (at < text.length && text[at] !== '"') at += text[at] === '\\' ? 2 : 1;
   return at;
 }
 
-/** The start value changes with each process, so that no client can prepare names with equal hashes. */
-const hashStart = Math.floor(Math.random() * 2 ** 32) | 0;
-
-function hashOf(body: Uint8Array, start: number, end: number): number {
-  let hash = hashStart;
-  for (let at = start; at < end; at++) hash = Math.imul(hash ^ body[at]!, 16777619);
-  return hash;
+/** Limits the JSON in a text of the body. Text that is not JSON is no fault. `parameter`: the name of the field. */
+export function checkJsonText(text: string, parameter: string): void {
+  // A shorter text exceeds no limit.
+  if (text.length <= 64) return;
+  try {
+    readExactJson(text);
+  } catch (error) {
+    if (!(error instanceof JsonLimitError)) return;
+    throw jsonOverLimit({ parameter, limit: error.limit, what: error.what }, error);
+  }
 }

@@ -30,14 +30,16 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMes
   const reader = new FieldReader(item, `${itemName}.`);
   const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
-  const toolCalls = role === 'assistant' ? readToolCalls(reader, `${itemName}.`) : [];
-  const content = readContent(reader, { itemName, limit, mayLack: toolCalls.length > 0 });
+  const isAnswer = role === 'assistant';
+  const toolCalls = isAnswer ? readToolCalls(reader, `${itemName}.`) : [];
+  const refusal = isAnswer ? reader.string('refusal') : undefined;
+  const content = readContent(reader, { itemName, limit, ifAbsent: isAnswer ? (refusal ?? '') : undefined });
   const callId = role === 'tool' ? reader.string('tool_call_id') : undefined;
   const name = reader.string('name');
-  // Templates of reasoning models read it in earlier turns.
-  const reasoning = reader.string('reasoning_content');
-  // Clients send an earlier answer back unchanged, with these fields empty.
-  for (const field of ['function_call', 'audio', 'refusal', 'annotations']) {
+  const reasoning = isAnswer ? readReasoning(reader) : reader.string('reasoning_content');
+  // Clients send an earlier answer back unchanged.
+  reader.ignore(isAnswer ? answerFields : []);
+  for (const field of ['function_call', 'audio', ...(isAnswer ? [] : ['refusal', 'annotations'])]) {
     reader.refuse(field, (value) => Array.isArray(value) && value.length === 0);
   }
   reader.finish();
@@ -50,6 +52,26 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMes
     ...(toolCalls.length === 0 ? {} : { toolCalls }),
     ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
   };
+}
+
+/** Fields of answers that tell a model nothing: of OpenAI's client, LiteLLM, OpenRouter and others. */
+const answerFields = [
+  ...['annotations', 'provider_specific_fields', 'thinking_blocks', 'parsed', 'images', 'id', 'index'],
+  ...['reasoning_signature', 'logprobs', 'finish_reason', 'stop_reason'],
+];
+
+/**
+ * The thoughts of an earlier answer, which templates of reasoning models read. Servers have different names for them:
+ * `reasoning_content` (DeepSeek), `reasoning` (vLLM, OpenRouter), `reasoning_details` (OpenRouter: parts, some without text).
+ */
+function readReasoning(reader: FieldReader): string | undefined {
+  const text = reader.string('reasoning_content');
+  const other = reader.string('reasoning');
+  const parts = reader.list('reasoning_details', (part, name) => {
+    const detail = isObject(part) ? (part.text ?? part.summary) : undefined;
+    return typeof detail === 'string' ? reader.text(name, detail) : '';
+  });
+  return text ?? other ?? (parts === undefined ? undefined : parts.join(''));
 }
 
 /** Nearly all messages are plain. Reading 100,000 messages field by field would take a second. */
@@ -69,12 +91,16 @@ function isPlainPart(part: unknown): part is { readonly type: 'text'; readonly t
   return part.type === 'text' && typeof part.text === 'string' && !/\p{Surrogate}/u.test(part.text);
 }
 
-/** A string, or a list of text parts, which are joined with newlines as in vLLM. `mayLack`: an answer with calls only. */
-function readContent(
-  reader: FieldReader,
-  { itemName, limit, mayLack }: { readonly itemName: string; readonly limit: PartLimit; readonly mayLack: boolean },
-): string {
-  const value = reader.raw('content') ?? (mayLack ? '' : undefined);
+interface ContentOptions {
+  readonly itemName: string;
+  readonly limit: PartLimit;
+  /** For a message without content: an answer can have calls only, or nothing. */
+  readonly ifAbsent: string | undefined;
+}
+
+/** A string, or a list of text parts, which are joined with newlines as in vLLM. */
+function readContent(reader: FieldReader, { itemName, limit, ifAbsent }: ContentOptions): string {
+  const value = reader.raw('content') ?? ifAbsent;
   if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));
   limit.parts += value.length;
   if (limit.parts > limit.partsMax) {
@@ -84,6 +110,10 @@ function readContent(
   const texts = reader.list('content', (part, name) => {
     if (isPlainPart(part)) return part.text;
     const type = isObject(part) ? part.type : undefined;
+    if (type === 'refusal' && ifAbsent !== undefined) {
+      const refused = new FieldReader(part, `${itemName}.${name}.`);
+      return refused.required('refusal', refused.string('refusal'), 'a string');
+    }
     if (typeof type === 'string' && type !== 'text') {
       throw fieldNotSupported({
         parameter: `${itemName}.${name}`,
@@ -93,6 +123,8 @@ function readContent(
     const partReader = new FieldReader(part, `${itemName}.${name}.`);
     partReader.required('type', partReader.string('type'), '"text"');
     const text = partReader.required('text', partReader.string('text'), 'a string');
+    // Marks for caches of other servers, and of other servers' answers.
+    partReader.ignore(['cache_control', 'annotations', 'prompt_cache_breakpoint']);
     partReader.finish();
     return text;
   });

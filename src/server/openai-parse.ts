@@ -1,13 +1,20 @@
 import { isJsonObject, type JsonObject } from '../base/json.ts';
-import { promptEmpty, promptTooLong } from '../core/errors.ts';
+import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
+import type { ToolMessage } from '../tools/template-messages.ts';
 import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
-import { asksForNothing, harmlessFields, refuseUnsupported, refuseUnsupportedInChats } from './field-lists.ts';
+import {
+  asksForNothing,
+  harmlessFields,
+  readVerbosity,
+  refuseUnsupported,
+  refuseUnsupportedInChats,
+} from './field-lists.ts';
 import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
@@ -113,10 +120,17 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const perEndpoint = { logprobs, promptLogprobs, maxTokens };
   const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false });
   refuseUnsupportedInChats(reader);
+  const ignored = [...generation.ignored, ...readVerbosity(reader)];
   reader.ignore(['media_io_kwargs']);
   reader.finish();
   checkChoices(1, generation.params, limits);
-  return { ...generation, ...conversation, areParallel, ...(requiredTools === undefined ? {} : { requiredTools }) };
+  return {
+    ...generation,
+    ignored,
+    ...conversation,
+    areParallel,
+    ...(requiredTools === undefined ? {} : { requiredTools }),
+  };
 }
 
 /** Completions have the newer name too: llm-d's routing sidecar sends both names to both endpoints. */
@@ -131,13 +145,30 @@ function readConversation(
 ): Conversation & Pick<ParsedTools, 'areParallel' | 'requiredTools'> {
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
-  const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
+  const { addGenerationPrompt, continueFinalMessage } = readEnd(reader, messages, tools);
   const given = reader.raw('chat_template_kwargs') ?? {};
   if (!isObject(given)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(given));
   const variables = { ...effortVariables(reader), ...given };
-  reader.refuse('continue_final_message', asksForNothing);
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
-  return { messages, ...tools, addGenerationPrompt, variables };
+  return { messages, ...tools, addGenerationPrompt, continueFinalMessage, variables };
+}
+
+/** How the prompt ends: with the start of an answer, or in the final message. */
+function readEnd(reader: FieldReader, messages: readonly ToolMessage[], { requiredTools }: ParsedTools) {
+  const continueFinalMessage = reader.boolean('continue_final_message') ?? false;
+  const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? !continueFinalMessage;
+  if (continueFinalMessage) {
+    const expected = (value: string): string => `${value} if \`continue_final_message\` is true`;
+    if (addGenerationPrompt) {
+      throw reader.invalid('continue_final_message', 'false if `add_generation_prompt` is true', 'true');
+    }
+    if (requiredTools !== undefined)
+      throw reader.invalid('tool_choice', expected('"auto" or "none"'), 'required calls');
+    if ((messages.at(-1)?.toolCalls ?? []).length > 0) {
+      throw reader.invalid(`messages[${messages.length - 1}]`, expected('a text without calls'), 'calls');
+    }
+  }
+  return { addGenerationPrompt, continueFinalMessage };
 }
 
 const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
@@ -212,7 +243,7 @@ export function readPriority(reader: FieldReader): number | undefined {
 }
 
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
-  const value = reader.raw('kv_transfer_params');
+  const value = reader.plain('kv_transfer_params');
   if (value === undefined || isJsonObject(value)) return value;
   throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
 }
@@ -241,8 +272,10 @@ export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'p
 /** The length is checked first, so that a list that is too long is not read. */
 function readPromptTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits) {
   const { maxModelLen } = limits;
-  if (items.length >= maxModelLen) {
-    throw promptTooLong({ promptTokens: items.length, maxTokens: 1, maxModelLen });
+  // Only embeddings have another name for prompts, and they have no output.
+  const isEmbedding = name.startsWith('input');
+  if (items.length >= maxModelLen + (isEmbedding ? 1 : 0)) {
+    throw tooManyTokens({ promptTokens: items.length, maxModelLen, isEmbedding });
   }
   return readTokens(reader, items, name, limits);
 }

@@ -173,7 +173,7 @@ export function chatRenderer(context: RenderContext): Renderer {
 }
 
 const plainAnswers: ChatAnswerOptions = {
-  format: { tools: undefined, reasoning: undefined },
+  format: { tools: undefined, offered: [], reasoning: undefined },
   prompt: '',
   areParallel: true,
 };

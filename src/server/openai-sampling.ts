@@ -1,5 +1,7 @@
+import { ExactNumber } from '../base/exact-json.ts';
 import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
+import { describeValue } from '../core/sampling-read.ts';
 import type { FieldReader } from './field-reader.ts';
 
 /** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
@@ -13,7 +15,6 @@ const wireNames = {
   presence_penalty: 'presencePenalty',
   frequency_penalty: 'frequencyPenalty',
   logit_bias: 'logitBias',
-  seed: 'seed',
   min_tokens: 'minTokens',
   stop: 'stop',
   stop_token_ids: 'stopTokenIds',
@@ -40,9 +41,9 @@ export function readSamplingParams(
   vocabSize: number,
 ): SamplingOptions {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
-  for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
+  for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.plain(wire);
   if (ignoresMinTokens === true) raw.minTokens = undefined;
-  raw.seed = wrapSeed(raw.seed);
+  raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.
   if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;
   const checked = parseSamplingParams(raw, {
@@ -57,8 +58,19 @@ export function readSamplingParams(
 
 const SMALLEST_TOP_P = 1e-300;
 
-/** OpenAI's seeds are signed 64-bit integers. `JSON.parse` rounds a large seed, always to the same number. */
-function wrapSeed(seed: unknown): unknown {
-  if (!Number.isInteger(seed) || Math.abs(seed as number) > 2 ** 64) return seed;
-  return BigInt.asUintN(64, BigInt(seed as number));
+const seedRange = { min: -(2n ** 63n), end: 2n ** 64n } as const;
+
+/** OpenAI's and vLLM's seeds are signed 64-bit integers. Each has the bits of an unsigned one, which is taken too. */
+function readSeed(reader: FieldReader): bigint | undefined {
+  const value = reader.exact('seed');
+  if (value === undefined) return undefined;
+  const seed = integerOf(value);
+  if (seed !== undefined && seed >= seedRange.min && seed < seedRange.end) return BigInt.asUintN(64, seed);
+  throw reader.invalid('seed', 'an integer from -2^63 to 2^64 - 1', describeValue(value));
+}
+
+function integerOf(value: unknown): bigint | undefined {
+  if (value instanceof ExactNumber && /^-?\d+$/.test(value.text)) return BigInt(value.text);
+  const number = value instanceof ExactNumber ? value.valueOf() : value;
+  return Number.isInteger(number) ? BigInt(number as number) : undefined;
 }

@@ -38,23 +38,42 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   if (type !== 'text' && type !== 'json_object') {
     throw format.invalid('type', '"text", "json_object" or "json_schema"', describeValue(type));
   }
+  // llama.cpp and others take a schema here too.
+  const schema = type === 'json_object' ? readSchema(format, 'schema') : undefined;
   format.finish();
   if (type === 'text') return undefined;
+  if (schema !== undefined && Object.keys(schema).length > 0) return schemaStructure(schema, 'response_format.schema');
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
-/** Every schema is strict: the output always matches it. */
+function readSchema(reader: FieldReader, name: string): object | undefined {
+  const schema = reader.raw(name);
+  if (schema === undefined || isObject(schema)) return schema;
+  throw reader.invalid(name, 'a JSON schema, which is an object', describeValue(schema));
+}
+
+const schemaStructure = (schema: object, parameter: string): ParsedStructure => ({
+  outputs: readStructuredOutputs({ json: schema }, parameter),
+  parameter,
+});
+
+/** Every schema is strict: the output always matches it. llama.cpp takes the schema without the object around it too. */
 function readJsonSchema(format: FieldReader): ParsedStructure {
+  const bare = readSchema(format, 'schema');
+  if (bare !== undefined && format.raw('json_schema') === undefined) {
+    format.ignore(['name', 'description', 'strict']);
+    format.finish();
+    return schemaStructure(bare, 'response_format.schema');
+  }
   const described = format.required('json_schema', format.object('json_schema'), 'an object with name and schema');
   described.string('name');
   described.string('description');
   described.boolean('strict');
-  const schema = described.raw('schema') ?? described.raw('json_schema');
-  const parameter = 'response_format.json_schema.schema';
-  if (!isObject(schema)) throw described.invalid('schema', 'a JSON schema, which is an object', describeValue(schema));
+  const given = readSchema(described, 'schema') ?? readSchema(described, 'json_schema');
+  const schema = described.required('schema', given, 'a JSON schema, which is an object');
   described.finish();
   format.finish();
-  return { outputs: readStructuredOutputs({ json: schema }, parameter), parameter };
+  return schemaStructure(schema, 'response_format.json_schema.schema');
 }
 
 const libraryNames: Readonly<Record<string, string>> = {

@@ -3,6 +3,7 @@ import { isJsonObject } from '../base/json.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
 import { FieldReader, isObject } from './field-reader.ts';
+import { checkJsonText } from './json-limits.ts';
 
 /** The functions of a chat request. */
 export interface ParsedTools {
@@ -15,8 +16,9 @@ export interface ParsedTools {
 }
 
 const toolsMax = 1024;
-const namePattern = /^[\w.-]{1,64}$/;
-const nameExpected = 'a name of 1 to 64 letters, digits, _, - and .';
+/** OpenAI's names have at most 64 characters, and those of responses 128. */
+export const toolNamePattern = /^[\w.-]{1,128}$/;
+export const toolNameExpected = 'a name of 1 to 128 letters, digits, _, - and .';
 
 /** Reads `tools`, `tool_choice` and `parallel_tool_calls`. */
 export function readTools(reader: FieldReader): ParsedTools {
@@ -63,8 +65,8 @@ function readTool(item: unknown, itemName: string): Tool {
   const type = reader.required('type', reader.string('type'), '"function"');
   if (type !== 'function') throw reader.invalid('type', '"function"', describeValue(type));
   const described = reader.required('function', reader.object('function'), 'an object with name and parameters');
-  const name = described.required('name', described.string('name'), nameExpected);
-  if (!namePattern.test(name)) throw described.invalid('name', nameExpected, describeValue(name));
+  const name = described.required('name', described.string('name'), toolNameExpected);
+  if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected, describeValue(name));
   const description = described.string('description');
   const parameters = readSchema(described);
   // Calls that are required follow the schema always, others nearly always.
@@ -87,15 +89,20 @@ function readSchema(reader: FieldReader): JsonObject | undefined {
   throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(value));
 }
 
+/** Fields that clients and gateways add to calls. */
+const callFields = ['parsed_arguments', 'provider_specific_fields', 'extra_content', 'cache_control'];
+
 /** The calls of an earlier answer, which a client sends back. `path`: of the message. */
 export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
   const calls = reader.list('tool_calls', (item, itemName): ToolCall => {
     const call = new FieldReader(item, `${path}${itemName}.`);
-    call.ignore(['type', 'index']);
+    call.ignore(['type', 'index', ...callFields]);
     const id = call.required('id', call.string('id'), 'a string');
     const called = call.required('function', call.object('function'), 'an object with name and arguments');
     const name = called.required('name', called.string('name'), 'a string');
     const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
+    checkJsonText(text, `${path}${itemName}.function.arguments`);
+    called.ignore(callFields);
     called.finish();
     call.finish();
     return { id, name, arguments: text };

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
+import { writeExactJson } from '../base/exact-json.ts';
 import { Server, type ServerOptions } from './server.ts';
 
 const servers: Server[] = [];
@@ -15,8 +16,12 @@ const question = { role: 'user', content: 'Rome?' };
 const asking = { messages: [question], tools: [weather] };
 const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>';
 const templates = {
-  hermes: '{% if tools %}<tool_call>{% endif %}',
+  hermes: '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}',
   mistral: '{{ tools }}[TOOL_CALLS]',
+  ids: '{{ tools }}[TOOL_CALLS][CALL_ID][ARGS]{{ tool_calls }}',
+  lfm2: 'List of tools: <|tool_list_start|>[{{ tools }}',
+  llama: '{{ tools }}<|python_tag|>',
+  unknown: '{{ tools }}<tool_call><arg_key>',
   openai: '{{ tools }}<|channel|>',
   none: '{{ messages }}',
   qwen3: '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}',
@@ -38,12 +43,12 @@ async function serve(
   const server = new Server(engine, { version: '1', logLevel: 'silent', ...options });
   servers.push(server);
   const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
-  const post = async (body: object) => {
+  const post = async (body: object | string) => {
     const headers = { 'content-type': 'application/json' };
     const response = await fetch(`${origin}/v1/chat/completions`, {
       method: 'POST',
       headers,
-      body: JSON.stringify(body),
+      body: typeof body === 'string' ? body : JSON.stringify(body),
     });
     return { status: response.status, text: await response.text() };
   };
@@ -68,7 +73,7 @@ async function serve(
     }
     return { ...message, reason };
   };
-  return { ask, stream, rendered, engine };
+  return { ask, post, stream, rendered, engine };
 }
 
 describe('tools', () => {
@@ -195,6 +200,83 @@ describe('tools', () => {
     const [{ message }] = (await ask({ messages: [question] })).choices;
     expect(message).toEqual({ role: 'assistant', content: 'Yes.', refusal: null, reasoning_content: 'Hm.' });
     expect(await stream({ messages: [question] })).toMatchObject({ content: 'Yes.', reasoning: 'Hm.', reason: 'stop' });
+  });
+
+  it('are content if the answer has the name of another tool, or no arguments', async () => {
+    const schema = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer' } } };
+    const response_format = { type: 'json_schema', json_schema: { name: 'person', schema } };
+    for (const answer of ['{"name":"Bob","age":3}', '{"name": "get_weather", "age": 3}']) {
+      const { ask, stream } = await serve(answer, 'llama');
+      const [{ message, finish_reason }] = (await ask({ ...asking, response_format })).choices;
+      expect([message.content, message.tool_calls, finish_reason]).toEqual([answer, undefined, 'stop']);
+      expect(await stream({ ...asking, response_format })).toMatchObject({
+        content: answer,
+        calls: [],
+        reason: 'stop',
+      });
+    }
+  });
+
+  it('of earlier answers are written as the model writes them, if the template does not show them', async () => {
+    const { ask, rendered } = await serve('<|tool_call_start|>[get_weather(city="Oslo")]<|tool_call_end|>', 'lfm2');
+    const called = (text: string) => [
+      { id: 'c', type: 'function', function: { name: 'get_weather', arguments: text } },
+    ];
+    const text = '{"city":"Rome","id":12345678901234567890,"10":[true,null],"a":{"b":1.50}}';
+    const messages = [question, { role: 'assistant', content: null, tool_calls: called(text) }];
+    const { choices } = await ask({ messages, tools: [weather] });
+    expect(choices[0].message.tool_calls[0].function).toEqual({ name: 'get_weather', arguments: '{"city": "Oslo"}' });
+    const written = 'get_weather(city="Rome", id=12345678901234567890, 10=[True, None], a={"b": 1.50})';
+    expect(rendered[0]!.messages).toEqual([
+      question,
+      { role: 'assistant', content: `<|tool_call_start|>[${written}]<|tool_call_end|>` },
+    ]);
+  });
+
+  it('keep the digits of numbers and the order of names, in calls and in schemas', async () => {
+    const { post, rendered } = await serve('Sunny.');
+    const text = '{"id":1234567890123456789,"10":1.0,"2":{}}';
+    const parameters = '{"type":"object","properties":{"b":{"const":9007199254740993},"10":{}}}';
+    const calls = `[{"id":"c","type":"function","function":{"name":"f","arguments":${JSON.stringify(text)}}}]`;
+    const messages = `[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":${calls}}]`;
+    const tools = `[{"type":"function","function":{"name":"f","parameters":${parameters}}}]`;
+    expect((await post(`{"messages":${messages},"tools":${tools}}`)).status).toBe(200);
+    const [{ messages: shown, options }] = rendered as [{ messages: unknown; options: unknown }];
+    expect(writeExactJson(shown)).toContain(`"arguments":${text}`);
+    expect(writeExactJson(options)).toContain(parameters);
+  });
+
+  it('of earlier answers have limits: deep lists are refused at once', async () => {
+    const { ask } = await serve('Sunny.');
+    const called = { name: 'f', arguments: '['.repeat(3_000_000) };
+    const messages = [{ role: 'assistant', content: null, tool_calls: [{ id: 'c', function: called }] }];
+    const { status, error } = await ask({ messages });
+    expect([status, error.param]).toEqual([400, 'messages[0].tool_calls[0].function.arguments']);
+    expect(error.message).toContain('more than 64 nested levels');
+  });
+
+  it('of Mistral keep the ids of the model, if they are new', async () => {
+    const written = '[TOOL_CALLS]get_weather[CALL_ID]abcdef123[ARGS]{}';
+    const { ask } = await serve(written + written, 'ids');
+    const [{ message }] = (await ask(asking)).choices;
+    const [first, second] = message.tool_calls.map(({ id }: { id: string }) => id);
+    expect(first).toBe('abcdef123');
+    expect(second).toMatch(/^[0-9a-f]{9}$/);
+    const again = (await ask({ ...asking, messages: [{ role: 'user', content: 'abcdef123' }] })).choices[0];
+    expect(again.message.tool_calls[0].id).not.toBe('abcdef123');
+  });
+
+  it('in a format that is not known are logged once', async () => {
+    const lines: string[] = [];
+    const { ask } = await serve(call, 'unknown', {
+      logLevel: 'warn',
+      logDestination: { write: (line) => lines.push(line) },
+    });
+    expect((await ask(asking)).choices[0].message.tool_calls).toHaveLength(1);
+    await ask(asking);
+    expect(lines).toEqual([expect.stringContaining('the chat template shows tools in a format that is not known')]);
+    await serve(call, 'hermes', { logLevel: 'warn', logDestination: { write: (line) => lines.push(line) } });
+    expect(lines).toHaveLength(1);
   });
 
   it('are read in the format that the server was started with', async () => {

@@ -13,8 +13,8 @@ import {
 } from '../grammar/expression.ts';
 import { JsonGrammar } from '../grammar/json-schema.ts';
 import type { GrammarLimits } from '../grammar/limits.ts';
-import { SchemaError } from '../grammar/schema-keywords.ts';
 import { type GrammarSource, layoutOf, structuredGrammar, structuredSource } from '../grammar/structured-grammar.ts';
+import { type CallShape, callsOf, header, message, mistralShape, type ToolText, toolText } from './call-grammar.ts';
 import { type AnswerFormat, beginsInThoughts } from './formats.ts';
 import type { Tool } from './tool.ts';
 
@@ -49,29 +49,32 @@ export function answerGrammar({
   if (content === undefined && !isRequired) return undefined;
   const thoughts = thoughtsIn(format, prompt);
   const rules = calls !== undefined && calls.tools.length > 0 ? calls : undefined;
-  const shape = { format: format.tools, thoughts, hasArgs: chatTemplate.includes('[ARGS]') };
-  if (rules === undefined && thoughts === 'none' && shape.format !== 'openai') {
+  const isBegun = format.continued !== undefined;
+  const shape = { format: format.tools, mistral: mistralShape(chatTemplate), thoughts, isBegun };
+  if (rules === undefined && thoughts === 'none' && (shape.format !== 'openai' || isBegun)) {
     return content && structuredSource(content.outputs, content.parameter);
   }
   const outputs = isRequired ? undefined : content?.outputs;
-  const job: AnswerJob = { kind: 'answer', outputs, calls: rules, shape };
+  const written = rules && { tools: rules.tools.map(toolText), areParallel: rules.areParallel };
+  const job: AnswerJob = { kind: 'answer', outputs, calls: written, shape };
   return {
-    key: JSON.stringify({ outputs, rules, shape }),
+    key: JSON.stringify(job),
     build: (limits) => buildAnswer(job, limits),
     job,
     parameter: rules === undefined ? content!.parameter : 'tools',
   };
 }
 
-interface AnswerShape {
-  readonly format: AnswerFormat['tools'];
+interface AnswerShape extends CallShape {
+  /** The prompt has the beginning of the content. */
+  readonly isBegun: boolean;
   readonly thoughts: 'none' | 'optional' | 'begun';
-  readonly hasArgs: boolean;
 }
 
 function thoughtsIn(format: AnswerFormat, prompt: string): AnswerShape['thoughts'] {
   if (format.reasoning === undefined || format.tools === 'openai') return 'none';
-  if (beginsInThoughts(format.reasoning, prompt)) return 'begun';
+  if (beginsInThoughts(format, prompt)) return 'begun';
+  if (format.continued !== undefined) return 'none';
   return /<\/think>\s*$/.test(prompt) ? 'none' : 'optional';
 }
 
@@ -79,7 +82,7 @@ function thoughtsIn(format: AnswerFormat, prompt: string): AnswerShape['thoughts
 export interface AnswerJob {
   readonly kind: 'answer';
   readonly outputs: ReadStructuredOutputs | undefined;
-  readonly calls: CallRules | undefined;
+  readonly calls: { readonly tools: readonly ToolText[]; readonly areParallel: boolean } | undefined;
   readonly shape: AnswerShape;
 }
 
@@ -88,78 +91,22 @@ export function buildAnswer({ outputs, calls, shape }: AnswerJob, limits?: Gramm
   const content = outputs === undefined ? undefined : structuredGrammar(outputs, json);
   const options = [
     ...(content === undefined ? [] : [asContent(content.root, shape)]),
-    ...(calls === undefined ? [] : [callsOf(calls, shape, json)]),
+    ...(calls === undefined ? [] : [callsOf({ ...calls, shape, json })]),
   ];
   return { root: sequence(thoughtsOf(shape), choice(...options)), rules: content?.rules ?? json.rules };
 }
 
-const header = (channel: string): Expression => sequence(token('<|channel|>'), text(channel));
-const message = token('<|message|>');
-
-function asContent(content: Expression, { format }: AnswerShape): Expression {
-  return format === 'openai' ? sequence(header('final'), message, content) : content;
+function asContent(content: Expression, { format, isBegun }: AnswerShape): Expression {
+  return format === 'openai' && !isBegun ? sequence(header('final'), message, content) : content;
 }
 
 /** Thoughts are never restricted. */
-function thoughtsOf({ format, thoughts }: AnswerShape): Expression {
-  if (format === 'openai') {
+function thoughtsOf({ format, thoughts, isBegun }: AnswerShape): Expression {
+  if (format === 'openai' && !isBegun) {
     const next = sequence(token('<|start|>'), text('assistant'));
     return optional(sequence(header('analysis'), message, until('<|end|>'), next));
   }
   const rest = sequence(until('</think>'), repeat(characters('\n', ' '), 0, 2));
   if (thoughts === 'none') return text('');
   return thoughts === 'begun' ? rest : optional(sequence(token('<think>'), rest));
-}
-
-function callsOf({ tools, areParallel }: CallRules, { format, hasArgs }: AnswerShape, json: JsonGrammar): Expression {
-  const named = (begin: string, field: string, end: string): Expression =>
-    choice(
-      ...tools.map((tool) =>
-        sequence(
-          text(`${begin}${JSON.stringify(tool.function.name)}, "${field}": `),
-          argumentsOf(tool, json),
-          text(end),
-        ),
-      ),
-    );
-  const listed = (call: Expression, between: Expression): Expression =>
-    areParallel ? sequence(call, repeat(sequence(between, call), 0, Infinity)) : call;
-  if (format === 'openai') {
-    // One call: the model ends its turn after it.
-    const options = tools.map((tool) => {
-      const recipient = text(` to=functions.${tool.function.name} `);
-      return sequence(
-        header('commentary'),
-        recipient,
-        token('<|constrain|>'),
-        text('json'),
-        message,
-        argumentsOf(tool, json),
-      );
-    });
-    return choice(...options);
-  }
-  if (format === 'llama3_json') return listed(named('{"name": ', 'parameters', '}'), text('; '));
-  if (format !== 'mistral') {
-    const call = sequence(token('<tool_call>'), named('\n{"name": ', 'arguments', '}\n'), token('</tool_call>'));
-    return listed(call, text('\n'));
-  }
-  const marker = token('[TOOL_CALLS]');
-  if (!hasArgs) {
-    return sequence(marker, text('['), listed(named('{"name": ', 'arguments', '}'), text(', ')), text(']'));
-  }
-  const options = tools.map((tool) =>
-    sequence(marker, text(tool.function.name), token('[ARGS]'), argumentsOf(tool, json)),
-  );
-  return listed(choice(...options), text(''));
-}
-
-function argumentsOf({ function: { name, parameters } }: Tool, json: JsonGrammar): Expression {
-  if (parameters === undefined || Object.keys(parameters).length === 0) return json.object;
-  try {
-    return json.schema({ type: 'object', ...parameters });
-  } catch (error) {
-    if (error instanceof SchemaError) throw error.inside(`parameters of the tool \`${name}\``);
-    throw error;
-  }
 }

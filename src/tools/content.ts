@@ -5,10 +5,15 @@ export class Content {
   #space = '';
 
   add(text: string): AnswerPart[] {
-    const all = this.#space + text;
-    const visible = all.trimEnd();
-    this.#space = all.slice(visible.length);
-    return visible === '' ? [] : [{ kind: 'content', text: visible }];
+    const visible = text.trimEnd();
+    const space = text.slice(visible.length);
+    if (visible === '') {
+      this.#space += space;
+      return [];
+    }
+    const before = this.#space;
+    this.#space = space;
+    return [{ kind: 'content', text: before + visible }];
   }
 
   /** A call follows. */

@@ -1,31 +1,51 @@
+import { jsonParser } from './json-calls.ts';
+import { mistralParser } from './mistral-calls.ts';
 import { HarmonyParser } from './parse-harmony.ts';
-import { HermesParser } from './parse-hermes.ts';
-import { JsonParser } from './parse-json.ts';
-import { MistralParser } from './parse-mistral.ts';
 import { ContentParser, ThinkingParser } from './parse-thinking.ts';
-import type { AnswerParser } from './tool.ts';
+import { pythonParser } from './python-calls.ts';
+import { functionTagsParser, hermesParser } from './tag-calls.ts';
+import type { AnswerParser, Tool } from './tool.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
-export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai'] as const;
+export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2'] as const;
 export type ToolFormat = (typeof toolFormats)[number];
 
-const parsers: Readonly<Record<ToolFormat, new () => AnswerParser>> = {
-  hermes: HermesParser,
-  llama3_json: JsonParser,
-  mistral: MistralParser,
-  openai: HarmonyParser,
+const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerParser>> = {
+  hermes: hermesParser,
+  llama3_json: jsonParser,
+  mistral: mistralParser,
+  openai: (tools) => new HarmonyParser(tools),
+  qwen3_coder: functionTagsParser,
+  lfm2: pythonParser,
 };
 
-export const parserOf = (format: ToolFormat): AnswerParser => new parsers[format]();
+/** `tools`: those that the request offers. Calls of others are content. */
+export const parserOf = (format: ToolFormat, tools: readonly Tool[]): AnswerParser => parsers[format](tools);
 
-/** The format that a chat template asks the model for. Templates that say nothing of tools get `hermes`: see `template-messages.ts`. */
-export function formatOfTemplate(template: string): ToolFormat {
+/**
+ * The format that a chat template asks the model for, by the texts that it writes around calls. Undefined: the template shows
+ * no tools, or has a format that is not known.
+ */
+export function formatOfTemplate(template: string): ToolFormat | undefined {
   if (template.includes('<|channel|>')) return 'openai';
   if (template.includes('[TOOL_CALLS]')) return 'mistral';
-  if (template.includes('<tool_call>')) return 'hermes';
-  if (template.includes('<|python_tag|>') || /"parameters"\s*:/.test(template)) return 'llama3_json';
-  return 'hermes';
+  if (template.includes('<|tool_call_start|>') || /List of tools: (?:<\|tool_list_start\|>)?\[/.test(template))
+    return 'lfm2';
+  if (template.includes('<tool_call>') && !otherTags.some((tag) => template.includes(tag))) {
+    return template.includes('<function=') && template.includes('<parameter=') ? 'qwen3_coder' : 'hermes';
+  }
+  if (template.includes('<function=')) return undefined;
+  return template.includes('<|python_tag|>') || bareCall.test(template) ? 'llama3_json' : undefined;
 }
+
+/** Llama's templates tell the model to answer with this object. */
+const bareCall = /\{\\?"name\\?": [^{}"\\]*, \\?"parameters\\?":/;
+
+/** Templates with these write `<tool_call>` too, but other texts inside. */
+const otherTags = ['<arg_key>', '<invoke name='];
+
+/** The format for a template whose own format is not known; its tools are described in these words if it shows none itself. */
+export const defaultFormat: ToolFormat = 'hermes';
 
 /** How models write their thoughts. The names are vLLM's names of reasoning parsers; with `deepseek_r1` every answer begins with them. */
 export const reasoningFormats = ['qwen3', 'deepseek_r1'] as const;
@@ -38,24 +58,36 @@ export const reasoningFormatOfTemplate = (template: string): ReasoningFormat | u
 export interface AnswerFormat {
   /** Undefined: calls are content. */
   readonly tools: ToolFormat | undefined;
+  /** The functions that can be called. Calls of others are content. */
+  readonly offered: readonly Tool[];
   /** Undefined: thoughts are content. */
   readonly reasoning: ReasoningFormat | undefined;
+  /** The beginning of the answer, if it is in the prompt already. */
+  readonly continued?: string;
 }
 
 /** The parser for an answer to this prompt; undefined: all of it is content. */
-export function answerParser({ tools, reasoning }: AnswerFormat, prompt: string): AnswerParser | undefined {
-  const calls = tools === undefined ? undefined : parserOf(tools);
-  if (reasoning === undefined || tools === 'openai') return calls;
-  const beginsInside = beginsInThoughts(reasoning, prompt);
+export function answerParser(format: AnswerFormat, prompt: string): AnswerParser | undefined {
+  const { tools, offered, reasoning, continued } = format;
+  if (tools === 'openai') return new HarmonyParser(offered, { beginsInContent: continued !== undefined });
+  const calls = tools === undefined ? undefined : parserOf(tools, offered);
+  if (reasoning === undefined) return calls;
+  const beginsInside = beginsInThoughts(format, prompt);
   return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
 }
 
 /** Whether the answer to a prompt begins inside of the thoughts. */
-export const beginsInThoughts = (reasoning: ReasoningFormat, prompt: string): boolean =>
-  reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+export function beginsInThoughts({ reasoning, continued }: AnswerFormat, prompt: string): boolean {
+  if (continued !== undefined) return continued.lastIndexOf('<think>') > continued.lastIndexOf('</think>');
+  return reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+}
+
+/** Whether the template itself shows the calls of earlier answers. */
+export const knowsCalls = (template: string): boolean => template.includes('tool_calls');
 
 /** Whether the template itself shows tools to the model. */
 export const knowsTools = (template: string): boolean => /\btools\b/.test(template);
 
 /** Whether calls have control tokens, which are left out of texts otherwise. */
-export const needsControlTokens = (format: ToolFormat): boolean => format === 'mistral' || format === 'openai';
+export const needsControlTokens = (format: ToolFormat): boolean => withControlTokens.has(format);
+const withControlTokens: ReadonlySet<ToolFormat> = new Set(['mistral', 'openai', 'lfm2']);

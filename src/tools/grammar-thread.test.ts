@@ -26,7 +26,7 @@ it('large schemas and large calls are compiled on the thread, and refused with t
   const parameters = { properties: { value: { enum: values } }, required: ['value'] };
   const tools = [{ type: 'function', function: { name: 'choose', parameters } }] as const;
   const calls = { tools, isRequired: true, areParallel: false };
-  const format = { tools: 'hermes', reasoning: undefined } as const;
+  const format = { tools: 'hermes', offered: [], reasoning: undefined } as const;
   const call = answerGrammar({ calls, format, prompt: '', chatTemplate: '' })!;
   const called = await grammars.compile(call);
   const first = (await smallVocabulary()).controlTokens.get('<tool_call>') ?? '<'.charCodeAt(0);

@@ -41,19 +41,27 @@ export class HeldText {
 
   /** Takes the text before the first of the tags, and the tag. Without a tag: the text that cannot belong to one. */
   takeUntil(...tags: readonly string[]): { readonly text: string; readonly tag: string | undefined } {
-    let at = -1;
-    let found: string | undefined;
-    for (const tag of tags) {
-      const position = this.#text.indexOf(tag);
-      if (position !== -1 && (at === -1 || position < at)) [at, found] = [position, tag];
-    }
-    if (found !== undefined) {
-      const text = this.take(at);
-      this.take(found.length);
-      return { text, tag: found };
+    const found = patternOf(tags).exec(this.#text);
+    if (found !== null) {
+      const text = this.take(found.index);
+      this.take(found[0].length);
+      return { text, tag: found[0] };
     }
     return { text: this.take(this.#text.length - heldLength(this.#text, tags)), tag: undefined };
   }
+}
+
+const patterns = new Map<string, RegExp>();
+
+/** Finds the first of several tags without a look at the text behind it, which can be long and have many more. */
+function patternOf(tags: readonly string[]): RegExp {
+  const key = tags.join('\n');
+  let pattern = patterns.get(key);
+  if (pattern === undefined) {
+    pattern = new RegExp(tags.map((tag) => tag.replace(/[|[\](){}.*+?^$\\]/g, '\\$&')).join('|'));
+    patterns.set(key, pattern);
+  }
+  return pattern;
 }
 
 /** The length of the longest end of the text that is the start of a tag. */

@@ -1,7 +1,8 @@
-import { CallParts } from './call-parts.ts';
+import { CallSource } from './call-source.ts';
+import { Content } from './content.ts';
 import { HeldText } from './held-text.ts';
-import { readSteps } from './read-steps.ts';
-import type { AnswerParser, AnswerPart } from './tool.ts';
+import { ObjectScanner } from './object-scanner.ts';
+import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
 
 const message = '<|message|>';
 const ends = ['<|end|>', '<|call|>', '<|return|>', '<|start|>'];
@@ -14,46 +15,127 @@ const ends = ['<|end|>', '<|call|>', '<|return|>', '<|start|>'];
  */
 export class HarmonyParser implements AnswerParser {
   readonly #held = new HeldText();
-  readonly #calls = new CallParts();
+  readonly #content = new Content();
+  readonly #source: CallSource;
   #state: 'header' | 'reasoning' | 'content' | 'arguments' = 'header';
   #header = '';
+  #name = '';
+  #object = new ObjectScanner();
+  #arguments = '';
+  #hasBegun: boolean = false;
+  #hasMessages: boolean = false;
+  #parts: AnswerPart[] = [];
+
+  /** `beginsInContent`: the prompt has the header of the answer already. */
+  constructor(tools: readonly Tool[], { beginsInContent = false }: { readonly beginsInContent?: boolean } = {}) {
+    const offered = new Map(tools.map((tool) => [tool.function.name, tool]));
+    this.#source = new CallSource(this.#held, this.#content, offered);
+    if (beginsInContent) this.#state = 'content';
+    this.#hasMessages = beginsInContent;
+  }
 
   add(text: string): AnswerPart[] {
     this.#held.add(text);
-    return readSteps((parts) => (this.#state === 'header' ? this.#readHeader(parts) : this.#readBody(parts)));
+    while (this.#state === 'header' ? this.#readHeader() : this.#readBody());
+    return this.#takeParts();
   }
 
-  /** An answer without any header is content. */
   end(): AnswerPart[] {
-    if (this.#state !== 'header') return this.#body(this.#held.takeAll());
-    const rest = this.#header + this.#held.takeAll();
-    const isAnswer = rest.trim() !== '' && !rest.includes('<|') && this.#calls.count === 0;
-    return isAnswer ? [{ kind: 'content', text: rest }] : [];
+    if (this.#state === 'header') this.#source.content(this.#unread());
+    else this.#body(this.#held.takeAll());
+    this.#source.giveBack();
+    return [...this.#takeParts(), ...this.#content.end(this.#source.count === 0)];
   }
 
-  #readHeader(parts: AnswerPart[]): boolean {
+  /** An answer without any header is content. The header of a message that was cut is nothing. */
+  #unread(): string {
+    const text = this.#header + this.#held.takeAll();
+    return this.#hasMessages || text.includes('<|') ? '' : text;
+  }
+
+  #takeParts(): AnswerPart[] {
+    this.#collect();
+    const parts = this.#parts;
+    this.#parts = [];
+    return parts;
+  }
+
+  #collect(): void {
+    this.#parts.push(...this.#source.takeParts());
+  }
+
+  #readHeader(): boolean {
     const { text, tag } = this.#held.takeUntil(message);
     this.#header += text;
     if (tag === undefined) return false;
+    this.#hasMessages = true;
     const name = /\bto=(?:functions\.)?([\w.-]+)/.exec(this.#header)?.[1];
     const channel = /<\|channel\|>\s*(\w+)/.exec(this.#header)?.[1];
+    if (name !== undefined) {
+      this.#source.wait(this.#header + message);
+      this.#state = this.#source.tools.has(name) ? 'arguments' : 'content';
+      if (this.#state === 'content') this.#source.giveBack();
+      this.#name = name;
+      this.#object = new ObjectScanner();
+      this.#arguments = '';
+      this.#hasBegun = false;
+    } else this.#state = channel === 'analysis' ? 'reasoning' : 'content';
     this.#header = '';
-    if (name !== undefined) parts.push(this.#calls.begin(name));
-    this.#state = name !== undefined ? 'arguments' : channel === 'analysis' ? 'reasoning' : 'content';
     return true;
   }
 
-  #readBody(parts: AnswerPart[]): boolean {
+  #readBody(): boolean {
     const { text, tag } = this.#held.takeUntil(...ends);
-    parts.push(...this.#body(text));
+    this.#body(text);
     if (tag === undefined) return false;
+    this.#endBody();
     this.#state = 'header';
     return true;
   }
 
-  #body(text: string): AnswerPart[] {
-    if (text === '') return [];
-    if (this.#state === 'arguments') return this.#calls.arguments(text);
-    return [{ kind: this.#state === 'reasoning' ? 'reasoning' : 'content', text }];
+  #body(text: string): void {
+    if (this.#state === 'arguments') this.#readArguments(text);
+    else if (this.#state === 'content') this.#source.content(text);
+    else if (text !== '') {
+      this.#collect();
+      this.#parts.push({ kind: 'reasoning', text });
+    }
+  }
+
+  /** A message to a function is a call if an object begins it. */
+  #readArguments(text: string): void {
+    let rest = text;
+    if (this.#arguments === '' && !this.#hasBegun) {
+      rest = text.trimStart();
+      this.#source.wait(text.slice(0, text.length - rest.length));
+    }
+    const used = this.#object.add(rest);
+    const found = rest.slice(0, used);
+    if (this.#hasBegun) this.#source.arguments(found);
+    else {
+      this.#source.wait(found);
+      this.#arguments += found;
+      if (this.#object.state === 'maybe') return;
+      if (this.#object.state === 'refused') {
+        this.#source.giveBack();
+        this.#state = 'content';
+      } else this.#begin();
+    }
+    this.#source.content(rest.slice(used));
+  }
+
+  #begin(): void {
+    this.#hasBegun = true;
+    this.#source.begin(this.#name);
+    this.#source.arguments(this.#arguments);
+  }
+
+  /** An empty message has no arguments. */
+  #endBody(): void {
+    if (this.#state !== 'arguments' || this.#hasBegun) return;
+    if (this.#arguments === '') {
+      this.#arguments = '{}';
+      this.#begin();
+    } else this.#source.giveBack();
   }
 }

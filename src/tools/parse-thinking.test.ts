@@ -1,9 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { HermesParser } from './parse-hermes.ts';
 import { ContentParser, ThinkingParser } from './parse-thinking.ts';
+import { hermesParser } from './tag-calls.ts';
 
 function read(pieces: readonly string[], beginsInside: boolean, hasTools = false) {
-  const parser = new ThinkingParser(hasTools ? new HermesParser() : new ContentParser(), { beginsInside });
+  const parser = new ThinkingParser(
+    hasTools ? hermesParser(['f', 'g'].map((name) => ({ type: 'function', function: { name } }))) : new ContentParser(),
+    { beginsInside },
+  );
   const read = { reasoning: '', content: '', calls: [] as string[] };
   for (const part of [...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()]) {
     if (part.kind === 'reasoning' || part.kind === 'content') read[part.kind] += part.text;

@@ -1,5 +1,4 @@
 import { HeldText } from './held-text.ts';
-import { readSteps } from './read-steps.ts';
 import type { AnswerParser, AnswerPart } from './tool.ts';
 
 const open = '<think>';
@@ -24,7 +23,9 @@ export class ThinkingParser implements AnswerParser {
 
   add(text: string): AnswerPart[] {
     this.#held.add(text);
-    return readSteps((parts) => this.#step(parts));
+    const parts: AnswerPart[] = [];
+    while (this.#step(parts));
+    return parts;
   }
 
   end(): AnswerPart[] {

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
+import type { JsonObject } from '../base/json.ts';
 import { parserOf, type ToolFormat, toolFormats } from './formats.ts';
-import type { AnswerPart } from './tool.ts';
+import type { AnswerPart, Tool } from './tool.ts';
 
 interface Answer {
   content: string;
@@ -22,8 +24,28 @@ function assemble(parts: readonly AnswerPart[]): Answer {
   return answer;
 }
 
-function read(format: ToolFormat, pieces: readonly string[]): Answer {
-  const parser = parserOf(format);
+const tool = (name: string, parameters?: JsonObject): Tool => ({
+  type: 'function',
+  function: { name, ...(parameters === undefined ? {} : { parameters }) },
+});
+const values = {
+  type: 'object',
+  properties: {
+    text: { type: 'string' },
+    count: { type: 'integer' },
+    ratio: { type: ['number', 'null'] },
+    is: { type: 'boolean' },
+    list: { type: 'array' },
+    any: {},
+    maybe: { anyOf: [{ type: 'string' }, { type: 'null' }] },
+    kind: { $ref: '#/$defs/kind' },
+  },
+  $defs: { kind: { enum: ['1', '2'] } },
+};
+const offered = [tool('f'), tool('g', { type: 'object' }), tool('get_x'), tool('v', values), tool('ns.f')];
+
+function read(format: ToolFormat, pieces: readonly string[], tools = offered): Answer {
+  const parser = parserOf(format, tools);
   return assemble([...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()]);
 }
 
@@ -41,8 +63,8 @@ const cases: [ToolFormat, string, string, Answer][] = [
   [
     'hermes',
     'text and two calls',
-    'I look.\n\n<tool_call>\n{"name": "f", "arguments": {"a": "}\\"<"}}\n</tool_call>\n<tool_call>\n{"arguments": [1], "name": "g"}\n</tool_call>\n',
-    answer('I look.', call('f', '{"a": "}\\"<"}'), call('g', '[1]')),
+    'I look.\n\n<tool_call>\n{"name": "f", "arguments": {"a": "}\\"<"}}\n</tool_call>\n<tool_call>\n{"arguments": {"b": [1]}, "name": "g"}\n</tool_call>\n',
+    answer('I look.', call('f', '{"a": "}\\"<"}'), call('g', '{"b": [1]}')),
   ],
   ['hermes', 'no arguments', '<tool_call>{"name": "f"}</tool_call>', answer('', call('f', '{}'))],
   [
@@ -86,12 +108,224 @@ const cases: [ToolFormat, string, string, Answer][] = [
   ],
   ['openai', 'an answer', '<|channel|>final<|message|>Hello <|user|>.<|return|>', answer('Hello <|user|>.')],
   ['openai', 'an answer without a header', 'Hello.', answer('Hello.')],
+  [
+    'openai',
+    'a call of a tool that is not offered',
+    '<|channel|>commentary to=functions.h <|constrain|>json<|message|>{"a": 1}<|call|>',
+    answer('<|channel|>commentary to=functions.h <|constrain|>json<|message|>{"a": 1}'),
+  ],
+  [
+    'openai',
+    'a call without an object',
+    '<|channel|>commentary to=functions.f<|message|>a = 1<|call|>',
+    answer('<|channel|>commentary to=functions.f<|message|>a = 1'),
+  ],
+  ['openai', 'a call without arguments', '<|channel|>commentary to=f<|message|><|call|>', answer('', call('f', '{}'))],
+  // No calls: the name is not one of an offered tool, or there is no object of arguments.
+  ['llama3_json', 'an answer in JSON', '{"name":"Bob","age":3}', answer('{"name":"Bob","age":3}')],
+  ['llama3_json', 'an answer with the name of a tool', '{"name": "f", "age": 3}', answer('{"name": "f", "age": 3}')],
+  ['llama3_json', 'a name alone', '{"name": "f"}', answer('{"name": "f"}')],
+  ['llama3_json', 'a list of values', '[1, {"name": "f"}]', answer('[1, {"name": "f"}]')],
+  ['llama3_json', 'an unknown tool', '{"name": "h", "parameters": {}}', answer('{"name": "h", "parameters": {}}')],
+  [
+    'llama3_json',
+    'arguments as a list',
+    '{"name": "f", "parameters": [1]}',
+    answer('{"name": "f", "parameters": [1]}'),
+  ],
+  ['llama3_json', 'arguments as a word', '{"name":"f","parameters":null}', answer('{"name":"f","parameters":null}')],
+  ['llama3_json', 'a list of calls', '[{"name": "f", "parameters": {}}]', answer('', call('f', '{}'))],
+  [
+    'llama3_json',
+    'the type of a call',
+    '{"type": "function", "name": "f", "parameters": {"a": 1}}',
+    answer('', call('f', '{"a": 1}')),
+  ],
+  ['llama3_json', 'a call and text', '{"name": "f", "parameters": {}}; wait', answer('; wait', call('f', '{}'))],
+  [
+    'hermes',
+    'an unknown tool',
+    'I look. <tool_call>\n{"name": "h", "arguments": {}}\n</tool_call> So.',
+    answer('I look. <tool_call>\n{"name": "h", "arguments": {}}\n</tool_call> So.'),
+  ],
+  [
+    'hermes',
+    'arguments as a text that is no object',
+    '<tool_call>{"name": "f", "arguments": "Rome"}</tool_call>',
+    answer('<tool_call>{"name": "f", "arguments": "Rome"}</tool_call>'),
+  ],
+  [
+    'hermes',
+    'several objects in one tag',
+    '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n{"name": "g", "arguments": {}}\n</tool_call>',
+    answer('', call('f', '{"a": 1}'), call('g', '{}')),
+  ],
+  [
+    'hermes',
+    'a list in one tag',
+    '<tool_call>[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]</tool_call>',
+    answer('', call('f', '{"a": 1}'), call('g', '{}')),
+  ],
+  [
+    'hermes',
+    'one of two objects is no call',
+    '<tool_call>{"name": "f", "arguments": {}}\n{"name": "h", "arguments": {}}</tool_call>',
+    answer('\n{"name": "h", "arguments": {}}</tool_call>', call('f', '{}')),
+  ],
+  [
+    'hermes',
+    'no closing tag',
+    '<tool_call>{"name": "f", "arguments": {}}\nI wait.',
+    answer('\nI wait.', call('f', '{}')),
+  ],
+  [
+    'hermes',
+    'no closing brace',
+    '<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>',
+    answer('', call('f', '{"a": 1}')),
+  ],
+  [
+    'hermes',
+    'two opening tags',
+    '<tool_call>\n<tool_call>\n{"name": "f"}</tool_call>',
+    answer('<tool_call>', call('f', '{}')),
+  ],
+  [
+    'hermes',
+    'other members',
+    '<tool_call>{"id": 7, "name": "f", "arguments": {}, "x": "y"}</tool_call>',
+    answer('', call('f', '{}')),
+  ],
+  ['hermes', 'an empty tag', '<tool_call></tool_call>', answer('<tool_call></tool_call>')],
+  [
+    'hermes',
+    'a text after a call',
+    '<tool_call>{"name": "f", "arguments": {}}</tool_call>\n\nDone.',
+    answer('\n\nDone.', call('f', '{}')),
+  ],
+  [
+    'hermes',
+    'numbers with many digits',
+    '<tool_call>{"name": "f", "arguments": {"id": 1234567890123456789, "10": 1.0, "2": 1}}</tool_call>',
+    answer('', call('f', '{"id": 1234567890123456789, "10": 1.0, "2": 1}')),
+  ],
+  [
+    'qwen3_coder',
+    'values of each type',
+    'I look.\n<tool_call>\n<function=v>\n<parameter=text>\n12\n</parameter>\n<parameter=count>\n1234567890123456789\n</parameter>\n' +
+      '<parameter=ratio>\n1.50\n</parameter>\n<parameter=is>\nTrue\n</parameter>\n<parameter=list>\n[1, {"a": "b"}]\n</parameter>\n</function>\n</tool_call>',
+    answer(
+      'I look.',
+      call('v', '{"text": "12", "count": 1234567890123456789, "ratio": 1.50, "is": true, "list": [1, {"a": "b"}]}'),
+    ),
+  ],
+  [
+    'qwen3_coder',
+    'values of several types',
+    '<tool_call><function=v><parameter=ratio>null</parameter><parameter=maybe>null</parameter><parameter=kind>1</parameter>' +
+      '<parameter=any>7</parameter><parameter=other>seven</parameter><parameter=count>many</parameter></function></tool_call>',
+    answer('', call('v', '{"ratio": null, "maybe": null, "kind": "1", "any": 7, "other": "seven", "count": "many"}')),
+  ],
+  [
+    'qwen3_coder',
+    'a text of several lines',
+    '<tool_call>\n<function=v>\n<parameter=text>\n\n  if (a < "😀") {\n\t</p>\n  }\n\n</parameter>\n</function>\n</tool_call>',
+    answer('', call('v', '{"text": "\\n  if (a < \\"😀\\") {\\n\\t</p>\\n  }\\n"}')),
+  ],
+  [
+    'qwen3_coder',
+    'two calls, one without the outer tag',
+    '<function=f>\n</function>\n<tool_call>\n<function=v><parameter=text>\n\n</parameter></function></tool_call>',
+    answer('', call('f', '{}'), call('v', '{"text": ""}')),
+  ],
+  [
+    'qwen3_coder',
+    'two functions in one tag',
+    '<tool_call><function=f></function><function=g></function></tool_call>.',
+    answer('.', call('f', '{}'), call('g', '{}')),
+  ],
+  ['qwen3_coder', 'JSON', '<tool_call>{"name": "f", "arguments": {}}</tool_call>', answer('', call('f', '{}'))],
+  ['qwen3_coder', 'an unknown tool', 'a <function=h></function>', answer('a <function=h></function>')],
+  ['qwen3_coder', 'a text', '#include <functional> <tool', answer('#include <functional> <tool')],
+  [
+    'qwen3_coder',
+    'an answer that was cut',
+    '<tool_call><function=v><parameter=text>\nabc</para',
+    answer('', call('v', '{"text": "abc</para')),
+  ],
+  [
+    'lfm2',
+    'calls of Python',
+    "Let me see. <|tool_call_start|>[f(a=1, b=\"x\"), ns.f(c='it\\'s', d=True, e=None)]<|tool_call_end|>Done.",
+    answer('Let me see.Done.', call('f', '{"a": 1, "b": "x"}'), call('ns.f', '{"c": "it\'s", "d": true, "e": null}')),
+  ],
+  [
+    'lfm2',
+    'all values',
+    '<|tool_call_start|>[f(a=1234567890123456789, b=[1., -.5, (2,)], c={"k": {\'l\': false}, 3: []}, d="""x"y\n""", e=\'\', g=0x1F, h=1_000e-3)]<|tool_call_end|>',
+    answer(
+      '',
+      call(
+        'f',
+        '{"a": 1234567890123456789, "b": [1.0, -0.5, [2]], "c": {"k": {"l": false}, "3": []}, "d": "x\\"y\\n", "e": "", "g": 31, "h": 1000e-3}',
+      ),
+    ),
+  ],
+  ['lfm2', 'a call without arguments', '<|tool_call_start|>f()<|tool_call_end|>', answer('', call('f', '{}'))],
+  [
+    'lfm2',
+    'brackets in texts',
+    '<|tool_call_start|>[f(a=")]<|", b=\'](\')]<|tool_call_end|>',
+    answer('', call('f', '{"a": ")]<|", "b": "]("}')),
+  ],
+  [
+    'lfm2',
+    'a list of objects',
+    '<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>',
+    answer('', call('f', '{"a": 1}')),
+  ],
+  ...['h(a=1)', 'f(1)', 'f(a=b)', 'f(a=1', 'f', 'f(a="x)', 'f(a=1 2)'].map(
+    (text): [ToolFormat, string, string, Answer] => [
+      'lfm2',
+      `no call: ${text}`,
+      `<|tool_call_start|>[${text}]<|tool_call_end|>`,
+      answer(`<|tool_call_start|>[${text}]<|tool_call_end|>`),
+    ],
+  ),
+  [
+    'mistral',
+    'ids',
+    '[TOOL_CALLS]f[CALL_ID]abcdef123[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]abcdef124[ARGS]{}',
+    answer('', call('f', '{"a": 1}'), call('g', '{}')),
+  ],
+  [
+    'mistral',
+    'a text after a call',
+    '[TOOL_CALLS]f[ARGS]{"a": "[TOOL_CALLS]"} So.',
+    answer(' So.', call('f', '{"a": "[TOOL_CALLS]"}')),
+  ],
+  ...[
+    'h[ARGS]{}',
+    ' [1, 2]',
+    'f[ARGS][1]',
+    '',
+    'f',
+    'f[CALL_ID]x',
+    'f [IMG]{}',
+    '[{"name": "h", "arguments": {}}]',
+  ].map((text): [ToolFormat, string, string, Answer] => [
+    'mistral',
+    `no call: ${text}`,
+    `So [TOOL_CALLS]${text}`,
+    answer(`So [TOOL_CALLS]${text}`),
+  ]),
 ];
 
 describe('parsers of answers', () => {
   it.each(cases)('%s: %s', (format, _, text, expected) => {
     expect(read(format, [text])).toEqual(expected);
-    expect(read(format, [...text])).toEqual(expected);
+    // Every piece is one UTF-16 unit, so pairs of surrogates are cut.
+    expect(read(format, text.split(''))).toEqual(expected);
   });
 
   it.each(toolFormats)('%s: the parts do not depend on the pieces of the text', (format) => {
@@ -117,6 +351,24 @@ describe('parsers of answers', () => {
       '\\',
       'text',
       '<|python_tag|>',
+      '[CALL_ID]',
+      'f',
+      '<function=v>',
+      '<parameter=text>',
+      '<parameter=list>',
+      '</parameter>',
+      '</function>',
+      '<|tool_call_start|>',
+      '<|tool_call_end|>',
+      '[f(a=',
+      "'x'",
+      '""',
+      '1',
+      ',',
+      ')',
+      '<|end|>',
+      '<|start|>assistant',
+      '😀',
     ];
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...pieces)), fc.array(fc.nat(7)), (texts, cuts) => {
@@ -128,7 +380,10 @@ describe('parsers of answers', () => {
           at += length;
         }
         expect(read(format, parts)).toEqual(read(format, [text]));
+        // Without tools, no text is a call, and nothing is lost.
+        if (format !== 'openai') expect(read(format, parts, [])).toEqual(answer(text));
       }),
+      { numRuns: fuzzRuns(300) },
     );
   });
 
@@ -147,10 +402,26 @@ describe('parsers of answers', () => {
     );
   });
 
+  it('read a schema whose references double at each level, and one that contains itself', () => {
+    const $defs = Object.fromEntries(
+      Array.from({ length: 60 }, (_, i) => [
+        `d${i}`,
+        i === 59 ? { type: 'string' } : { anyOf: [{ $ref: `#/$defs/d${i + 1}` }, { $ref: `#/$defs/d${i + 1}` }] },
+      ]),
+    );
+    const self = { anyOf: [{ type: 'null' }, { $ref: '#/properties/self' }] };
+    const deep = tool('deep', { type: 'object', properties: { a: { $ref: '#/$defs/d0' }, self }, $defs });
+    const text = '<function=deep><parameter=a>1</parameter><parameter=self>1</parameter></function>';
+    expect(read('qwen3_coder', [text], [deep])).toEqual(answer('', call('deep', '{"a": "1", "self": 1}')));
+  });
+
   it('pass arguments on as they come, once the name is known', () => {
-    const parser = parserOf('hermes');
-    expect(parser.add('<tool_call>{"name": "f", "argu')).toEqual([{ kind: 'call', index: 0, name: 'f' }]);
-    expect(parser.add('ments": {"a": "lo')).toEqual([{ kind: 'arguments', index: 0, text: '{"a": "lo' }]);
+    const parser = parserOf('hermes', offered);
+    expect(parser.add('<tool_call>{"name": "f", "argu')).toEqual([]);
+    expect(parser.add('ments": {"a": "lo')).toEqual([
+      { kind: 'call', index: 0, name: 'f' },
+      { kind: 'arguments', index: 0, text: '{"a": "lo' },
+    ]);
     expect(parser.add('ng"}}</tool')).toEqual([{ kind: 'arguments', index: 0, text: 'ng"}' }]);
   });
 });

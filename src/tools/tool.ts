@@ -21,12 +21,12 @@ export interface ToolCall {
 
 /**
  * A part of an answer. The name of a call comes once, before its arguments, which come in pieces. `index` numbers the calls
- * of the answer from 0.
+ * of the answer from 0. `id`: as the model wrote it, if its format has ids.
  */
 export type AnswerPart =
   | { readonly kind: 'content'; readonly text: string }
   | { readonly kind: 'reasoning'; readonly text: string }
-  | { readonly kind: 'call'; readonly index: number; readonly name: string }
+  | { readonly kind: 'call'; readonly index: number; readonly name: string; readonly id?: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string };
 
 /** Reads the text of one answer, in pieces of any length: the parts do not depend on the lengths. */

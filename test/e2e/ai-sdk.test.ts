@@ -7,7 +7,7 @@ import type { EngineOptions } from '../../src/engine/options.ts';
 import { LetterEngine, type LetterEngineOptions } from '../support/letter-engine.ts';
 import { smallDemo } from '../support/small-demo.ts';
 
-const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}';
+const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}{{ content.split("</think>") }}';
 const model = (answer: string, options: LetterEngineOptions = {}) =>
   new LetterEngine({ answer, chatTemplate, maxModelLen: 5000, ...options });
 const callOf = (city: string) => `<tool_call>\n{"name": "get_weather", "arguments": {"city": "${city}"}}\n</tool_call>`;

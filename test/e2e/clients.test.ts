@@ -11,7 +11,7 @@ import { smallDemo } from '../support/small-demo.ts';
 
 const question = 'What is the weather in Rome?';
 const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>';
-const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}';
+const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}{{ content.split("</think>") }}';
 const parameters = {
   type: 'object',
   properties: { city: { type: 'string' } },

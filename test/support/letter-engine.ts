@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import type { JsonObject } from '../../src/base/json.ts';
-import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../../src/core/errors.ts';
+import { engineClosed, promptEmpty, queueFull, tooManyTokens } from '../../src/core/errors.ts';
 import { type TokenId, tokenId } from '../../src/core/ids.ts';
 import type { Pooling, RequestStats } from '../../src/core/request.ts';
 import type { SamplingParams } from '../../src/core/sampling.ts';
@@ -109,7 +109,7 @@ export class LetterEngine implements AsyncEngine {
       drawSeed: () => 0n,
     });
     if (prompt.length + params.maxTokens > maxModelLen) {
-      throw promptTooLong({ promptTokens: prompt.length, maxTokens: params.maxTokens, maxModelLen });
+      throw tooManyTokens({ promptTokens: prompt.length, maxTokens: request.params?.maxTokens, maxModelLen });
     }
     this.requests.push(request);
     this.#running++;

@@ -2,7 +2,7 @@ import type { FinishReason } from '../../core/request.ts';
 import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
 import type { AnswerParser, AnswerPart, ToolCall } from '../../tools/tool.ts';
 import type { OutputDelta } from '../contract.ts';
-import { newCallId } from './call-id.ts';
+import { callId } from './call-id.ts';
 
 export interface ChatAnswerOptions {
   readonly format: AnswerFormat;
@@ -86,7 +86,9 @@ export class ChatAnswer {
 
   #addCall(part: AnswerPart & { kind: 'call' | 'arguments' }, before: ToolCallDelta | undefined): ToolCallDelta {
     if (part.kind === 'call') {
-      const id = newCallId(this.#options.format);
+      const { format, prompt } = this.#options;
+      const isUsed = (id: string) => prompt.includes(id) || this.#calls.some((call) => call.id === id);
+      const id = callId(format, part.id, isUsed);
       this.#calls.push({ id, name: part.name, arguments: '' });
       return { index: part.index, id, name: part.name, arguments: '' };
     }

@@ -32,6 +32,8 @@ export interface ChatSettings extends ChosenFormats {
   readonly parallelToolCalls?: boolean;
   /** Whether the template adds the start of the assistant's turn at the end. Default true. */
   readonly addGenerationPrompt?: boolean;
+  /** The answer goes on where the final message ends, instead of beginning a turn. Default false. */
+  readonly continueFinalMessage?: boolean;
   /** Further inputs of the template (`enable_thinking`, ...). */
   readonly variables?: Readonly<Record<string, unknown>>;
 }

@@ -74,7 +74,7 @@ async function begin(engine: AsyncEngine, request: ChatRequest, signal: AbortSig
     return { deltas: engine.generate({ ...others, prompt, params: read, ...chosen }, { signal }), options: answers };
   } catch (error) {
     if (!signal.aborted) throw error;
-    const format = { tools: undefined, reasoning: undefined };
+    const format = { tools: undefined, offered: [], reasoning: undefined };
     return { deltas: OutputStream.ended(params.n ?? 1, 'abort'), options: { format, prompt: '', areParallel: true } };
   }
 }

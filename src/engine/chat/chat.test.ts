@@ -7,7 +7,7 @@ import { OfflineLlm } from '../llm.ts';
 const question: ChatMessage = { role: 'user', content: 'Rome?' };
 const weather = { type: 'function', function: { name: 'get_weather', parameters: { type: 'object' } } } as const;
 const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>';
-const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}';
+const chatTemplate = '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}{{ content.split("</think>") }}';
 const asking: ChatRequest = { messages: [question], tools: [weather] };
 
 const model = (answer: string, options: LetterEngineOptions = {}) =>

@@ -1,16 +1,26 @@
 import type { SamplingOptions } from '../../core/sampling.ts';
+import { chatTemplateFailed } from '../../tokenizer/errors.ts';
 import {
   type AnswerFormat,
+  defaultFormat,
   formatOfTemplate,
+  knowsCalls,
   knowsTools,
   needsControlTokens,
   type ReasoningFormat,
   reasoningFormatOfTemplate,
   type ToolFormat,
 } from '../../tools/formats.ts';
-import { asPlainMessages, forTemplate, type ToolMessage } from '../../tools/template-messages.ts';
+import {
+  asPlainMessages,
+  forTemplate,
+  type TemplateInput,
+  type ToolMessage,
+  withWrittenCalls,
+} from '../../tools/template-messages.ts';
 import type { Tool } from '../../tools/tool.ts';
 import type { AsyncEngine, ModelInfo } from '../contract.ts';
+import { chatPromptEmpty } from '../errors.ts';
 
 /** What a chat template shows to the model. */
 export interface Conversation {
@@ -18,6 +28,8 @@ export interface Conversation {
   /** Functions that the model may call. */
   readonly tools: readonly Tool[];
   readonly addGenerationPrompt: boolean;
+  /** The answer goes on where the final message ends. */
+  readonly continueFinalMessage: boolean;
   /** Further inputs of the template. */
   readonly variables: Readonly<Record<string, unknown>>;
 }
@@ -36,7 +48,7 @@ export interface ModelFormats {
 }
 
 export function modelFormats({ chatTemplate = '' }: ModelInfo, chosen: ChosenFormats): ModelFormats {
-  const { toolFormat = formatOfTemplate(chatTemplate) } = chosen;
+  const { toolFormat = formatOfTemplate(chatTemplate) ?? defaultFormat } = chosen;
   const { reasoningFormat = reasoningFormatOfTemplate(chatTemplate) } = chosen;
   return { toolFormat, reasoningFormat: reasoningFormat === 'none' ? undefined : reasoningFormat };
 }
@@ -44,24 +56,57 @@ export function modelFormats({ chatTemplate = '' }: ModelInfo, chosen: ChosenFor
 /** Renders the conversation. A template that knows nothing of tools gets them as text. */
 export async function renderConversation(
   engine: AsyncEngine,
-  { messages, tools, addGenerationPrompt, variables }: Conversation,
+  { messages, tools, addGenerationPrompt, continueFinalMessage, variables }: Conversation,
   signal?: AbortSignal,
 ): Promise<string> {
-  const isKnown = knowsTools(engine.model.chatTemplate ?? '');
-  const input = isKnown ? forTemplate(messages, tools) : asPlainMessages(messages, tools);
+  const shown = continueFinalMessage ? withOpenEnd(messages) : messages;
+  const input = templateInput(engine.model.chatTemplate ?? '', shown, tools);
   const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
-  const options = { addGenerationPrompt, variables: withTools, ...(signal === undefined ? {} : { signal }) };
+  const options = {
+    addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
+    variables: withTools,
+    ...(signal === undefined ? {} : { signal }),
+  };
   const { text } = await engine.renderChat(input.messages, options);
-  return text;
+  if (text === '') throw chatPromptEmpty();
+  return continueFinalMessage ? cutAtOpenEnd(text) : text;
+}
+
+/** The text of transformers: some templates know it. It ends with a space, which shows whether the template trims texts. */
+const openEnd = 'CONTINUE_FINAL_MESSAGE_TAG ';
+
+function withOpenEnd(messages: readonly ToolMessage[]): readonly ToolMessage[] {
+  const last = messages.at(-1)!;
+  return [...messages.slice(0, -1), { ...last, content: last.content + openEnd }];
+}
+
+/** Removes what the template writes after the final message. */
+function cutAtOpenEnd(text: string): string {
+  const at = text.lastIndexOf(openEnd.trimEnd());
+  if (at === -1) throw chatTemplateFailed({ reason: 'it does not show the final message, which the answer continues' });
+  const before = text.slice(0, at);
+  return text.startsWith(openEnd, at) ? before : before.trimEnd();
+}
+
+/** A template that knows tools or calls gets them as objects. */
+function templateInput(template: string, messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
+  if (!knowsTools(template)) return asPlainMessages(messages, tools);
+  if (knowsCalls(template)) return forTemplate(messages, tools);
+  return withWrittenCalls(messages, tools, formatOfTemplate(template) === 'lfm2' ? 'lfm2' : 'hermes');
 }
 
 /** How the answer is read. Without tools, calls are content, except in formats with channels. */
 export function answerFormat(
-  { tools }: Pick<Conversation, 'tools'>,
+  { tools, messages, continueFinalMessage }: Pick<Conversation, 'tools' | 'messages' | 'continueFinalMessage'>,
   { toolFormat, reasoningFormat }: ModelFormats,
 ): AnswerFormat {
   const hasCalls = tools.length > 0 || toolFormat === 'openai';
-  return { tools: hasCalls ? toolFormat : undefined, reasoning: reasoningFormat };
+  return {
+    tools: hasCalls ? toolFormat : undefined,
+    offered: tools,
+    reasoning: reasoningFormat,
+    ...(continueFinalMessage ? { continued: messages.at(-1)!.content } : {}),
+  };
 }
 
 /** The parser needs the control tokens around calls, which are otherwise left out of the text. */

@@ -33,8 +33,15 @@ export async function prepareChat(
   const { tools: given = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
   checkTools(given, toolChoice);
   const tools = toolChoice === 'none' ? [] : given;
-  const { addGenerationPrompt = true } = settings;
-  const conversation = { messages: messages.map(toolMessage), tools, addGenerationPrompt, variables };
+  const { continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage } = settings;
+  if (continueFinalMessage) checkFinalMessage(messages, { addGenerationPrompt, toolChoice });
+  const conversation = {
+    messages: messages.map(toolMessage),
+    tools,
+    addGenerationPrompt,
+    continueFinalMessage,
+    variables,
+  };
   const format = answerFormat(conversation, modelFormats(engine.model, settings));
   const text = await renderConversation(engine, conversation, settings.signal);
   const { structuredOutputs } = params;
@@ -75,6 +82,19 @@ function checkMessages(messages: unknown): void {
     const { role, content } = (message ?? {}) as Partial<Record<string, unknown>>;
     if (typeof role !== 'string') throw wrong(`messages[${i}].role`, 'a string', role);
     if (typeof content !== 'string') throw wrong(`messages[${i}].content`, 'a string', content);
+  }
+}
+
+function checkFinalMessage(
+  messages: readonly ChatMessage[],
+  { addGenerationPrompt, toolChoice }: { readonly addGenerationPrompt: boolean; readonly toolChoice: unknown },
+): void {
+  if (addGenerationPrompt) throw wrong('addGenerationPrompt', 'false with `continueFinalMessage`', true);
+  if (toolChoice !== 'auto' && toolChoice !== 'none') {
+    throw wrong('toolChoice', '"auto" or "none" with `continueFinalMessage`', toolChoice);
+  }
+  if ((messages.at(-1)?.toolCalls ?? []).length > 0) {
+    throw wrong(`messages[${messages.length - 1}]`, 'a text without calls to continue', 'calls');
   }
 }
 

@@ -21,6 +21,8 @@ async function send(body: string) {
 const input = 'Rome?';
 const item = (fields: object) => ({ input: [fields] });
 const tool = { type: 'function', name: 'f' };
+const custom = (format: object) => ({ type: 'custom', name: 'c', format: { type: 'grammar', ...format } });
+const group = (inside: object) => ({ type: 'namespace', name: 'g', description: '', tools: [inside] });
 
 const cases: [name: string, body: unknown, param: string | null, message: RegExp][] = [
   ['no input', {}, 'input', /`input` is required/],
@@ -29,7 +31,7 @@ const cases: [name: string, body: unknown, param: string | null, message: RegExp
   ['an input of the wrong type', { input: 7 }, 'input', /a string, or a list of items/],
   ['half a character', { input: 'a\ud800' }, 'input', /well-formed Unicode/],
   ['an item that is no object', { input: ['Rome?'] }, 'input[0]', /must be an object/],
-  ['an unknown type of items', item({ type: 'web_search_call' }), 'input[0]', /an item of type "web_search_call"/],
+  ['an unknown type of items', item({ type: 'computer_call' }), 'input[0]', /an item of type "computer_call"/],
   ['a type that is a prototype', item({ type: '__proto__' }), 'input[0]', /an item of type "__proto__"/],
   ['a type that is a method', item({ type: 'constructor' }), 'input[0]', /an item of type "constructor"/],
   ['a strange role', item({ role: 'king', content: '' }), 'input[0].role', /one of system/],
@@ -57,9 +59,47 @@ const cases: [name: string, body: unknown, param: string | null, message: RegExp
     /There is no response `resp_1`/,
   ],
   ['a very long id', { input, previous_response_id: 'x'.repeat(100_000) }, 'previous_response_id', /`x{80}\.\.\.`/],
-  ['a hosted tool', { input, tools: [{ type: 'web_search' }] }, 'tools[0]', /the server runs no tools/],
+  ['an unknown tool', { input, tools: [{ type: 'functon' }] }, 'tools[0]', /runs no tools.*did you mean "function"/],
+  [
+    'a choice of a tool that is left out',
+    { input, tools: [{ type: 'web_search' }], tool_choice: 'required' },
+    'tool_choice',
+    /without `tools`/,
+  ],
+  [
+    'a grammar in another language',
+    { input, tools: [custom({ syntax: 'peg', definition: '' })] },
+    'tools[0].format.syntax',
+    /"lark"/,
+  ],
+  [
+    'a grammar without its text',
+    { input, tools: [custom({ syntax: 'lark' })] },
+    'tools[0].format.definition',
+    /required/,
+  ],
+  ['a group without a name', { input, tools: [{ type: 'namespace', tools: [tool] }] }, 'tools[0].name', /required/],
+  [
+    'a group in a group',
+    { input, tools: [group({ type: 'namespace' })] },
+    'tools[0].tools[0]',
+    /a tool of type "namespace"/,
+  ],
+  [
+    'two tools of a group with one name',
+    { input, tools: [group(tool), group(tool)] },
+    'tools[1].tools[0].name',
+    /no other/,
+  ],
+  [
+    'arguments with too many levels',
+    item({ type: 'function_call', call_id: 'c', name: 'f', arguments: '['.repeat(90_000) }),
+    'input[0].arguments',
+    /nested levels/,
+  ],
+  ['an unknown verbosity', { input, text: { verbosity: 'chatty' } }, 'text.verbosity', /one of low/],
   ['a tool as in chats', { input, tools: [{ type: 'function', function: tool }] }, 'tools[0].name', /is required/],
-  ['a tool with a wrong name', { input, tools: [{ ...tool, name: 'a b' }] }, 'tools[0].name', /1 to 64 letters/],
+  ['a tool with a wrong name', { input, tools: [{ ...tool, name: 'a b' }] }, 'tools[0].name', /1 to 128 letters/],
   ['two tools with one name', { input, tools: [tool, tool] }, 'tools[1].name', /no other tool/],
   ['a choice of a hosted tool', { input, tool_choice: { type: 'mcp' } }, 'tool_choice', /with type "mcp"/],
   [

@@ -1,7 +1,8 @@
 import type { JsonObject } from '../../base/json.ts';
 import type { OutputItem } from './response-types.ts';
+import { customArguments, shownName } from './tool-names.ts';
 
-/** One item of a conversation, from the input of a request or from the output of a response. */
+/** One item of a conversation, from the input of a request or from the output of a response. Calls have the names that the model sees. */
 export type ConversationItem =
   | { readonly kind: 'message'; readonly role: string; readonly text: string }
   | { readonly kind: 'reasoning'; readonly text: string }
@@ -10,8 +11,9 @@ export type ConversationItem =
 
 /** An output item as input of a later request. */
 export function fromOutput(item: OutputItem): ConversationItem {
-  if (item.type === 'function_call') {
-    return { kind: 'call', callId: item.call_id, name: item.name, arguments: item.arguments };
+  if (item.type === 'function_call' || item.type === 'custom_tool_call') {
+    const text = item.type === 'function_call' ? item.arguments : customArguments(item.input);
+    return { kind: 'call', callId: item.call_id, name: shownName(item.name, item.namespace), arguments: text };
   }
   const text = item.content.map((part) => part.text).join('');
   return item.type === 'reasoning' ? { kind: 'reasoning', text } : { kind: 'message', role: item.role, text };

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { assertDefined } from '../../base/assert.ts';
 import type { AnswerPart } from '../../tools/tool.ts';
 import type { ItemStatus, OutputItem, OutputTextPart, TokenLogprob, UnnumberedEvent } from './response-types.ts';
+import { customInput, type ToolName } from './tool-names.ts';
 
 interface OpenText {
   readonly kind: 'content' | 'reasoning';
@@ -14,15 +15,17 @@ interface OpenCall {
   readonly kind: 'call';
   readonly id: string;
   readonly callId: string;
-  readonly name: string;
+  readonly tool: ToolName;
   text: string;
 }
 
 export interface OutputItemsOptions {
   /** False: calls after the first are left out. */
   readonly areParallel: boolean;
-  /** The id of a call, in the format that the model's template accepts. */
-  newCallId(): string;
+  /** The tools of the request, by the names that the model sees. */
+  readonly tools: ReadonlyMap<string, ToolName>;
+  /** The id of a call, in the format that the model's template accepts. `written`: by the model. */
+  callId(written: string | undefined, isUsed: (id: string) => boolean): string;
 }
 
 /**
@@ -99,12 +102,17 @@ export class OutputItems {
 
   #addCall(part: AnswerPart & { kind: 'call' | 'arguments' }, events: UnnumberedEvent[]): void {
     if (part.kind === 'call') {
-      const callId = this.#options.newCallId();
-      this.#begin({ kind: 'call', id: newId('fc'), callId, name: part.name, text: '' }, events);
+      const callId = this.#options.callId(part.id, (id) =>
+        this.#closed.some((item) => 'call_id' in item && item.call_id === id),
+      );
+      const tool = this.#options.tools.get(part.name) ?? { name: part.name, isCustom: false };
+      this.#begin({ kind: 'call', id: newId(tool.isCustom ? 'ctc' : 'fc'), callId, tool, text: '' }, events);
       return;
     }
     const open = assertDefined(this.#open, 'arguments follow the name of their call');
     open.text += part.text;
+    // The input of a custom tool is inside of JSON, and is read when it is complete.
+    if (open.kind === 'call' && open.tool.isCustom) return;
     const place = { item_id: open.id, output_index: this.#closed.length };
     events.push({ type: 'response.function_call_arguments.delta', ...place, delta: part.text });
   }
@@ -114,7 +122,7 @@ export class OutputItems {
     this.#open = item;
     const output_index = this.#closed.length;
     const added = itemOf(item, 'in_progress');
-    const empty = added.type === 'function_call' ? added : { ...added, content: [] as const };
+    const empty = 'call_id' in added ? added : { ...added, content: [] as const };
     events.push({ type: 'response.output_item.added', output_index, item: empty });
     if (item.kind === 'call') return;
     const place = { item_id: item.id, output_index, content_index: 0 };
@@ -126,10 +134,8 @@ export class OutputItems {
     if (open === undefined) return;
     const output_index = this.#closed.length;
     const { id: item_id, text } = open;
-    if (open.kind === 'call') {
-      const type = 'response.function_call_arguments.done';
-      events.push({ type, item_id, output_index, name: open.name, arguments: text });
-    } else {
+    if (open.kind === 'call') events.push(...callEnd(open, { item_id, output_index }));
+    else {
       const place = { item_id, output_index, content_index: 0 };
       if (open.kind === 'reasoning') events.push({ type: 'response.reasoning_text.done', ...place, text });
       else events.push({ type: 'response.output_text.done', ...place, text, logprobs: [...open.logprobs] });
@@ -161,10 +167,24 @@ const textPart = ({ text, logprobs }: OpenText): OutputTextPart => ({
 const partOf = (open: OpenText) =>
   open.kind === 'content' ? textPart(open) : ({ type: 'reasoning_text', text: open.text } as const);
 
+function callEnd({ tool, text }: OpenCall, place: { item_id: string; output_index: number }): UnnumberedEvent[] {
+  if (!tool.isCustom) {
+    return [{ type: 'response.function_call_arguments.done', ...place, name: tool.name, arguments: text }];
+  }
+  const input = customInput(text);
+  return [
+    { type: 'response.custom_tool_call_input.delta', ...place, delta: input },
+    { type: 'response.custom_tool_call_input.done', ...place, input },
+  ];
+}
+
 function itemOf(open: OpenText | OpenCall, status: ItemStatus): OutputItem {
   const { id, text } = open;
   if (open.kind === 'call') {
-    return { type: 'function_call', id, status, call_id: open.callId, name: open.name, arguments: text };
+    const { name, namespace, isCustom } = open.tool;
+    const head = { id, status, call_id: open.callId, name, ...(namespace === undefined ? {} : { namespace }) };
+    if (!isCustom) return { type: 'function_call', ...head, arguments: text };
+    return { type: 'custom_tool_call', ...head, input: status === 'in_progress' ? '' : customInput(text) };
   }
   if (open.kind === 'content') {
     return { type: 'message', id, status, role: 'assistant', content: [textPart(open)] };

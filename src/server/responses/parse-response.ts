@@ -9,6 +9,7 @@ import { readResponseTools } from './read-response-tools.ts';
 import { withResponseNames } from './response-errors.ts';
 import { type History, itemsOf } from './response-store.ts';
 import type { RequestEcho } from './response-types.ts';
+import type { ToolName } from './tool-names.ts';
 
 /** What earlier responses provide. Each method throws an error for an id that is not stored. */
 export interface EarlierResponses {
@@ -26,6 +27,8 @@ export interface ParsedResponse {
   readonly stream: boolean;
   /** Fields that were set and have no effect. */
   readonly ignored: readonly string[];
+  /** By the names that the model sees. */
+  readonly toolNames: ReadonlyMap<string, ToolName>;
   /** The whole conversation, from which `truncation` removes items. */
   readonly items: readonly ConversationItem[];
   /** The chat request for other items. */
@@ -37,16 +40,23 @@ const AS_IN_CHATS: readonly string[] = [
   ...['model', 'temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty', 'presence_penalty'],
   ...['frequency_penalty', 'logit_bias', 'seed', 'stop', 'stop_token_ids', 'min_tokens', 'ignore_eos'],
   ...['include_stop_str_in_output', 'skip_special_tokens', 'cache_salt', 'priority', 'kv_transfer_params'],
-  ...['chat_template_kwargs', 'structured_outputs', ...foreignFields],
+  ...['chat_template_kwargs', 'structured_outputs', 'verbosity', ...foreignFields],
 ];
 
 /** Fields of OpenAI and vLLM that do not change the text here. */
-const HARMLESS = ['service_tier', 'prompt_cache_options', 'prompt_cache_retention', 'request_id'];
+const HARMLESS = [
+  'service_tier',
+  'prompt_cache_options',
+  'prompt_cache_retention',
+  'request_id',
+  'client_metadata',
+  'access_programs',
+];
 
 /** Fields of OpenAI and vLLM that would change the response and are not supported. */
 const REFUSED = [
   ...['conversation', 'context_management', 'moderation', 'prompt', 'previous_input_messages', 'previous_response'],
-  ...['enable_response_messages', 'mm_processor_kwargs', 'vllm_xargs'],
+  ...['enable_response_messages', 'mm_processor_kwargs', 'vllm_xargs', 'image'],
 ];
 
 /** Fields of chats, and what a request for a response has instead. */
@@ -63,13 +73,13 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const own = readOwnFields(reader);
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
-  const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.raw(name)]));
+  const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
   reader.ignore(HARMLESS);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   for (const [name, own] of Object.entries(OTHER_NAMES)) reader.refuse(name, () => false, `: use \`${own}\``);
   const previous = own.echo.previous_response_id;
   const history = previous === null ? undefined : earlier.history(previous);
-  const input = readItems(reader, { itemsMax: limits.maxModelLen, item: earlier.item });
+  const { items: input, ignored } = readItems(reader, { itemsMax: limits.maxModelLen, item: earlier.item });
   reader.finish();
   const chatOf = (items: readonly ConversationItem[]): ParsedChat => {
     const messages = asMessages(items, own.echo.instructions ?? undefined);
@@ -86,7 +96,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     echo: {
       ...own.echo,
       temperature: chat.params.temperature ?? 1,
-      top_p: (passed.top_p as number | undefined) ?? 1,
+      top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
       parallel_tool_calls: tools.areParallel,
@@ -94,7 +104,8 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     history,
     input,
     stream,
-    ignored: [...own.ignored, ...chat.ignored],
+    ignored: [...own.ignored, ...tools.ignored, ...ignored, ...chat.ignored],
+    toolNames: tools.names,
     items,
     chatOf,
   };

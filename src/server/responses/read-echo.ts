@@ -1,6 +1,7 @@
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
 import { logprobsMax } from '../../core/sampling-parse.ts';
 import { describeValue } from '../../core/sampling-read.ts';
+import { readVerbosity } from '../field-lists.ts';
 import { FieldReader, isObject } from '../field-reader.ts';
 import type { RequestEcho } from './response-types.ts';
 
@@ -48,7 +49,7 @@ export function readOwnFields(reader: FieldReader): OwnFields {
       ...(include.logprobs || top > 0 ? { logprobs: true, top_logprobs: top } : {}),
       ...(maxTokens === undefined ? {} : { max_completion_tokens: maxTokens }),
     },
-    ignored: [...reasoning.ignored, ...include.ignored],
+    ignored: [...text.ignored, ...reasoning.ignored, ...include.ignored],
   };
 }
 
@@ -102,20 +103,26 @@ function readReasoning(reader: FieldReader): {
   return { echo: { effort, summary }, ignored: foreign.map((name) => `reasoning.${name}`) };
 }
 
+interface TextOptions {
+  readonly echo: JsonObject;
+  readonly chat: JsonObject;
+  readonly ignored: readonly string[];
+}
+
 /** `text.format` is the `response_format` of a chat, without the object inside a schema's. */
-function readTextOptions(reader: FieldReader): { readonly echo: JsonObject; readonly chat: JsonObject } {
+function readTextOptions(reader: FieldReader): TextOptions {
   const fields = reader.object('text');
   const format = fields?.raw('format') ?? { type: 'text' };
-  fields?.refuse('verbosity', (value) => value === 'medium');
+  const ignored = fields === undefined ? [] : readVerbosity(fields).map((name) => `text.${name}`);
   fields?.finish();
   if (!isJsonObject(format)) throw reader.invalid('text.format', 'an object', describeValue(format));
   const { type, ...rest } = format;
   if (type === 'text') {
     new FieldReader(rest, 'text.format.').finish();
-    return { echo: { format }, chat: {} };
+    return { echo: { format }, chat: {}, ignored };
   }
   const chatFormat: JsonObject = type === 'json_schema' ? { type, json_schema: rest } : format;
-  return { echo: { format }, chat: { response_format: chatFormat } };
+  return { echo: { format }, chat: { response_format: chatFormat }, ignored };
 }
 
 function readTruncation(reader: FieldReader): 'auto' | 'disabled' {

@@ -1,7 +1,10 @@
+import { writeExactJson } from '../../base/exact-json.ts';
 import { describeValue } from '../../core/sampling-read.ts';
 import { FieldReader, isObject } from '../field-reader.ts';
+import { checkJsonText } from '../json-limits.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import type { ConversationItem } from './conversation-items.ts';
+import { customArguments, shownName } from './tool-names.ts';
 
 const ROLES = ['system', 'developer', 'user', 'assistant'];
 /** The parts of texts: of messages, of results and of reasoning. */
@@ -15,21 +18,44 @@ export interface ItemLimits {
   item(id: string): ConversationItem;
 }
 
-/** The new items of a request: `input` as a text is one message of the user. */
-export function readItems(reader: FieldReader, limits: ItemLimits): ConversationItem[] {
-  const expected = 'a string, or a list of items';
-  const value = reader.required('input', reader.raw('input'), expected);
-  if (typeof value === 'string') return [{ kind: 'message', role: 'user', text: reader.text('input', value) }];
-  if (!Array.isArray(value)) throw reader.invalid('input', expected, describeValue(value));
-  return reader.list('input', itemReader(limits), { min: 1, max: limits.itemsMax })!;
+interface ReadItems {
+  readonly items: ConversationItem[];
+  /** Items that have no effect. */
+  readonly ignored: readonly string[];
 }
 
-function itemReader(limits: ItemLimits): (item: unknown, name: string) => ConversationItem {
+/** Steps of tools that other servers run. Their results are in the messages after them. */
+const foreignItems = [
+  ...['web_search_call', 'file_search_call', 'image_generation_call', 'tool_search_call', 'tool_search_output'],
+  'mcp_list_tools',
+];
+
+/** The new items of a request: `input` as a text is one message of the user. */
+export function readItems(reader: FieldReader, limits: ItemLimits): ReadItems {
+  const expected = 'a string, or a list of items';
+  const value = reader.required('input', reader.raw('input'), expected);
+  if (typeof value === 'string') {
+    return { items: [{ kind: 'message', role: 'user', text: reader.text('input', value) }], ignored: [] };
+  }
+  if (!Array.isArray(value)) throw reader.invalid('input', expected, describeValue(value));
+  const ignored: string[] = [];
+  const read = reader.list('input', itemReader(limits, ignored), { min: 1, max: limits.itemsMax })!;
+  return { items: read.filter((item) => item !== undefined), ignored };
+}
+
+function itemReader(
+  limits: ItemLimits,
+  ignored: string[],
+): (item: unknown, name: string) => ConversationItem | undefined {
   const budget: PartBudget = { partsMax: limits.itemsMax, parts: 0 };
   return (item, name) => {
     if (isPlainMessage(item)) return { kind: 'message', role: item.role, text: item.content };
     const reader = new FieldReader(item, `${name}.`);
     const type = reader.string('type') ?? 'message';
+    if (foreignItems.includes(type)) {
+      ignored.push(`${name} (${type})`);
+      return undefined;
+    }
     const read = itemTypes.get(type);
     if (read === undefined) {
       throw fieldNotSupported({ parameter: name, detail: `: an item of type ${describeValue(type)}` });
@@ -62,7 +88,7 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
     if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
     // `phase` is a mark of OpenAI's models on their own messages.
-    reader.ignore(['phase']);
+    reader.ignore(['phase', 'end_turn']);
     return { kind: 'message', role, text: readText(item, 'content') };
   },
   reasoning: (item) => {
@@ -72,22 +98,50 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     reader.ignore(['encrypted_content']);
     return { kind: 'reasoning', text: content === '' ? summary : content };
   },
-  function_call: ({ reader }) => {
-    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
-    const name = reader.required('name', reader.string('name'), 'a string');
+  function_call: (item) => {
+    const { reader, path } = item;
     const text = reader.required('arguments', reader.string('arguments'), 'a string with JSON');
-    reader.ignore(['caller', 'namespace']);
-    return { kind: 'call', callId, name, arguments: text };
+    checkJsonText(text, `${path}arguments`);
+    return readCall(item, text);
   },
-  function_call_output: (item) => {
+  custom_tool_call: (item) => {
     const { reader } = item;
-    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
-    reader.ignore(['caller']);
-    return { kind: 'result', callId, text: readText(item, 'output') };
+    return readCall(item, customArguments(reader.required('input', reader.string('input'), 'a string')));
   },
+  local_shell_call: ({ reader }) => {
+    const callId = reader.string('call_id') ?? reader.string('id');
+    const action = reader.required('action', reader.exact('action'), 'an object');
+    const name = 'local_shell';
+    return {
+      kind: 'call',
+      callId: reader.required('call_id', callId, 'a string'),
+      name,
+      arguments: writeExactJson(action),
+    };
+  },
+  function_call_output: readResult,
+  custom_tool_call_output: readResult,
+  local_shell_call_output: readResult,
   item_reference: ({ reader, limits }) =>
     limits.item(reader.required('id', reader.string('id'), 'the id of an item in an earlier response')),
 };
+
+/** The name is the one that the model sees. */
+function readCall({ reader }: ItemToRead, text: string): ConversationItem {
+  const callId = reader.required('call_id', reader.string('call_id'), 'a string');
+  const name = reader.required('name', reader.string('name'), 'a string');
+  reader.ignore(['caller']);
+  return { kind: 'call', callId, name: shownName(name, reader.string('namespace')), arguments: text };
+}
+
+/** OpenAI's results of a local shell have the id of their call as `id`. */
+function readResult(item: ItemToRead): ConversationItem {
+  const { reader } = item;
+  const type = reader.string('type');
+  const callId = reader.string('call_id') ?? (type === 'local_shell_call_output' ? reader.string('id') : undefined);
+  reader.ignore(['caller', 'name', 'namespace']);
+  return { kind: 'result', callId: reader.required('call_id', callId, 'a string'), text: readText(item, 'output') };
+}
 
 const itemTypes = new Map(Object.entries(itemReaders));
 

@@ -1,83 +1,214 @@
+import { type ExactJson, plainJson } from '../../base/exact-json.ts';
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
+import { nearestName } from '../../base/nearest-name.ts';
 import { describeValue } from '../../core/sampling-read.ts';
 import { FieldReader, isObject } from '../field-reader.ts';
+import { toolNameExpected, toolNamePattern } from '../openai-tools.ts';
 import { fieldNotSupported } from '../server-errors.ts';
+import { customParameters, shownName, type ToolName } from './tool-names.ts';
 
 export interface ResponseTools {
   /** `tools`, `tool_choice` and `parallel_tool_calls` of a chat request. */
   readonly chat: JsonObject;
-  /** The tools in the format of responses. */
+  /** The tools that are served, in the format of responses. */
   readonly tools: readonly JsonObject[];
   readonly choice: unknown;
   readonly areParallel: boolean;
+  /** By the names that the model sees. */
+  readonly names: ReadonlyMap<string, ToolName>;
+  /** Tools and grammars that have no effect. */
+  readonly ignored: readonly string[];
 }
 
 const toolsMax = 1024;
+
+/** Tools that OpenAI's servers run, or that only its models know. They are left out: agents send them with every request. */
+const hostedTools = [
+  ...['web_search', 'web_search_2025_08_26', 'web_search_preview', 'web_search_preview_2025_03_11', 'file_search'],
+  ...['code_interpreter', 'image_generation', 'mcp', 'computer', 'computer_use', 'computer_use_preview'],
+  ...['local_shell', 'shell', 'apply_patch', 'tool_search', 'programmatic_tool_calling'],
+];
+const servedTools = ['function', 'custom', 'namespace'];
+
+/** A tool that is served. */
+interface ServedTool {
+  readonly shown: string;
+  readonly name: ToolName;
+  /** As a function of a chat request. */
+  readonly described: JsonObject;
+}
+
+/** The tools of a request while they are read. */
+interface ReadTools {
+  readonly served: ServedTool[];
+  readonly echo: JsonObject[];
+  readonly ignored: string[];
+}
 
 /**
  * Reads tools and `tool_choice`, which have other forms than in chats: `{type, name, parameters}` without a nested object. The
  * values are checked as those of a chat.
  */
 export function readResponseTools(reader: FieldReader): ResponseTools {
-  const tools = reader.list('tools', readTool, { max: toolsMax }) ?? [];
+  const read: ReadTools = { served: [], echo: [], ignored: [] };
+  reader.list('tools', (item, name) => readTool(item, name, read), { max: toolsMax });
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
   const choice = reader.raw('tool_choice') ?? 'auto';
-  const chosen = chatChoice(choice, tools);
+  const chosen = chatChoice(choice, read.served);
   return {
-    tools,
+    tools: read.echo,
     choice,
     areParallel,
+    names: new Map(read.served.map(({ shown, name }) => [shown, name])),
+    ignored: read.ignored,
     chat: {
-      ...(tools.length === 0 ? {} : { tools: chosen.tools.map(asChatTool) }),
+      ...(read.served.length === 0
+        ? {}
+        : { tools: chosen.tools.map(({ described }) => ({ type: 'function', function: described })) }),
       tool_choice: chosen.choice,
       parallel_tool_calls: areParallel,
     },
   };
 }
 
-function readTool(item: unknown, itemName: string): JsonObject {
+function readTool(item: unknown, itemName: string, read: ReadTools): void {
   const reader = new FieldReader(item, `${itemName}.`);
   const type = reader.required('type', reader.string('type'), '"function"');
-  if (type !== 'function') {
-    const detail = `: a tool of type ${describeValue(type)} (the server runs no tools; describe functions that the client runs)`;
+  if (type === 'namespace') {
+    readNamespace(reader, itemName, read);
+    // Its tools were read.
+    read.echo.push(plainJson(item as ExactJson) as JsonObject);
+    return;
+  }
+  const echo = readNamedTool(reader, type, itemName, { read });
+  if (echo !== undefined) read.echo.push(echo);
+}
+
+function readNamespace(reader: FieldReader, itemName: string, read: ReadTools): void {
+  const namespace = reader.required('name', reader.string('name'), 'a name');
+  reader.string('description');
+  const tools = reader.list(
+    'tools',
+    (item, name) => {
+      const place = `${itemName}.${name}`;
+      const tool = new FieldReader(item, `${place}.`);
+      const type = tool.required('type', tool.string('type'), '"function" or "custom"');
+      readNamedTool(tool, type, place, { read, namespace });
+    },
+    { max: toolsMax },
+  );
+  reader.required('tools', tools, 'a list of tools');
+  reader.finish();
+}
+
+interface ToolPlace {
+  readonly read: ReadTools;
+  readonly namespace?: string;
+}
+
+/** Returns the tool as the response repeats it; undefined: the tool is left out. */
+function readNamedTool(
+  reader: FieldReader,
+  type: string,
+  itemName: string,
+  { read, namespace }: ToolPlace,
+): JsonObject | undefined {
+  if (hostedTools.includes(type)) {
+    read.ignored.push(`${itemName} (${type})`);
+    return undefined;
+  }
+  if (type !== 'function' && type !== 'custom') {
+    const nearest = nearestName(type, new Set([...servedTools, ...hostedTools]));
+    const hint = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
+    const detail = `: a tool of type ${describeValue(type)} (the server runs no tools; describe functions that the client runs${hint})`;
     throw fieldNotSupported({ parameter: itemName, detail });
   }
   const name = reader.required('name', reader.string('name'), 'a name');
   const description = reader.string('description');
+  reader.ignore(['defer_loading', 'allowed_callers', 'output_schema']);
+  const tool = type === 'custom' ? readCustom(reader, itemName, description, read) : readFunction(reader, description);
+  reader.finish();
+  const shown = shownName(name, namespace);
+  if (!toolNamePattern.test(shown)) throw reader.invalid('name', toolNameExpected, describeValue(shown));
+  if (read.served.some((other) => other.shown === shown)) {
+    throw reader.invalid('name', 'a name that no other tool has', describeValue(name));
+  }
+  const toolName = { name, isCustom: type === 'custom', ...(namespace === undefined ? {} : { namespace }) };
+  read.served.push({ shown, name: toolName, described: { name: shown, ...tool.described } });
+  return { type, name, description: description ?? null, ...tool.echo };
+}
+
+interface ToolFields {
+  readonly described: JsonObject;
+  readonly echo: JsonObject;
+}
+
+function readFunction(reader: FieldReader, description: string | undefined): ToolFields {
   const parameters = reader.raw('parameters');
   if (parameters !== undefined && !isJsonObject(parameters)) {
     throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(parameters));
   }
   const strict = reader.boolean('strict');
-  reader.ignore(['defer_loading', 'allowed_callers', 'output_schema']);
-  reader.finish();
   return {
-    type,
-    name,
-    description: description ?? null,
-    parameters: parameters ?? null,
-    strict: strict ?? null,
+    echo: { parameters: parameters ?? null, strict: strict ?? null },
+    described: {
+      ...(description === undefined ? {} : { description }),
+      ...(parameters === undefined ? {} : { parameters }),
+      ...(strict === undefined ? {} : { strict }),
+    },
   };
 }
 
-function asChatTool({ type, ...described }: JsonObject): JsonObject {
-  const present = Object.entries(described).filter(([, value]) => value !== null);
-  return { type: type!, function: Object.fromEntries(present) };
+/**
+ * A tool whose input is a text. A regular expression holds for required calls. A grammar in Lark's language is only shown to the
+ * model.
+ */
+function readCustom(
+  reader: FieldReader,
+  itemName: string,
+  description: string | undefined,
+  read: ReadTools,
+): ToolFields {
+  const format = reader.object('format');
+  const type = format?.string('type') ?? 'text';
+  if (type === 'text' || format === undefined) {
+    format?.finish();
+    return { echo: { format: { type: 'text' } }, described: customFunction(description, undefined) };
+  }
+  if (type !== 'grammar') throw format.invalid('type', '"text" or "grammar"', describeValue(type));
+  const syntax = format.required('syntax', format.string('syntax'), '"regex" or "lark"');
+  if (syntax !== 'regex' && syntax !== 'lark')
+    throw format.invalid('syntax', '"regex" or "lark"', describeValue(syntax));
+  const definition = format.required('definition', format.string('definition'), 'a text');
+  format.finish();
+  if (syntax === 'lark') read.ignored.push(`${itemName}.format (lark)`);
+  const rule = `The input follows this ${syntax === 'lark' ? 'Lark grammar' : 'regular expression'}:\n${definition}`;
+  const shown = description === undefined ? rule : `${description}\n\n${rule}`;
+  return {
+    echo: { format: { type, syntax, definition } },
+    described: customFunction(shown, syntax === 'regex' ? `^(?:${definition})$` : undefined),
+  };
 }
+
+const customFunction = (description: string | undefined, pattern: string | undefined): JsonObject => ({
+  ...(description === undefined ? {} : { description }),
+  parameters: customParameters(pattern),
+});
 
 interface ChatChoice {
   readonly choice: string | JsonObject;
-  readonly tools: readonly JsonObject[];
+  readonly tools: readonly ServedTool[];
 }
 
-function chatChoice(choice: unknown, tools: readonly JsonObject[]): ChatChoice {
+function chatChoice(choice: unknown, tools: readonly ServedTool[]): ChatChoice {
   if (!isObject(choice)) return { choice: choice as string, tools };
   const reader = new FieldReader(choice, 'tool_choice.');
-  const type = reader.required('type', reader.string('type'), '"function" or "allowed_tools"');
-  if (type === 'function') {
+  const type = reader.required('type', reader.string('type'), '"function", "custom" or "allowed_tools"');
+  if (type === 'function' || type === 'custom') {
     const name = reader.required('name', reader.string('name'), 'the name of a tool');
+    const namespace = reader.string('namespace');
     reader.finish();
-    return { choice: { type, function: { name } }, tools };
+    return { choice: { type: 'function', function: { name: shownName(name, namespace) } }, tools };
   }
   if (type !== 'allowed_tools') {
     const detail = ` with type ${describeValue(type)}: the server runs no tools`;
@@ -87,27 +218,31 @@ function chatChoice(choice: unknown, tools: readonly JsonObject[]): ChatChoice {
 }
 
 /** Only the allowed functions are shown to the model. */
-function readAllowed(reader: FieldReader, tools: readonly JsonObject[]): ChatChoice {
+function readAllowed(reader: FieldReader, tools: readonly ServedTool[]): ChatChoice {
   const mode = reader.required('mode', reader.string('mode'), '"auto" or "required"');
   if (mode !== 'auto' && mode !== 'required') {
     throw reader.invalid('mode', '"auto" or "required"', describeValue(mode));
   }
-  const known = new Set(tools.map(({ name }) => name));
-  const names = reader.list(
-    'tools',
-    (item, itemName) => {
-      const allowed = new FieldReader(item, `tool_choice.${itemName}.`);
-      allowed.ignore(['type']);
-      const name = allowed.required('name', allowed.string('name'), 'the name of a tool');
-      if (!known.has(name)) {
-        throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`, describeValue(name));
-      }
-      allowed.finish();
-      return name;
-    },
-    { min: 1, max: toolsMax },
-  );
-  const allowed = new Set<unknown>(reader.required('tools', names, 'a list of tools'));
+  const known = new Set(tools.map(({ shown }) => shown));
+  const names = reader.list('tools', (item, itemName) => readAllowedName(item, itemName, known), {
+    min: 1,
+    max: toolsMax,
+  });
+  const allowed = new Set(reader.required('tools', names, 'a list of tools'));
   reader.finish();
-  return { choice: mode, tools: tools.filter(({ name }) => allowed.has(name)) };
+  return { choice: mode, tools: tools.filter(({ shown }) => allowed.has(shown)) };
+}
+
+/** A hosted tool is allowed, but not there. */
+function readAllowedName(item: unknown, itemName: string, known: ReadonlySet<string>): string | undefined {
+  const allowed = new FieldReader(item, `tool_choice.${itemName}.`);
+  const type = allowed.string('type');
+  if (type !== undefined && hostedTools.includes(type)) return undefined;
+  const name = allowed.required('name', allowed.string('name'), 'the name of a tool');
+  const shown = shownName(name, allowed.string('namespace'));
+  if (!known.has(shown)) {
+    throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`, describeValue(name));
+  }
+  allowed.finish();
+  return shown;
 }

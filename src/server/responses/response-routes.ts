@@ -100,7 +100,8 @@ class ResponseRoute {
     const meter = new GenerationMeter(prompts, 1, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
     const { format, prompt } = answers;
-    const run = new ResponseRun({ engine: this.#engine, echo, format, prompt, meter, now: Date.now });
+    const { toolNames: tools } = asked;
+    const run = new ResponseRun({ engine: this.#engine, echo, format, tools, prompt, meter, now: Date.now });
     return { run, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 

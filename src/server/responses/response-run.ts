@@ -1,5 +1,5 @@
 import { engineClosed } from '../../core/errors.ts';
-import { newCallId } from '../../engine/chat/call-id.ts';
+import { callId } from '../../engine/chat/call-id.ts';
 import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
 import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
 import type { AnswerParser } from '../../tools/tool.ts';
@@ -16,11 +16,14 @@ import type {
   ResponseUsage,
   UnnumberedEvent,
 } from './response-types.ts';
+import type { ToolName } from './tool-names.ts';
 
 export interface ResponseRunOptions {
   readonly engine: AsyncEngine;
   readonly echo: RequestEcho;
   readonly format: AnswerFormat;
+  /** The tools of the request, by the names that the model sees. */
+  readonly tools: ReadonlyMap<string, ToolName>;
   /** The rendered conversation. */
   readonly prompt: string;
   readonly meter: GenerationMeter;
@@ -46,13 +49,14 @@ export class ResponseRun {
   #eventCount = 0;
 
   constructor(options: ResponseRunOptions) {
-    const { echo, format, prompt } = options;
+    const { echo, format, prompt, tools } = options;
     this.#options = options;
     this.#createdAt = this.#seconds();
     this.#parser = answerParser(format, prompt);
     this.#items = new OutputItems({
       areParallel: echo.parallel_tool_calls,
-      newCallId: () => newCallId(format),
+      tools,
+      callId: (written, isUsed) => callId(format, written, (id) => prompt.includes(id) || isUsed(id)),
     });
   }
 

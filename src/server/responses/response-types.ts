@@ -40,11 +40,24 @@ export interface FunctionCallItem {
   readonly status: ItemStatus;
   readonly call_id: string;
   readonly name: string;
+  /** The group of the tool. */
+  readonly namespace?: string;
   /** JSON, as the model wrote it. */
   readonly arguments: string;
 }
 
-export type OutputItem = MessageItem | ReasoningItem | FunctionCallItem;
+/** A call of a tool whose input is a text. */
+export interface CustomCallItem {
+  readonly type: 'custom_tool_call';
+  readonly id: string;
+  readonly status: ItemStatus;
+  readonly call_id: string;
+  readonly name: string;
+  readonly namespace?: string;
+  readonly input: string;
+}
+
+export type OutputItem = MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem;
 
 export interface ResponseUsage {
   readonly input_tokens: number;
@@ -131,6 +144,8 @@ export type UnnumberedEvent =
   | (PartPlace & { readonly type: 'response.reasoning_text.delta'; readonly delta: string })
   | (PartPlace & { readonly type: 'response.reasoning_text.done'; readonly text: string })
   | (ItemPlace & { readonly type: 'response.function_call_arguments.delta'; readonly delta: string })
+  | (ItemPlace & { readonly type: 'response.custom_tool_call_input.delta'; readonly delta: string })
+  | (ItemPlace & { readonly type: 'response.custom_tool_call_input.done'; readonly input: string })
   | (ItemPlace & {
       readonly type: 'response.function_call_arguments.done';
       readonly name: string;

@@ -5,8 +5,8 @@ import type { ChatMessage } from '../../engine/contract.ts';
 import { Server, type ServerOptions } from '../server.ts';
 
 export const templates = {
-  hermes: '{% if tools %}<tool_call>{% endif %}',
-  qwen3: '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}',
+  hermes: '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}',
+  qwen3: '{% if tools %}<tool_call>{% endif %}{{ tool_calls }}{{ content.split("</think>") }}',
   plain: '{{ messages }}',
 };
 

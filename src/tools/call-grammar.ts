@@ -1,0 +1,134 @@
+import { readExactJson, writeExactJson } from '../base/exact-json.ts';
+import type { JsonObject } from '../base/json.ts';
+import { characters, choice, type Expression, repeat, sequence, text, token } from '../grammar/expression.ts';
+import type { JsonGrammar } from '../grammar/json-schema.ts';
+import { SchemaError } from '../grammar/schema-keywords.ts';
+import type { ToolFormat } from './formats.ts';
+import { namedArguments, taggedArguments } from './parameter-grammar.ts';
+import type { Tool } from './tool.ts';
+
+/** A tool as plain data without loss: threads copy objects, and forget the order of names and the digits of numbers. */
+export interface ToolText {
+  readonly name: string;
+  /** The JSON schema. */
+  readonly parameters: string | undefined;
+}
+
+export const toolText = ({ function: { name, parameters } }: Tool): ToolText => ({
+  name,
+  parameters: parameters === undefined ? undefined : writeExactJson(parameters),
+});
+
+export interface CallShape {
+  readonly format: ToolFormat | undefined;
+  /** What the template of a Mistral model writes between the name and the arguments. */
+  readonly mistral: 'list' | 'arguments' | 'ids';
+}
+
+export const mistralShape = (chatTemplate: string): CallShape['mistral'] => {
+  if (chatTemplate.includes('[CALL_ID]')) return 'ids';
+  return chatTemplate.includes('[ARGS]') ? 'arguments' : 'list';
+};
+
+interface CallOptions {
+  readonly tools: readonly ToolText[];
+  readonly areParallel: boolean;
+  readonly shape: CallShape;
+  readonly json: JsonGrammar;
+}
+
+/** One call or more, as the model writes them. Each matches the schema of its tool. */
+export function callsOf(options: CallOptions): Expression {
+  const { tools, shape } = options;
+  const each = (call: (tool: ToolText) => Expression): Expression => choice(...tools.map((tool) => inTool(tool, call)));
+  switch (shape.format) {
+    case 'openai':
+      // One call: the model ends its turn after it.
+      return each((tool) => harmonyCall(tool, options.json));
+    case 'llama3_json':
+      return listed(
+        each((tool) => jsonCall(tool, 'parameters', options.json)),
+        '; ',
+        options,
+      );
+    case 'mistral':
+      return mistralCalls(each, options);
+    case 'qwen3_coder':
+      return listed(
+        each((tool) => functionTags(tool, options.json)),
+        '\n',
+        options,
+      );
+    case 'lfm2': {
+      const calls = listed(
+        each((tool) => pythonCall(tool, options.json)),
+        ', ',
+        options,
+      );
+      return sequence(token('<|tool_call_start|>'), text('['), calls, text(']'), token('<|tool_call_end|>'));
+    }
+    default: {
+      const object = each((tool) => jsonCall(tool, 'arguments', options.json));
+      const call = sequence(token('<tool_call>'), text('\n'), object, text('\n'), token('</tool_call>'));
+      return listed(call, '\n', options);
+    }
+  }
+}
+
+function listed(call: Expression, between: string, { areParallel }: CallOptions): Expression {
+  return areParallel ? sequence(call, repeat(sequence(text(between), call), 0, Infinity)) : call;
+}
+
+const jsonCall = (tool: ToolText, field: string, json: JsonGrammar): Expression =>
+  sequence(text(`{"name": ${JSON.stringify(tool.name)}, "${field}": `), argumentsOf(tool, json), text('}'));
+
+export const header = (channel: string): Expression => sequence(token('<|channel|>'), text(channel));
+export const message = token('<|message|>');
+
+function harmonyCall(tool: ToolText, json: JsonGrammar): Expression {
+  const constrain = sequence(text(` to=functions.${tool.name} `), token('<|constrain|>'), text('json'));
+  return sequence(header('commentary'), constrain, message, argumentsOf(tool, json));
+}
+
+function mistralCalls(each: (call: (tool: ToolText) => Expression) => Expression, options: CallOptions): Expression {
+  const { shape, json } = options;
+  const marker = token('[TOOL_CALLS]');
+  if (shape.mistral === 'list') {
+    const calls = listed(
+      each((tool) => jsonCall(tool, 'arguments', json)),
+      ', ',
+      options,
+    );
+    return sequence(marker, text('['), calls, text(']'));
+  }
+  const id = sequence(token('[CALL_ID]'), repeat(characters('az', 'AZ', '09'), 9, 9));
+  const beforeArguments = shape.mistral === 'ids' ? sequence(id, token('[ARGS]')) : token('[ARGS]');
+  const call = each((tool) => sequence(text(tool.name), beforeArguments, argumentsOf(tool, json)));
+  return listed(sequence(marker, call), '', options);
+}
+
+function functionTags(tool: ToolText, json: JsonGrammar): Expression {
+  const begin = sequence(token('<tool_call>'), text(`\n<function=${tool.name}>\n`));
+  return sequence(begin, taggedArguments(schemaOf(tool), json), text('</function>\n'), token('</tool_call>'));
+}
+
+const pythonCall = (tool: ToolText, json: JsonGrammar): Expression =>
+  sequence(text(`${tool.name}(`), namedArguments(schemaOf(tool), json), text(')'));
+
+const schemaOf = ({ parameters }: ToolText): JsonObject =>
+  parameters === undefined ? {} : (readExactJson(parameters) as JsonObject);
+
+function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
+  const parameters = schemaOf(tool);
+  return Object.keys(parameters).length === 0 ? json.object : json.schema({ type: 'object', ...parameters });
+}
+
+/** Errors name the tool. */
+function inTool(tool: ToolText, call: (tool: ToolText) => Expression): Expression {
+  try {
+    return call(tool);
+  } catch (error) {
+    if (error instanceof SchemaError) throw error.inside(`parameters of the tool \`${tool.name}\``);
+    throw error;
+  }
+}

@@ -1,0 +1,97 @@
+import { type CallSource, nameLengthMax } from './call-source.ts';
+import { JsonCalls } from './json-calls.ts';
+import { type CallReader, type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { ObjectScanner } from './object-scanner.ts';
+import type { Tool } from './tool.ts';
+
+const marker = '[TOOL_CALLS]';
+const idMarker = '[CALL_ID]';
+const argumentsMarker = '[ARGS]';
+
+/**
+ * The formats of Mistral, from the oldest to the newest:
+ *
+ *   content [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]
+ *   content [TOOL_CALLS]f[CALL_ID]123456789[ARGS]{...}[TOOL_CALLS]g[CALL_ID]...
+ *   content [TOOL_CALLS]f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}
+ */
+class MistralCalls implements CallReader {
+  readonly #source: CallSource;
+  #state: 'begin' | 'name' | 'id' | 'arguments' = 'begin';
+  #json: JsonCalls | undefined;
+  #name = '';
+  #id: string | undefined;
+  readonly #object = new ObjectScanner();
+  #arguments = '';
+  #hasBegun: boolean = false;
+
+  constructor(source: CallSource) {
+    this.#source = source;
+  }
+
+  read(): 'open' | 'ended' | 'refused' {
+    for (;;) {
+      const state = this.#step();
+      if (state !== 'again') return state;
+    }
+  }
+
+  #step(): 'again' | 'open' | 'ended' | 'refused' {
+    if (this.#json !== undefined) {
+      const state = this.#json.read();
+      return state === 'ended' ? 'refused' : state;
+    }
+    if (this.#state === 'begin') return this.#begin();
+    return this.#state === 'arguments' ? this.#readArguments() : this.#readName();
+  }
+
+  #begin(): 'again' | 'open' {
+    this.#source.takeSpace();
+    const { held } = this.#source;
+    if (held.isEmpty) return 'open';
+    if ('[{'.includes(held.peek()[0]!)) this.#json = new JsonCalls(this.#source, { needsArguments: false });
+    else this.#state = 'name';
+    return 'again';
+  }
+
+  /** The name and the id end at a marker or at the arguments. */
+  #readName(): 'again' | 'open' | 'refused' {
+    const { held } = this.#source;
+    const text = held.peek();
+    const length = text.search(/[[{\n]/);
+    if (length === -1) return text.length > nameLengthMax ? 'refused' : 'open';
+    const rest = text.slice(length);
+    const markers = this.#state === 'name' ? [idMarker, argumentsMarker] : [argumentsMarker];
+    const tag = rest[0] === '{' ? '' : markers.find((candidate) => rest.startsWith(candidate));
+    if (tag === undefined) return markers.some((candidate) => candidate.startsWith(rest)) ? 'open' : 'refused';
+    if (length > nameLengthMax) return 'refused';
+    const word = this.#source.take(length).trim();
+    this.#source.take(tag.length);
+    if (this.#state === 'id') this.#id = word;
+    else if (this.#source.tools.has(word)) this.#name = word;
+    else return 'refused';
+    this.#state = tag === idMarker ? 'id' : 'arguments';
+    return 'again';
+  }
+
+  #readArguments(): 'open' | 'ended' | 'refused' | 'again' {
+    const { held } = this.#source;
+    if (this.#arguments === '' && !this.#hasBegun) this.#source.takeSpace();
+    const used = this.#object.add(held.peek());
+    if (this.#hasBegun) this.#source.arguments(held.take(used));
+    else this.#arguments += this.#source.take(used);
+    const { state } = this.#object;
+    if (state === 'maybe') return 'open';
+    if (state === 'refused') return 'refused';
+    if (!this.#hasBegun) {
+      this.#hasBegun = true;
+      this.#source.begin(this.#name, this.#id);
+      this.#source.arguments(this.#arguments);
+    }
+    return state === 'inside' ? 'open' : 'ended';
+  }
+}
+
+const mistral: CallSyntax = { markers: [marker], reader: (source) => new MistralCalls(source) };
+
+export const mistralParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(mistral, tools);

@@ -1,0 +1,149 @@
+import { namesOf, writeExactJson } from '../base/exact-json.ts';
+import { isJsonObject, type JsonObject } from '../base/json.ts';
+import {
+  characters,
+  choice,
+  type Expression,
+  empty,
+  optional,
+  repeat,
+  sequence,
+  text,
+  until,
+} from '../grammar/expression.ts';
+import type { JsonGrammar } from '../grammar/json-schema.ts';
+import { plainTextOf } from '../grammar/plain-text.ts';
+import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
+import { asJson, isOnlyText, resolve, typesOfSchema } from './written-values.ts';
+
+/** The grammars of arguments that are not one JSON object: each parameter is written with its name. */
+interface Parameter {
+  readonly name: string;
+  readonly schema: unknown;
+  readonly isRequired: boolean;
+}
+
+/** Keywords that say something of all parameters together. No grammar here keeps to them. */
+const ofAllParameters = [
+  ...['anyOf', 'oneOf', 'allOf', 'not', 'if', 'dependentRequired', 'dependentSchemas', 'dependencies'],
+  ...['minProperties', 'maxProperties', 'patternProperties', 'propertyNames'],
+];
+
+interface Parameters {
+  /** The root of references. */
+  readonly root: JsonObject;
+  readonly list: readonly Parameter[];
+  /** The schema of parameters without a name; undefined: there are none. */
+  readonly others: unknown;
+}
+
+function parametersOf(root: JsonObject): Parameters {
+  const target = typeof root.$ref === 'string' ? resolve(root.$ref, root) : undefined;
+  const schema = isJsonObject(target) ? target : root;
+  for (const keyword of ofAllParameters) {
+    const value = schema[keyword];
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
+    throw new SchemaError(pointer('#', keyword), `the keyword \`${keyword}\` is not supported in this format of calls`);
+  }
+  const properties = isJsonObject(schema.properties) ? schema.properties : {};
+  const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === 'string') : [];
+  const names = [...new Set([...namesOf(properties), ...required])];
+  const { additionalProperties } = schema;
+  const list = names.map((name) => ({
+    name,
+    schema: Object.hasOwn(properties, name) ? properties[name] : additionalProperties,
+    isRequired: required.includes(name),
+  }));
+  return {
+    root,
+    list,
+    others: names.length === 0 && additionalProperties !== false ? (additionalProperties ?? true) : undefined,
+  };
+}
+
+/** The JSON of a parameter. References in its schema begin at the root. */
+function jsonOf({ name, schema }: Parameter, { root }: Parameters, json: JsonGrammar): Expression {
+  if (!isJsonObject(schema)) return schema === false ? json.schema(false) : json.value;
+  const definitions = Object.fromEntries(
+    ['$defs', 'definitions'].map((key) => [key, root[key]]).filter(([, value]) => value !== undefined),
+  );
+  const place = pointer('#/properties', name);
+  try {
+    return json.schema({ ...definitions, ...schema });
+  } catch (error) {
+    throw error instanceof SchemaError ? error.under(place) : error;
+  }
+}
+
+/** `<parameter=name>`, a line break, the value, a line break and `</parameter>`, for each parameter. */
+export function taggedArguments(schema: JsonObject, json: JsonGrammar): Expression {
+  const parameters = parametersOf(schema);
+  const parts = parameters.list.map((parameter) => {
+    const { name, isRequired } = parameter;
+    if (name === '' || /[>\n]/.test(name))
+      throw new SchemaError(pointer('#/properties', name), 'no tag can have this name');
+    const tag = sequence(text(`<parameter=${name}>\n`), taggedValue(parameter, parameters, json));
+    return isRequired ? tag : optional(tag);
+  });
+  if (parameters.others === undefined) return sequence(...parts);
+  const anyName = repeat(characters('az', 'AZ', '09', '_', '-', '.'), 1, 64);
+  const value = taggedValue({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
+  return repeat(sequence(text('<parameter='), anyName, text('>\n'), value), 0, Infinity);
+}
+
+const close = '\n</parameter>\n';
+
+function taggedValue(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression {
+  const types = typesOfSchema(parameter.schema, parameters.root);
+  if (!types.has('string')) return sequence(jsonOf(parameter, parameters, json), text(close));
+  const schema = isJsonObject(parameter.schema) ? parameter.schema : {};
+  const target = typeof schema.$ref === 'string' ? resolve(schema.$ref, parameters.root) : schema;
+  const {
+    const: constant,
+    enum: constants = constant === undefined ? undefined : [constant],
+    ...rest
+  } = isJsonObject(target) ? target : {};
+  const place = pointer('#/properties', parameter.name);
+  if (Array.isArray(constants)) return sequence(constantTexts(constants, types, place), text(close));
+  const limited = isOnlyText(types) ? plainTextOf(rest, place) : undefined;
+  // A value that may be a text or something else can be any text.
+  return limited === undefined ? sequence(until('</parameter>'), text('\n')) : sequence(limited, text(close));
+}
+
+/** Constants that are read as they are written. */
+function constantTexts(
+  constants: readonly unknown[],
+  types: ReturnType<typeof typesOfSchema>,
+  place: string,
+): Expression {
+  const written = constants
+    .map((value) => ({ raw: typeof value === 'string' ? value : writeExactJson(value), value: writeExactJson(value) }))
+    .filter(({ raw, value }) => asJson(raw, types) === value && !raw.includes('</parameter>'));
+  if (written.length === 0) throw new SchemaError(place, 'no value can be written without quotes');
+  return choice(...[...new Set(written.map(({ raw }) => raw))].map(text));
+}
+
+/** `name=value, name=value`: required parameters first. Values are JSON, which the reader of calls takes as it takes Python. */
+export function namedArguments(schema: JsonObject, json: JsonGrammar): Expression {
+  const parameters = parametersOf(schema);
+  const comma = text(', ');
+  const member = (parameter: Parameter): Expression => {
+    const { name } = parameter;
+    if (!/^[^\s=(),[\]{}'"]+$/.test(name))
+      throw new SchemaError(pointer('#/properties', name), 'no argument of Python can have this name');
+    return sequence(text(`${name}=`), jsonOf(parameter, parameters, json));
+  };
+  if (parameters.others !== undefined) {
+    const anyName = sequence(characters('az', 'AZ', '_'), repeat(characters('az', 'AZ', '09', '_'), 0, 63));
+    const value = jsonOf({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
+    const any = sequence(anyName, text('='), value);
+    return optional(sequence(any, repeat(sequence(comma, any), 0, Infinity)));
+  }
+  const required = parameters.list.filter(({ isRequired }) => isRequired).map(member);
+  const others = parameters.list.filter(({ isRequired }) => !isRequired).map(member);
+  const more = others.map((other) => optional(sequence(comma, other)));
+  if (required.length > 0) {
+    return sequence(...required.flatMap((one, i) => (i === 0 ? [one] : [comma, one])), ...more);
+  }
+  return choice(empty, ...others.map((other, i) => sequence(other, ...more.slice(i + 1))));
+}

@@ -1,0 +1,70 @@
+import type { CallSource } from './call-source.ts';
+import { FunctionTags } from './function-tags.ts';
+import { JsonCalls } from './json-calls.ts';
+import { type CallReader, type CallSyntax, MarkedParser } from './marked-parser.ts';
+import type { Tool } from './tool.ts';
+
+const open = '<tool_call>';
+const close = '</tool_call>';
+const functionOpen = '<function=';
+
+/** Calls in `<tool_call>`, as JSON or as tags. Several can be in one `<tool_call>`. */
+class TagCalls implements CallReader {
+  readonly #source: CallSource;
+  #calls: CallReader | undefined;
+  #hasCalls: boolean = false;
+
+  constructor(source: CallSource, marker: string) {
+    this.#source = source;
+    if (marker === functionOpen) this.#calls = new FunctionTags(source);
+  }
+
+  end(): void {
+    this.#calls?.end?.();
+  }
+
+  read(): 'open' | 'ended' | 'refused' {
+    for (;;) {
+      if (this.#calls !== undefined) {
+        const state = this.#calls.read();
+        if (state !== 'ended') return state;
+        this.#calls = undefined;
+        this.#hasCalls = true;
+      }
+      this.#source.takeSpace();
+      const { held } = this.#source;
+      if (held.isEmpty) return 'open';
+      const letter = held.peek()[0]!;
+      if (!this.#hasCalls && (letter === '{' || letter === '[')) {
+        this.#calls = new JsonCalls(this.#source, { needsArguments: false });
+        continue;
+      }
+      const isFunction = this.#source.takeTag(functionOpen);
+      if (isFunction === true) {
+        this.#calls = new FunctionTags(this.#source);
+        continue;
+      }
+      const isEnd = this.#hasCalls ? this.#source.takeTag(close) : false;
+      if (isEnd === true) return 'ended';
+      if (isFunction === undefined || isEnd === undefined) return 'open';
+      return 'refused';
+    }
+  }
+}
+
+/**
+ * The format of Hermes 2 Pro, Qwen 2.5 and Qwen 3:
+ *
+ *   content <tool_call>{"name": "f", "arguments": {...}}</tool_call> <tool_call>...</tool_call>
+ */
+const hermes: CallSyntax = { markers: [open], reader: (source, marker) => new TagCalls(source, marker) };
+
+/**
+ * The format of Qwen3-Coder, Qwen 3.5 and Nemotron 3. The models sometimes leave out the outer tag.
+ *
+ *   content <tool_call><function=f><parameter=a>value</parameter></function></tool_call>
+ */
+const functionTags: CallSyntax = { ...hermes, markers: [open, functionOpen] };
+
+export const hermesParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(hermes, tools);
+export const functionTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(functionTags, tools);
