@@ -8,8 +8,8 @@ const filesOf = (...folders: string[]): string[] =>
 /** Tests of compiled kernels change `process.env`. */
 const native = filesOf('src/native');
 const connector = filesOf('src/connector');
-/** A test that counts the threads that the process starts. */
-const startedThreads = 'src/ggml/native-thread.test.ts';
+/** Tests that count the threads that the process starts. */
+const startedThreads = ['src/base/job-thread.test.ts', 'src/ggml/native-thread.test.ts'];
 /** Tests of connectors that count the threads of the process. */
 const threads = [
   'src/connector/fault/fault-hung.test.ts',
@@ -63,7 +63,7 @@ export default defineConfig({
     // A poll waits for an event. The default of one second is too short on a busy machine.
     expect: { poll: { timeout: 60_000 } },
     projects: [
-      { extends: true, test: { name: 'alone', include: [...alone, ...native, startedThreads] } },
+      { extends: true, test: { name: 'alone', include: [...alone, ...native, ...startedThreads] } },
       // Whole engines, servers and commands.
       {
         extends: true,
@@ -81,7 +81,7 @@ export default defineConfig({
         test: {
           name: 'shared',
           include: [...filesOf('src', 'bench', 'scripts', 'sim'), ...support],
-          exclude: [...connector, ...native, startedThreads, modules],
+          exclude: [...connector, ...native, ...startedThreads, modules],
           isolate: false,
         },
       },

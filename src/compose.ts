@@ -39,11 +39,13 @@ import {
 } from './scheduler/speculation/options.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
-import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
+import { type ChatTemplate, compileChatTemplate } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
+import { type ChosenTemplates, chooseTemplates, readModelTemplates } from './tokenizer/model-templates.ts';
 import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
-import { TextThread } from './tokenizer/text-thread.ts';
+import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './tokenizer/template-thread.ts';
+import { openTextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
 import type { OpenedRank, RankTimings } from './worker/rank.ts';
 import type { RestartPolicy } from './worker/restart-budget.ts';
@@ -80,8 +82,9 @@ export async function openMeasuredEngine(
   const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
-  const thread = new TextThread();
-  const tokenizer = await openTokenizer(file, thread);
+  const textThread = openTextThread();
+  const tokenizer = await openTokenizer(file, textThread);
+  const templateThread = openTemplateThread();
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.
@@ -93,7 +96,8 @@ export async function openMeasuredEngine(
   let events: OpenedPublisher | undefined;
   try {
     events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
-    const chat = chatRenderers(resolved, tokenizer, thread);
+    const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
+    const chat = await chatRenderers(templates, tokenizer, templateThread);
     const { name } = modelNames(resolved);
     ranks = await openRanks(resolved, {
       ...transfer,
@@ -113,12 +117,7 @@ export async function openMeasuredEngine(
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
-      ...describeModel(
-        resolved,
-        { config, file },
-        executor.kvCacheSpec,
-        resolved.chatTemplate ?? tokenizer.chatTemplate,
-      ),
+      ...describeModel(resolved, { config, file }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
@@ -136,6 +135,7 @@ export async function openMeasuredEngine(
         executor,
         tokenizer,
         model,
+        threads: [textThread, ...(chat === undefined ? [] : [templateThread])],
         inspector: scheduler.inspector,
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
@@ -164,6 +164,7 @@ export async function openMeasuredEngine(
     await connector?.close();
     await draftModel?.close();
     await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
+    void templateThread.close();
     tokenizer.close();
     throw error;
   }
@@ -327,7 +328,7 @@ function describeModel(
   options: ResolvedEngineOptions,
   { config, file }: { readonly config: ModelConfig; readonly file: GgufFile },
   spec: KvCacheSpec,
-  chatTemplate: string | undefined,
+  templates: ChosenTemplates | undefined,
 ): ModelInfo {
   const pooling = options.pooling ?? poolingOf(file, config.architecture);
   return {
@@ -336,27 +337,35 @@ function describeModel(
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
-    hasChatTemplate: chatTemplate !== undefined,
+    hasChatTemplate: templates !== undefined,
     embedding: { length: config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) },
-    ...(chatTemplate === undefined ? {} : { chatTemplate }),
+    ...(templates === undefined ? {} : { chatTemplate: templates.source }),
+    ...(templates?.toolTemplate === undefined ? {} : { toolTemplate: templates.toolTemplate }),
   };
 }
 
-function chatRenderers(
-  options: ResolvedEngineOptions,
+/**
+ * Undefined if there is no template. @throws KvasirError `chatTemplateInvalid`
+ */
+async function chatRenderers(
+  templates: ChosenTemplates | undefined,
   tokenizer: Tokenizer,
-  thread: TextThread,
-): ChatRenderers | undefined {
-  const source = options.chatTemplate ?? tokenizer.chatTemplate;
-  if (source === undefined) return undefined;
+  thread: TemplateThread,
+): Promise<ChatRenderers | undefined> {
+  if (templates === undefined) return undefined;
   const textOf = (id: number | undefined): string =>
     id === undefined ? '' : Buffer.from(tokenizer.tokenBytes(id, { special: true })).toString();
-  const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenIds[0]) };
-  const template = compileChatTemplate(source, context);
+  const { source, toolTemplate } = templates;
+  const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenId), toolTemplate };
+  const background = new BackgroundTemplate(thread, { source, ...context });
+  await background.check();
+  let here: ChatTemplate | undefined;
   return {
-    renderChat: (messages, renderOptions) => template.render(messages, renderOptions),
-    renderLongChat: (messages, renderOptions, signal) =>
-      renderInBackground({ ...context, thread, source }, messages, renderOptions, signal),
+    renderChat(messages, renderOptions) {
+      here ??= compileChatTemplate(source, context);
+      return here.render(messages, renderOptions);
+    },
+    renderInBackground: (messages, renderOptions, signal) => background.render(messages, renderOptions, signal),
   };
 }
 

@@ -1,5 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { AssertionError, assert, assertDefined } from './assert.ts';
+import { checkFreeFiles } from './free-files.ts';
 import { leaveRemovedFolder } from './working-folder.ts';
 
 /**
@@ -23,13 +24,24 @@ export class CallThread<Call, Answer> {
   #failure: Error | undefined;
   readonly #onIdle: (() => void)[] = [];
 
-  /** `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: shown in lists of threads. */
-  constructor(entry: URL, setup: unknown, name: string) {
+  /**
+   * `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: shown in lists of threads. `heapMaxMib`: a
+   * thread whose objects need more ends.
+   * @throws the system's error if there are too few free file descriptors, or no memory for a thread
+   */
+  constructor(entry: URL, setup: unknown, name: string, heapMaxMib?: number) {
+    leaveRemovedFolder();
+    checkFreeFiles(filesOfStart);
     const start = new StartSign();
     const data: ThreadData = { setup, start: start.memory };
-    leaveRemovedFolder();
-    // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
-    this.#worker = new Worker(entry, { workerData: data, name, execArgv: [] });
+    const limits = heapMaxMib === undefined ? {} : { resourceLimits: { maxOldGenerationSizeMb: heapMaxMib } };
+    try {
+      // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
+      this.#worker = new Worker(entry, { workerData: data, name, execArgv: [], ...limits });
+    } catch (error) {
+      start.seen();
+      throw error;
+    }
     let onStart = (): void => undefined;
     this.#started = new Promise((resolve) => {
       onStart = () => {
@@ -68,6 +80,11 @@ export class CallThread<Call, Answer> {
 
   get hasEnded(): boolean {
     return this.#hasEnded;
+  }
+
+  /** Why later calls reject; undefined while the thread takes calls. */
+  get failure(): Error | undefined {
+    return this.#failure;
   }
 
   /** Resolves with the reason when the thread has ended. */
@@ -151,11 +168,17 @@ export class CallThread<Call, Answer> {
   }
 
   #updateRef(): void {
-    const isNeeded = !this.#hasStarted || (this.#open.size > 0 && !this.#isIgnored);
+    const isNeeded = !this.#isIgnored && (!this.#hasStarted || this.#open.size > 0);
     if (isNeeded) this.#worker.ref();
     else this.#worker.unref();
   }
 }
+
+/**
+ * A start opens the modules of the thread at the same time. Each start that fails with fewer free descriptors than Node itself needs
+ * for a thread would lose some of them for ever.
+ */
+const filesOfStart = 24;
 
 const blocked = new Set<object>();
 

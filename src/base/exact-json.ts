@@ -85,7 +85,10 @@ export function readExactJson(text: string, limits: JsonLimits = jsonLimits): Ex
 /** The names of an object from `readExactJson`, in the order of the text; of other objects, as `Object.keys`. */
 export const namesOf = (object: object): readonly string[] => orders.get(object) ?? Object.keys(object);
 
-/** JSON of a value from `readExactJson`, or of other JSON values: equal to `JSON.stringify(value, null, indent)` but exact. */
+/**
+ * JSON of a value from `readExactJson`, or of other JSON values: equal to `JSON.stringify(value, null, indent)` but exact.
+ * @throws TypeError for a function, a symbol or a bigint
+ */
 export function writeExactJson(value: unknown, indent = 0): string {
   return write(value, indent === 0 ? undefined : ' '.repeat(indent), '\n');
 }
@@ -283,6 +286,7 @@ function define(object: object, name: string, value: unknown): void {
 function write(value: unknown, indent: string | undefined, line: string): string {
   if (value instanceof ExactNumber) return value.text;
   if (value === undefined) return 'null';
+  if (typeof value === 'function' || typeof value === 'symbol') throw new TypeError(`A ${typeof value} is not JSON`);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   const inner = indent === undefined ? '' : line + indent;
   const outer = indent === undefined ? '' : line;

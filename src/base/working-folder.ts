@@ -8,7 +8,7 @@ import { realpathSync } from 'node:fs';
 export function leaveRemovedFolder(): void {
   try {
     realpathSync.native('.');
-  } catch {
-    process.chdir('/');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') process.chdir('/');
   }
 }

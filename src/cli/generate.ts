@@ -13,7 +13,7 @@ import type { CliContext, ExitCode } from './context.ts';
 import { Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
 import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from './sampling-flags.ts';
-import { readTextFile, readTextFlag } from './text-input.ts';
+import { readChatTemplate, readTextFlag } from './text-input.ts';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly model?: string;
@@ -92,9 +92,7 @@ async function optionsOf(flags: GenerateFlags, context: CliContext) {
   return engineOptionsOf(model, flags, {
     ...loadProgress(model, context.stderr),
     onEvent: eventsTo(context.stderr),
-    ...(flags.chatTemplate === undefined
-      ? {}
-      : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
+    ...(flags.chatTemplate === undefined ? {} : { chatTemplate: await readChatTemplate(flags.chatTemplate) }),
   });
 }
 
@@ -104,7 +102,7 @@ async function run(
   flags: GenerateFlags,
   { context, signal }: { readonly context: CliContext; readonly signal: AbortSignal },
 ): Promise<void> {
-  const text = flags.chat ? asChat(engine, prompt, flags.system) : prompt;
+  const text = flags.chat ? await asChat(engine, prompt, flags.system, signal) : prompt;
   const tokens = await tokenizeText(engine, text, !flags.chat, signal);
   const collector = new ChoiceCollector(1);
   let lastText = '';
@@ -120,9 +118,15 @@ async function run(
   else if (!lastText.endsWith('\n')) context.stdout.write('\n');
 }
 
-function asChat(engine: AsyncEngine, prompt: string, system: string | undefined): string {
+async function asChat(
+  engine: AsyncEngine,
+  prompt: string,
+  system: string | undefined,
+  signal: AbortSignal,
+): Promise<string> {
   const opening = system === undefined ? [] : [{ role: 'system', content: system }];
-  return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true }).text;
+  const messages = [...opening, { role: 'user', content: prompt }];
+  return (await engine.renderChat(messages, { addGenerationPrompt: true, signal })).text;
 }
 
 function paramsOf(flags: GenerateFlags): SamplingOptions {

@@ -1,16 +1,9 @@
+import { backgroundTimers } from '../base/background-timers.ts';
 import type { Timer, Timers } from '../base/timers.ts';
 import type { CliContext, ExitCode, SignalExitCode, SignalSource } from './context.ts';
 
 /** When an engine closes, its saves may take 5 s and its worker processes 2 s more. */
 const graceMsDefault = 10_000;
-
-/** They do not keep the process alive. */
-const timersDefault: Timers = {
-  after(delayMs, callback) {
-    const handle = setTimeout(callback, delayMs).unref();
-    return { cancel: () => clearTimeout(handle) };
-  },
-};
 
 export interface InterruptionOptions {
   /** The time between the first signal and the forced end of the process. */
@@ -69,7 +62,7 @@ export class Interruption implements Disposable {
       this.#cutOff('signal');
       return;
     }
-    const { graceMs = graceMsDefault, timers = timersDefault } = this.#options;
+    const { graceMs = graceMsDefault, timers = backgroundTimers } = this.#options;
     this.#deadline = timers.after(graceMs, () => this.#cutOff('deadline'));
     this.#first.abort();
   }

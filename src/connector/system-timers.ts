@@ -1,7 +1,5 @@
+import { delayMaxMs } from '../base/background-timers.ts';
 import type { Timers } from '../base/timers.ts';
-
-/** Above 2^31 - 1 milliseconds, setTimeout calls at once. */
-const delayMaxMs = 2 ** 31 - 1;
 
 export const systemTimers: Timers = {
   after(delayMs, callback) {

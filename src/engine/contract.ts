@@ -60,11 +60,20 @@ export interface AsyncEngine {
   tokenBytes(token: number): Uint8Array;
   /**
    * Renders the model's chat template with these messages, unchanged. `variables` are further inputs of the template
-   * (`tools`, `enable_thinking`, ...). The result is a prompt for `generate`; its `text` is the text.
+   * (`tools`, `enable_thinking`, ...). The result is a prompt for `generate`; its `text` is the text. Renders on the calling thread,
+   * without a limit of time: for templates that you trust.
    */
   applyChatTemplate(messages: readonly ChatMessage[], options?: ChatTemplateOptions): RenderedPrompt;
-  /** Gives the same prompt as `applyChatTemplate`. A long conversation is rendered on another thread. */
+  /**
+   * Gives the same prompt as `applyChatTemplate`, rendered on another thread, and counts as a waiting request until then. A template
+   * that does not end is stopped: rejects with `chatTemplateFailed`, `queueFull`, or the signal's reason.
+   */
   renderChat(messages: readonly ChatMessage[], options?: RenderChatOptions): Promise<RenderedPrompt>;
+  /**
+   * Starts the threads that long texts, chats and large grammars need, instead of with the first of them: for servers, so that a later
+   * moment without free file descriptors does no harm. A thread that cannot start is tried again; meanwhile `health` says so.
+   */
+  warmUp(): Promise<void>;
   stats(): EngineStats;
   /** For metrics and traces. Returns the function that ends the observation. */
   observe(observer: EngineObserver): () => void;
@@ -159,6 +168,8 @@ export interface ModelInfo {
   readonly hasChatTemplate: boolean;
   /** Its source. */
   readonly chatTemplate?: string;
+  /** The source of the template for conversations with tools, if the model has one of its own. */
+  readonly toolTemplate?: string;
   /** The tokens around the parts of a text with a gap; absent if the model cannot fill in the middle. */
   readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
   /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */
@@ -168,11 +179,11 @@ export interface ModelInfo {
 }
 
 /**
- * `ok`: the engine serves. `recovering`: a worker process does not answer or is being replaced; requests wait and then
+ * `ok`: the engine serves. `degraded`: it serves, but some kinds of requests fail; `message` names them. `recovering`: a worker process does not answer or is being replaced; requests wait and then
  * continue. `broken`: the engine serves no more requests; start a new engine. `closed`: `close` was called.
  */
 export interface EngineHealth {
-  readonly status: 'ok' | 'recovering' | 'broken' | 'closed';
+  readonly status: 'ok' | 'degraded' | 'recovering' | 'broken' | 'closed';
   /** The reason if the status is not `ok`: a sentence. */
   readonly message?: string;
   /** The ranks that do not serve. */

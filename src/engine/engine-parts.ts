@@ -6,6 +6,7 @@ import type { Inspector } from '../scheduler/inspector.ts';
 import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
+import type { BackgroundThread } from './background-threads.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
 import type { DraftModel } from './draft-engine.ts';
 import type { KvEventSink } from './kv-events/contract.ts';
@@ -22,6 +23,8 @@ export interface EngineParts extends ChatRenderers {
   readonly draftModel?: DraftModel | undefined;
   /** Publishes what the pool and the connector store and remove. The engine closes it. */
   readonly kvEvents?: KvEventSink | undefined;
+  /** For long texts and for chats. The engine closes them. */
+  readonly threads?: readonly BackgroundThread[];
   /** Shows the scheduler's state; absent: `cache` is undefined. */
   readonly inspector?: Inspector;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */
@@ -30,12 +33,13 @@ export interface EngineParts extends ChatRenderers {
 
 /** Absent when the model has no chat template. */
 export interface ChatRenderers {
+  /** On the caller's thread, without a limit of time. */
   readonly renderChat?: RenderChat;
-  /** The same on another thread, for long conversations; by default they are rendered on this thread. */
-  readonly renderLongChat?: RenderLongChat;
+  /** The same on another thread, within a limit of time. Default: on the caller's thread. */
+  readonly renderInBackground?: RenderInBackground;
 }
 
-export type RenderLongChat = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
+export type RenderInBackground = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
 
 export type RenderChat = (
   messages: readonly ChatMessage[],

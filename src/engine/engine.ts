@@ -11,11 +11,13 @@ import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
+import { BackgroundThreads } from './background-threads.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
+import { ChatRenderer } from './chat/chat-renderer.ts';
 import { ChatStream } from './chat/chat-stream.ts';
-import { RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
+import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
 import type {
   AsyncEngine,
   ChatMessage,
@@ -30,7 +32,7 @@ import type {
 } from './contract.ts';
 import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
-import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
+import { engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
 import type { EngineObserver, RequestArrival } from './observer.ts';
 import { Observers } from './observers.ts';
@@ -44,7 +46,8 @@ import {
   prepareLongRequest,
   prepareRequest,
 } from './prepare.ts';
-import { checkTextFits, renderCost, tokenizeCost } from './prompt-limits.ts';
+import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { rankHealth } from './rank-health.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
@@ -84,8 +87,10 @@ export class Engine implements AsyncEngine {
   readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
+  readonly #chats: ChatRenderer;
   readonly #turn = new TurnBudget();
   readonly #grammars: Grammars;
+  readonly #threads: BackgroundThreads;
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
   #serial = 0;
@@ -109,11 +114,14 @@ export class Engine implements AsyncEngine {
     this.#clock = settings.clock ?? systemClock;
     const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
     this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
-    this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
+    const grammarThread = new GrammarThread();
+    this.#grammars = new Grammars(parts.tokenizer, grammarThread);
+    this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
       if (this.#hasStopped) this.#tellDrained();
     });
+    this.#chats = new ChatRenderer(parts, parts.model, this.#texts);
     this.#parts = parts;
     this.#observers = new Observers(() => this.#clock.nowMs(), parts.inspector);
     const wake = (): void => {
@@ -160,7 +168,7 @@ export class Engine implements AsyncEngine {
       const compiled = this.#grammars.compileAtOnce(grammar);
       if (compiled !== undefined) return begin(compiled);
       return this.#startLate(n, signal, (stop) =>
-        this.#texts.hold(n, stop, () => this.#grammars.compile(grammar), begin),
+        this.#texts.hold(n, stop, (signal) => this.#grammars.compile(grammar, signal), begin),
       );
     } catch (error) {
       return OutputStream.failed(error);
@@ -202,20 +210,13 @@ export class Engine implements AsyncEngine {
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
-    const { renderLongChat } = this.#parts;
-    if (renderLongChat === undefined || this.#turn.take(renderCost(messages)))
-      return this.applyChatTemplate(messages, options);
     this.#checkNotClosed();
-    const { signal, ...others } = options;
-    const full = { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true };
-    return new RenderedPrompt(await renderLongChat(messages, full, signal));
+    this.#checkRoom(1);
+    return this.#chats.render(messages, options);
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
-    const { renderChat } = this.#parts;
-    if (renderChat === undefined) throw chatTemplateMissing({ model: this.model.name });
-    const full = { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true };
-    return new RenderedPrompt(renderChat(messages, full));
+    return this.#chats.renderHere(messages, options);
   }
 
   /** Connectors call it at any time, when transfers end outside a step or a deferred answer is available. */
@@ -241,10 +242,11 @@ export class Engine implements AsyncEngine {
     if (this.#closing !== undefined) return { status: 'closed' };
     if (this.#failure !== undefined) return { status: 'broken', message: reasonOf(this.#failure.cause) };
     const ranks = this.#parts.executor.troubles?.() ?? [];
-    if (ranks.length === 0) return { status: 'ok' };
-    // A rank that is not restarted breaks the engine at the next step.
-    const status = ranks.some(({ state }) => state === 'gone') ? 'broken' : 'recovering';
-    return { status, message: ranks.map(({ message }) => message).join(' '), ranks };
+    return ranks.length === 0 ? this.#threads.health() : rankHealth(ranks);
+  }
+
+  warmUp(): Promise<void> {
+    return this.#threads.warmUp();
   }
 
   isHealthy(): boolean {
@@ -298,10 +300,7 @@ export class Engine implements AsyncEngine {
     throw queueFull({ waiting: Math.max(0, accepted - scheduler.maxNumSeqs), limit: maxWaiting });
   }
 
-  /**
-   * The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it;
-   * long ones cannot.
-   */
+  /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */
   #startLong({ text, options, params: { n }, finish }: LongRequest, start: StartOptions): LateStream {
     return this.#startLate(n, start.signal, (stop) =>
       this.#texts.run({ text, options, completions: n }, stop, (tokens) => this.#start(finish(tokens), start)),
@@ -492,7 +491,7 @@ export class Engine implements AsyncEngine {
       await this.#parts.draftModel?.close();
     } finally {
       await this.#parts.kvEvents?.close();
-      this.#grammars.close();
+      this.#threads.close();
       this.#parts.tokenizer.close();
     }
   }

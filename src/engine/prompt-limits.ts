@@ -1,19 +1,9 @@
 import { tooManyTokens } from '../core/errors.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
-import type { ChatMessage, ModelInfo } from './contract.ts';
-
-/** Per message. A template also copies every text a few times, and checks each with regular expressions. */
-const MESSAGE_COST = 64;
-const CHARACTERS_PER_COST = 16;
+import type { ModelInfo } from './contract.ts';
 
 /** The cost of tokenizing a text, for `TurnBudget`: libllama takes about a microsecond per character. */
 export const tokenizeCost = (text: string): number => text.length;
-
-/** The cost of rendering a conversation. */
-export function renderCost(messages: readonly ChatMessage[]): number {
-  const length = messages.reduce((sum, { content }) => sum + (typeof content === 'string' ? content.length : 0), 0);
-  return MESSAGE_COST * messages.length + length / CHARACTERS_PER_COST;
-}
 
 /**
  * Refuses a text whose length alone shows that it cannot fit the model. The check is cheap, so it runs before the text is

@@ -1,7 +1,6 @@
-import { assert } from '../base/assert.ts';
 import { CallThread, threadEntry } from '../base/call-thread.ts';
+import { SpareThreads } from '../base/spare-threads.ts';
 import type { Functions, NativeApi } from './ffi.ts';
-import type { NativeLibraries } from './native-package.ts';
 
 /** A message to the thread; memory is sent as its address. */
 export interface NativeCall {
@@ -14,14 +13,16 @@ export interface NativeCall {
  * which may be stuck in file calls. The libraries have the same addresses in all threads, so pointers are valid here.
  */
 export class NativeThread {
-  readonly #kind: ThreadKind;
+  readonly #kind: string;
   readonly #thread: CallThread<NativeCall, unknown>;
   readonly #addressOf: (buffer: ArrayBuffer) => number;
   #isClosed: boolean = false;
 
   constructor(native: NativeApi, name: string) {
-    this.#kind = { libraries: native.libraries, name };
-    this.#thread = takeSpare(this.#kind) ?? newThread(this.#kind);
+    const { libraries } = native;
+    this.#kind = `${name} ${JSON.stringify(libraries)}`;
+    const entry = threadEntry(import.meta.url, 'native-thread-main');
+    this.#thread = spares.take(this.#kind) ?? new CallThread(entry, libraries, name);
     this.#addressOf = native.addressOf;
   }
 
@@ -53,7 +54,7 @@ export class NativeThread {
     if (this.#isClosed) return;
     this.#isClosed = true;
     await this.#thread.idle();
-    await keepSpare(this.#kind, this.#thread);
+    await spares.keep(this.#kind, this.#thread);
   }
 
   #sendable(arg: unknown): unknown {
@@ -64,30 +65,4 @@ export class NativeThread {
   }
 }
 
-interface ThreadKind {
-  readonly libraries: NativeLibraries;
-  readonly name: string;
-}
-
-interface Spare extends ThreadKind {
-  readonly thread: CallThread<NativeCall, unknown>;
-}
-
-/** Threads of closed engines, for reuse: a start takes about 50 ms of CPU time. They do not keep the process running. */
-const spares: Spare[] = [];
-const sparesMax = 4;
-
-const newThread = ({ libraries, name }: ThreadKind): Spare['thread'] =>
-  new CallThread(threadEntry(import.meta.url, 'native-thread-main'), libraries, name);
-
-function takeSpare({ libraries, name }: ThreadKind): Spare['thread'] | undefined {
-  const at = spares.findIndex((spare) => spare.libraries === libraries && spare.name === name);
-  const [spare] = at < 0 ? [] : spares.splice(at, 1);
-  return spare?.thread.hasEnded === false ? spare.thread : undefined;
-}
-
-async function keepSpare(kind: ThreadKind, thread: Spare['thread']): Promise<void> {
-  assert(thread.openCount === 0, 'a thread with an open call is not spare');
-  if (thread.hasEnded || spares.length >= sparesMax) await thread.close();
-  else spares.push({ ...kind, thread });
-}
+const spares = new SpareThreads<NativeCall, unknown>(4);

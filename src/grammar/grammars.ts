@@ -15,7 +15,8 @@ const charactersAtOnce = 16 * 1024;
 
 /** Compiles grammars on another thread. */
 export interface GrammarBuilder {
-  build(job: BuildJob): Promise<BuildAnswer>;
+  /** Stops if the signal aborts. */
+  build(job: BuildJob, signal?: AbortSignal): Promise<BuildAnswer>;
   /** Open calls reject. */
   close(): void;
 }
@@ -56,15 +57,15 @@ export class Grammars {
 
   /**
    * Compiles a grammar of any size, for the first of them after the vocabulary is read. Rejects also if the tokenizer or the
-   * builder is closed meanwhile.
+   * builder is closed meanwhile, and with the reason of the signal.
    * @throws KvasirError `grammarUnsupported` or `grammarTooLarge`.
    */
-  async compile(source: GrammarSource): Promise<OutputConstraint> {
+  async compile(source: GrammarSource, signal?: AbortSignal): Promise<OutputConstraint> {
     const vocabulary = await this.#read();
     const small = this.compileAtOnce(source);
     if (small !== undefined) return small;
     const { controlTokens } = vocabulary;
-    const answer = await this.#builder.build({ job: source.job, controlTokens });
+    const answer = await this.#builder.build({ job: source.job, controlTokens }, signal);
     if ('refusal' in answer) throw refused(answer.refusal, source.parameter);
     return this.#add(source, decodeNetwork(answer.network), vocabulary);
   }

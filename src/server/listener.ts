@@ -66,6 +66,8 @@ export class Listener {
     const server = this.#tls === undefined ? this.#createPlain() : this.#createTls(this.#tls);
     server.listen(port, host);
     await once(server, 'listening');
+    // A connection that cannot be accepted, for example without a free file descriptor, must not end the process.
+    server.on('error', () => undefined);
     this.#servers.push(server);
     return (server.address() as AddressInfo).port;
   }

@@ -40,6 +40,8 @@ const policy = [
 const headers = { 'content-security-policy': policy, 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' };
 
 export function registerPage(app: FastifyInstance): void {
+  // Now, because later there may be no free file descriptor.
+  pageFiles();
   const config = { isPublic: true };
   app.get('/', { config }, (request, reply) => {
     const path = request.url.split('?', 1)[0]!;

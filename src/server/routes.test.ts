@@ -329,6 +329,9 @@ describe('the other routes', () => {
     health = { status: 'broken', message: 'The worker process is not restarted.' };
     expect(await get('/health')).toMatchObject({ status: 503, body: health });
     expect(await get('/health/live')).toMatchObject({ status: 503, body: health });
+    health = { status: 'degraded', message: 'Compiling large grammars is not possible now.' };
+    expect(await get('/health')).toMatchObject({ status: 200, body: health });
+    expect(await get('/health/live')).toMatchObject({ status: 200, body: { status: 'ok' } });
     health = { status: 'ok' };
     expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } });
   });

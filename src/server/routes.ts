@@ -136,7 +136,8 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
     const health = engine.health();
-    return reply.status(health.status === 'ok' ? 200 : 503).send(health);
+    const serves = health.status === 'ok' || health.status === 'degraded';
+    return reply.status(serves ? 200 : 503).send(health);
   };
   app.get('/health', { config: { isPublic: true } }, answerHealth);
   // Amazon SageMaker's name for the same.

@@ -63,6 +63,7 @@ export class Server {
 
   /** From now on, requests go to the engine. Called once, by a server that was created without an engine. */
   async serve(engine: AsyncEngine): Promise<void> {
+    await engine.warmUp();
     const app = this.#appOf(engine);
     await app.ready();
     this.#app = app;

@@ -3,7 +3,6 @@ import { compileTemplate, type Template } from '../jinja/template.ts';
 import { ContentForms } from './content-forms.ts';
 import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 import { formatDate } from './format-date.ts';
-import type { TextThread } from './text-thread.ts';
 
 export interface TemplateMessage {
   readonly role: string;
@@ -40,6 +39,8 @@ export interface TemplateContext {
   /** Texts of the model's tokens; empty if it has none. */
   readonly bosToken: string;
   readonly eosToken: string;
+  /** The model's template for conversations with tools, if it has one of its own. */
+  readonly toolTemplate?: string | undefined;
   /** For `strftime_now`; default: the system's clock. */
   readonly now?: () => Date;
 }
@@ -49,8 +50,19 @@ export interface TemplateContext {
  * @throws KvasirError `chatTemplateInvalid` if it is not Jinja
  */
 export function compileChatTemplate(source: string, context: TemplateContext): ChatTemplate {
+  const plain = compileOne(source, context);
+  const withTools = context.toolTemplate === undefined ? plain : compileOne(context.toolTemplate, context);
+  return {
+    render(messages, options = {}) {
+      const tools = options.variables?.tools;
+      const template = Array.isArray(tools) && tools.length > 0 ? withTools : plain;
+      return template.render(messages, options);
+    },
+  };
+}
+
+function compileOne(source: string, { bosToken, eosToken, now = () => new Date() }: TemplateContext): ChatTemplate {
   const template = compiled(source);
-  const now = context.now ?? (() => new Date());
   const functions = { strftime_now: (format: string) => formatDate(now(), format) };
   const run = (
     messages: readonly object[],
@@ -62,8 +74,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
       tools: null,
       documents: null,
       ...variables,
-      bos_token: context.bosToken,
-      eos_token: context.eosToken,
+      bos_token: bosToken,
+      eos_token: eosToken,
       add_generation_prompt: addGenerationPrompt,
       messages,
     };
@@ -73,10 +85,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
   return {
     render(messages, options = {}) {
       try {
-        return run(
-          messages.map((message) => withoutNulls(withReasoning(forms.adapt(message)))),
-          options,
-        );
+        const adapted = messages.map((message) => withoutNulls(withReasoning(forms.adapt(message))));
+        return run(adapted, options);
       } catch (cause) {
         const reason = reasonOf(cause);
         throw cause instanceof RaisedError
@@ -110,31 +120,6 @@ function withReasoning(message: TemplateMessage): TemplateMessage {
   const name = reasoningNames.find((one) => message[one] !== undefined && message[one] !== null);
   if (name === undefined) return message;
   return { thinking: message[name], ...message, reasoning_content: message[name] };
-}
-
-/**
- * The same as `render`, on another thread: for long conversations, which would block the event loop. Renders on this
- * thread if variables cannot be copied to another thread, such as functions. Rejects if the signal aborts.
- */
-export async function renderInBackground(
-  { thread, source, bosToken, eosToken }: BackgroundTemplate,
-  messages: readonly TemplateMessage[],
-  options: RenderOptions,
-  signal?: AbortSignal,
-): Promise<string> {
-  try {
-    const answer = await thread.run({ kind: 'render', source, bosToken, eosToken, messages, options }, signal);
-    if ('text' in answer) return answer.text;
-    throw chatTemplateFailed({ reason: 'templateError' in answer ? answer.templateError : 'no text' });
-  } catch (error) {
-    if (!(error instanceof DOMException && error.name === 'DataCloneError')) throw error;
-    return compileChatTemplate(source, { bosToken, eosToken }).render(messages, options);
-  }
-}
-
-export interface BackgroundTemplate extends Pick<TemplateContext, 'bosToken' | 'eosToken'> {
-  readonly thread: TextThread;
-  readonly source: string;
 }
 
 const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));

@@ -5,7 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
-import { TextThread } from './text-thread.ts';
+import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
 import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
@@ -18,7 +18,7 @@ const DECODE_PART_TOKENS = 16_384;
  * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
  * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
-export async function openTokenizer(file: GgufFile, thread = new TextThread()): Promise<Tokenizer> {
+export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
   const { tokenBytesMax } = await checkVocabulary(file);
   const native = loadNative();
   const params = { ...native.llama_model_default_params(), vocab_only: true };
@@ -67,9 +67,9 @@ class LlamaTokenizer implements Tokenizer {
   readonly vocabSize: number;
   readonly tokenBytesMax: number;
   readonly bosTokenId?: number;
+  readonly eosTokenId?: number;
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
-  readonly chatTemplate?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
   /** Decodes only whole texts, so it has no state between calls. */
@@ -102,18 +102,18 @@ class LlamaTokenizer implements Tokenizer {
     this.#bytesWithNames = new Array(this.vocabSize);
     const bos = native.llama_vocab_bos(vocab);
     if (bos >= 0) this.bosTokenId = bos;
+    const eos = native.llama_vocab_eos(vocab);
+    if (eos >= 0) this.eosTokenId = eos;
     const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
     this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
     const fimTokens = fimTokensOf(native, vocab);
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
-    const template = metadata.string('tokenizer.chat_template');
-    if (template !== undefined) this.chatTemplate = template;
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
     this.#encodingVocab = {
       pointer: vocab,
       isSentencePiece,
       before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
-      after: native.llama_vocab_get_add_eos(vocab) ? [native.llama_vocab_eos(vocab)] : [],
+      after: native.llama_vocab_get_add_eos(vocab) ? [eos] : [],
     };
     this.#addsSpacePrefix = isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
   }
@@ -131,9 +131,8 @@ class LlamaTokenizer implements Tokenizer {
     this.#openVocab();
     const library = this.#native.libraries.llama;
     const vocab = this.#encodingVocab;
-    const answer = await this.#thread.run({ kind: 'encode', library, vocab, text, addSpecial, parseSpecial }, signal);
-    assert('tokens' in answer, `the text thread failed: ${JSON.stringify(answer)}`);
-    return answer.tokens;
+    const job = { library, vocab, text, addSpecial, parseSpecial };
+    return this.#thread.run(job, { budgetMs: tokenizeBudgetMs(text), signal });
   }
 
   decode(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {

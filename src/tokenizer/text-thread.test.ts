@@ -4,10 +4,8 @@ import { ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { readGguf } from '../ggml/gguf.ts';
-import { compileChatTemplate, renderInBackground } from './chat-template.ts';
 import type { Tokenizer } from './contract.ts';
 import { openTokenizer } from './llama-tokenizer.ts';
-import { TextThread } from './text-thread.ts';
 
 const demo = 'models/kvasir-demo.gguf';
 const folder = temporaryFolder();
@@ -153,32 +151,6 @@ describe('the text thread', () => {
     await expect(running).rejects.toThrow('closed');
     await expect(waiting).rejects.toThrow('closed');
     await expect(tokenizer.encodeInBackground('a')).rejects.toThrow('closed');
-  });
-
-  it('renders the same text as `render`, and reports errors of the template', async () => {
-    const thread = new TextThread();
-    const tokenizer = await openTokenizer(await readGguf(demo), thread);
-    const context = { bosToken: '<s>', eosToken: '</s>' };
-    const messages = Array.from({ length: 2000 }, (_, i) => ({
-      role: i % 2 === 0 ? 'user' : 'assistant',
-      content: sentence,
-    }));
-    const source = tokenizer.chatTemplate!;
-    for (const addGenerationPrompt of [true, false]) {
-      const options = { addGenerationPrompt };
-      const text = await renderInBackground({ ...context, thread, source }, messages, options);
-      expect(text).toBe(compileChatTemplate(source, context).render(messages, options));
-    }
-    const strict = `{{ raise_exception('no ' + messages[0].role) }}`;
-    await expect(renderInBackground({ ...context, thread, source: strict }, messages, {})).rejects.toMatchObject({
-      code: 'KVASIR_CHAT_TEMPLATE_FAILED',
-      message: expect.stringContaining('no user'),
-    });
-    const calling = '{{ double(2) }}';
-    const variables = { double: (value: number) => value * 2 };
-    expect(await renderInBackground({ ...context, thread, source: calling }, messages, { variables })).toBe('4');
-    expect(await tokenizer.encodeInBackground('fox')).toEqual(tokenizer.encode('fox'));
-    tokenizer.close();
   });
 
   it('`decodeParts` returns the same text as `decode`', async () => {

@@ -14,7 +14,7 @@ beforeAll(buildCommand);
 
 const values = Array.from({ length: 3000 }, (_, i) => `value ${i}`);
 
-it('large schemas and large calls are compiled on the thread, and refused with their reasons', async () => {
+it('large schemas and large calls are compiled on the thread, refused with their reasons, and end with their clients', async () => {
   const thread = new GrammarThread();
   const grammars = new Grammars(smallSource, thread);
   const large = structuredSource(readStructuredOutputs({ json: { enum: values } }));
@@ -34,6 +34,24 @@ it('large schemas and large calls are compiled on the thread, and refused with t
 
   const refused = structuredSource(readStructuredOutputs({ json: { anyOf: [{ enum: values }, { not: {} }] } }));
   await expect(grammars.compile(refused)).rejects.toThrow(/`not` is not supported at #\/anyOf\/1\/not/);
+
+  // Doubles at each level, and is longer than what is compiled on the calling thread.
+  const levels = Array.from({ length: 23 }, (_, i) => [
+    `s${i}`,
+    { allOf: Array(2).fill({ $ref: `#/$defs/s${i + 1}` }) },
+  ]);
+  const $defs = { ...Object.fromEntries(levels), s23: { type: 'string', description: 'x'.repeat(20_000) } };
+  const endless = structuredSource(readStructuredOutputs({ json: { $ref: '#/$defs/s0', $defs } }));
+  const controller = new AbortController();
+  const left = grammars.compile(endless, controller.signal);
+  left.catch(() => undefined);
+  const waiting = Array.from({ length: 100 }, () => grammars.compile(endless, controller.signal).catch(String));
+  controller.abort(new Error('the client is gone'));
+  await expect(left).rejects.toThrow();
+  await Promise.all(waiting);
+  const other = { enum: values.slice(1) };
+  await grammars.compile(structuredSource(readStructuredOutputs({ json: other })));
+
   grammars.close();
   await expect(grammars.compile(structuredSource(readStructuredOutputs({ choice: values })))).rejects.toThrow(/closed/);
 });

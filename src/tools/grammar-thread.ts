@@ -1,18 +1,31 @@
-import { CallThread, threadEntry } from '../base/call-thread.ts';
+import { threadEntry } from '../base/call-thread.ts';
+import { KvasirError } from '../base/errors.ts';
+import { JobThread } from '../base/job-thread.ts';
+import { jobStopped } from '../base/thread-errors.ts';
 import type { GrammarBuilder } from '../grammar/grammars.ts';
 import type { BuildAnswer, BuildJob } from '../grammar/network-codec.ts';
 
-/** Compiles large grammars on another thread, one at a time. The thread starts with the first of them. */
-export class GrammarThread implements GrammarBuilder {
-  #thread: CallThread<BuildJob, BuildAnswer> | undefined;
+/** The largest grammars that are allowed are compiled in 100 ms. */
+const buildBudgetMs = 10_000;
 
-  build(job: BuildJob): Promise<BuildAnswer> {
-    this.#thread ??= new CallThread(threadEntry(import.meta.url, 'grammar-thread-main'), undefined, 'kvasir-grammar');
-    return this.#thread.call(job);
+/** Compiles large grammars on another thread, one at a time. */
+export class GrammarThread implements GrammarBuilder {
+  readonly jobs = new JobThread<BuildJob, BuildAnswer>({
+    entry: threadEntry(import.meta.url, 'grammar-thread-main'),
+    name: 'kvasir-grammar',
+    work: 'Compiling large grammars',
+  });
+
+  async build(job: BuildJob, signal?: AbortSignal): Promise<BuildAnswer> {
+    try {
+      return await this.jobs.run(job, { budgetMs: buildBudgetMs, signal });
+    } catch (error) {
+      if (!(error instanceof KvasirError) || error.code !== jobStopped.definition.code) throw error;
+      return { refusal: { problem: `compiling was stopped because ${error.fields.reason}`, isTooLarge: true } };
+    }
   }
 
-  /** Calls that are open reject. */
   close(): void {
-    this.#thread?.end();
+    void this.jobs.close();
   }
 }

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { assert, assertDefined } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
 import { KvasirError } from '../base/errors.ts';
+import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -199,6 +200,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     onDeath({ rank, processId: exited.processId, reason: how.reason, isGivenUp, message: this.#workerFailure.message });
     if (isGivenUp) throw workerGone({ rank, reason: how.reason, ...next }, how.error);
     if (next.delayMs > 0) await delay(next.delayMs);
+    await this.#untilFilesAreFree(what);
     if (this.#closing !== undefined) throw workerGone({ rank, reason: how.reason, starts: 1, seconds: 0 });
     const worker = new WorkerProcess({ ...this.#options, onProgress: undefined }, this.#deadlines);
     this.#latest = worker;
@@ -215,6 +217,21 @@ export class ProcessRank<Setup> implements OpenedRank {
     return worker;
   }
 
+  /** Without free file descriptors, a start would fail and count as a crash of the worker. */
+  async #untilFilesAreFree(what: string): Promise<void> {
+    while (this.#closing === undefined) {
+      try {
+        checkFreeFiles(filesOfStart);
+        return;
+      } catch (error) {
+        const { code } = error as NodeJS.ErrnoException;
+        const message = `${what}, and cannot be started again yet: this process has no free file descriptor (${code}).`;
+        this.#workerFailure = { state: 'restarting', message };
+        await delay(freeFilesMs);
+      }
+    }
+  }
+
   #checkSame({ kvCacheSpec }: RankFacts): void {
     const { fingerprint, blockCount, blockBytes } = this.kvCacheSpec;
     const isSame =
@@ -224,6 +241,10 @@ export class ProcessRank<Setup> implements OpenedRank {
     if (!isSame) throw workerChanged({ rank: this.#options.name });
   }
 }
+
+/** Pipes and sockets between the two processes, and more than that. */
+const filesOfStart = 16;
+const freeFilesMs = 500;
 
 const isFinal = (error: unknown): boolean =>
   error instanceof KvasirError && error.code === workerChanged.definition.code;

@@ -214,7 +214,7 @@ export class WorkerProcess<Setup> {
 
   /** Errors are ignored: a worker that cannot be reached has ended or will end. */
   #send(message: ToWorker<Setup>): void {
-    this.#child.send(message, () => undefined);
+    if (this.#child.connected) this.#child.send(message, () => undefined);
   }
 
   /** An answer is awaited: the engine's process must not exit. */

@@ -276,19 +276,30 @@ describe('a thread that computes without end does not stop the server from endin
       expect(await server.exited).toEqual([143, null]);
     });
 
-  it('at the shutdown timeout, while a chat template loops', async () => {
+  const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
+
+  it('at the shutdown timeout, while a chat template loops; other requests are answered meanwhile', async () => {
     const template = join(folder, 'endless.jinja');
-    const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
-    writeFileSync(template, `{% if messages|length > 256 %}${loops}{% endif %}text`);
+    writeFileSync(template, loops);
     const server = await serve(['--shutdown-timeout', '0', '--chat-template', template]);
-    const messages = Array.from({ length: 300 }, () => ({ role: 'user', content: 'a' }));
-    const body = JSON.stringify({ messages });
+    const body = JSON.stringify({ messages: [{ role: 'user', content: 'a' }] });
     const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
+    expect((await server.complete({ max_tokens: 1 })).status).toBe(200);
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     expect(server.log()).toContain('the shutdown timeout of 0 s is over: 1 request was aborted\n');
+  });
+
+  it('at once, while it parses a chat template', async () => {
+    const template = join(folder, 'spaces.jinja');
+    writeFileSync(template, `${' '.repeat(900_000)}{{ messages }}`);
+    const child = start(['serve', '--port', '0', ...smallPool, '--chat-template', template]);
+    const exited = once(child, 'exit');
+    await once(child.stderr, 'data');
+    child.kill('SIGTERM');
+    expect(await exited).toEqual([143, null]);
   });
 
   itInLongForm('at the shutdown timeout, while long texts are tokenized', async () => {

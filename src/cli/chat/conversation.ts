@@ -2,6 +2,7 @@ import type { SamplingOptions } from '../../core/sampling.ts';
 import type { AsyncEngine, ChatMessage } from '../../engine/contract.ts';
 import { generationFailed } from '../../engine/errors.ts';
 import { tokenizeText } from '../../server/generation.ts';
+import { contentText } from '../../tools/template-messages.ts';
 
 /** What an answer cost. */
 export interface AnswerStats {
@@ -45,7 +46,7 @@ export class Conversation {
   takeBack(): string | undefined {
     while (this.#messages.length > 0) {
       const { role, content } = this.#messages.pop()!;
-      if (role === 'user') return content;
+      if (role === 'user') return contentText(content);
     }
     return undefined;
   }
@@ -66,7 +67,7 @@ export class Conversation {
   }
 
   async #answer(onText: (text: string) => void, signal: AbortSignal): Promise<AnswerStats> {
-    const { text } = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true });
+    const { text } = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true, signal });
     const prompt = await tokenizeText(this.#engine, text, false, signal);
     let answer = '';
     let stats = { promptTokens: prompt.length, cachedTokens: 0, outputTokens: 0 };

@@ -36,7 +36,7 @@ function addLevels(registry: Registry, engine: AsyncEngine): void {
   addGauge(registry, {
     name: 'kvasir:healthy',
     help: '1 if the engine serves now.',
-    read: () => (engine.health().status === 'ok' ? 1 : 0),
+    read: () => (['ok', 'degraded'].includes(engine.health().status) ? 1 : 0),
   });
 }
 

@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
 import type { KeyCounts, KeyQueues } from '../key-queues.ts';
-import { addCounter, addGauge } from './collected.ts';
+import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
 const notCounted = new Set(['/metrics', '/health', '/health/live', '/load', '/ping', '/version']);
@@ -84,6 +84,15 @@ function addKeyMetrics(registry: Registry, queues: KeyQueues): void {
   );
 }
 
+/** No sample without a free file descriptor, because Node reads a file of /proc. */
+function residentBytes(): readonly Sample[] {
+  try {
+    return [{ labels: {}, value: process.memoryUsage.rss() }];
+  } catch {
+    return [];
+  }
+}
+
 function addProcessMetrics(registry: Registry): void {
   const startSeconds = Date.now() / 1e3 - process.uptime();
   addGauge(registry, {
@@ -94,7 +103,7 @@ function addProcessMetrics(registry: Registry): void {
   addGauge(registry, {
     name: 'process_resident_memory_bytes',
     help: 'Resident memory of the process.',
-    read: () => process.memoryUsage.rss(),
+    read: residentBytes,
   });
   addCounter(registry, {
     name: 'process_cpu_seconds_total',

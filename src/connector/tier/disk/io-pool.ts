@@ -4,7 +4,7 @@ import type { Clock } from '../../../base/clock.ts';
 import type { Timers } from '../../../base/timers.ts';
 import { StallWatch } from '../../transfer/stall-watch.ts';
 import { CallCell } from './call-cell.ts';
-import { type IoThread, type IoThreadKind, SpareThreads } from './io-threads.ts';
+import { type IoThread, type IoThreadKind, keepIoThread, takeIoThread } from './io-threads.ts';
 
 /**
  * Threads for calls that may never return. Each runs one call at a time.
@@ -141,7 +141,7 @@ export class IoPool<Call, Answer> {
   #newSlot(): void {
     const { setup, isBackground } = this.#options;
     const cell = new CallCell();
-    const thread = spares.pop(this.#options);
+    const thread = takeIoThread(this.#options);
     const slot: Slot = { thread, cell, state: 'starting', onIdle: () => undefined };
     this.#slots.add(slot);
     const ready = thread.started.then(() => thread.call({ setup: { ...setup, cell: cell.memory }, isBackground }));
@@ -221,7 +221,7 @@ export class IoPool<Call, Answer> {
     if (slot.state === 'stuck') slot.thread.end();
     else {
       this.#slots.delete(slot);
-      await spares.push(this.#options, slot.thread);
+      await keepIoThread(this.#options, slot.thread);
     }
   }
 
@@ -251,8 +251,6 @@ export interface IoPoolOptions extends IoThreadKind {
   readonly timers: Timers;
   readonly tooManyStuck: (count: number) => Error;
 }
-
-const spares = new SpareThreads();
 
 interface Slot {
   readonly thread: IoThread;

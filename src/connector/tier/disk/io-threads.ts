@@ -1,5 +1,6 @@
 import { assert, assertDefined } from '../../../base/assert.ts';
 import { CallThread, serveCalls } from '../../../base/call-thread.ts';
+import { SpareThreads } from '../../../base/spare-threads.ts';
 import { lowerThreadPriority } from '../../../base/thread-priority.ts';
 
 /** A thread serves one pool after another, with a setup for each. */
@@ -34,26 +35,13 @@ export function serveIoCalls<Setup, Call, Answer>(open: (setup: Setup) => (call:
   });
 }
 
-/** Threads of closed pools, for reuse: starting a thread takes a hundred times as long as a call. */
-export class SpareThreads {
-  readonly #spares: { readonly name: string; readonly thread: IoThread }[] = [];
+const spares = new SpareThreads<IoMessage<object, unknown>, unknown>(8);
 
-  /** A spare thread, or a new one. */
-  pop(kind: IoThreadKind): IoThread {
-    const at = this.#spares.findIndex(({ name }) => name === nameOf(kind));
-    const [found] = at < 0 ? [] : this.#spares.splice(at, 1);
-    if (found === undefined || found.thread.hasEnded) return new CallThread(kind.entry, undefined, 'kvasir I/O');
-    assert(found.thread.openCount === 0, 'a spare thread has an open call');
-    return found.thread;
-  }
-
-  async push(kind: IoThreadKind, thread: IoThread): Promise<void> {
-    assert(thread.openCount === 0, 'a thread with an open call is not spare');
-    if (this.#spares.length < sparesMax) this.#spares.push({ name: nameOf(kind), thread });
-    else await thread.close();
-  }
+/** A spare thread, or a new one. @throws the system's error if no thread can start */
+export function takeIoThread(kind: IoThreadKind): IoThread {
+  return spares.take(nameOf(kind)) ?? new CallThread(kind.entry, undefined, 'kvasir I/O');
 }
 
-const sparesMax = 8;
+export const keepIoThread = (kind: IoThreadKind, thread: IoThread): Promise<void> => spares.keep(nameOf(kind), thread);
 
 const nameOf = ({ entry, isBackground }: IoThreadKind): string => `${entry.href} ${isBackground}`;

@@ -1,0 +1,16 @@
+import { closeSync, openSync } from 'node:fs';
+import { devNull } from 'node:os';
+
+/** @throws the system's error (EMFILE or ENFILE) if this process cannot open `count` more files now. */
+export function checkFreeFiles(count: number): void {
+  const files: number[] = [];
+  try {
+    while (files.length < count) files.push(openSync(devNull, 'r'));
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // Where there is no such file, descriptors cannot be counted.
+    if (code === 'EMFILE' || code === 'ENFILE') throw error;
+  } finally {
+    for (const file of files) closeSync(file);
+  }
+}
