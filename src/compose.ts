@@ -42,6 +42,7 @@ import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
 import { type ChatTemplate, compileChatTemplate } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
+import { type ChosenTemplates, chooseTemplates, readModelTemplates } from './tokenizer/model-templates.ts';
 import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
 import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './tokenizer/template-thread.ts';
 import { openTextThread } from './tokenizer/text-thread.ts';
@@ -96,7 +97,8 @@ export async function openMeasuredEngine(
   let events: OpenedPublisher | undefined;
   try {
     events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
-    const chat = await chatRenderers(resolved, tokenizer, templateThread);
+    const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
+    const chat = await chatRenderers(templates, tokenizer, templateThread);
     const { name } = modelNames(resolved);
     ranks = await openRanks(resolved, {
       ...transfer,
@@ -116,12 +118,7 @@ export async function openMeasuredEngine(
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
-      ...describeModel(
-        resolved,
-        { config, file },
-        executor.kvCacheSpec,
-        resolved.chatTemplate ?? tokenizer.chatTemplate,
-      ),
+      ...describeModel(resolved, { config, file }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
@@ -332,7 +329,7 @@ function describeModel(
   options: ResolvedEngineOptions,
   { config, file }: { readonly config: ModelConfig; readonly file: GgufFile },
   spec: KvCacheSpec,
-  chatTemplate: string | undefined,
+  templates: ChosenTemplates | undefined,
 ): ModelInfo {
   const pooling = options.pooling ?? poolingOf(file, config.architecture);
   return {
@@ -341,9 +338,10 @@ function describeModel(
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
-    hasChatTemplate: chatTemplate !== undefined,
+    hasChatTemplate: templates !== undefined,
     embedding: { length: config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) },
-    ...(chatTemplate === undefined ? {} : { chatTemplate }),
+    ...(templates === undefined ? {} : { chatTemplate: templates.source }),
+    ...(templates?.toolTemplate === undefined ? {} : { toolTemplate: templates.toolTemplate }),
   };
 }
 
@@ -351,15 +349,15 @@ function describeModel(
  * Undefined if there is no template. @throws KvasirError `chatTemplateInvalid`
  */
 async function chatRenderers(
-  options: ResolvedEngineOptions,
+  templates: ChosenTemplates | undefined,
   tokenizer: Tokenizer,
   thread: TemplateThread,
 ): Promise<ChatRenderers | undefined> {
-  const source = options.chatTemplate ?? tokenizer.chatTemplate;
-  if (source === undefined) return undefined;
+  if (templates === undefined) return undefined;
   const textOf = (id: number | undefined): string =>
     id === undefined ? '' : Buffer.from(tokenizer.tokenBytes(id, { special: true })).toString();
-  const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenIds[0]) };
+  const { source, toolTemplate } = templates;
+  const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenId), toolTemplate };
   const background = new BackgroundTemplate(thread, { source, ...context });
   await background.check();
   let here: ChatTemplate | undefined;

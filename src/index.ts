@@ -71,6 +71,7 @@ export type {
   ChatMessage,
   ChatRequest,
   ChatSettings,
+  TextPart,
   Tool,
   ToolCall,
   ToolCallDelta,

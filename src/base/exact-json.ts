@@ -85,20 +85,9 @@ export function readExactJson(text: string, limits: JsonLimits = jsonLimits): Ex
 /** The names of an object from `readExactJson`, in the order of the text; of other objects, as `Object.keys`. */
 export const namesOf = (object: object): readonly string[] => orders.get(object) ?? Object.keys(object);
 
-/** A function, for example. */
-export class NotJsonError extends TypeError {
-  /** `a function` */
-  readonly what: string;
-
-  constructor(what: string) {
-    super(`${what} is not a value of JSON`);
-    this.what = what;
-  }
-}
-
 /**
  * JSON of a value from `readExactJson`, or of other JSON values: equal to `JSON.stringify(value, null, indent)` but exact.
- * @throws NotJsonError
+ * @throws TypeError for a function, a symbol or a bigint
  */
 export function writeExactJson(value: unknown, indent = 0): string {
   return write(value, indent === 0 ? undefined : ' '.repeat(indent), '\n');
@@ -297,8 +286,7 @@ function define(object: object, name: string, value: unknown): void {
 function write(value: unknown, indent: string | undefined, line: string): string {
   if (value instanceof ExactNumber) return value.text;
   if (value === undefined) return 'null';
-  if (typeof value === 'bigint') return String(value);
-  if (typeof value === 'function' || typeof value === 'symbol') throw new NotJsonError(`a ${typeof value}`);
+  if (typeof value === 'function' || typeof value === 'symbol') throw new TypeError(`A ${typeof value} is not JSON`);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   if ('toJSON' in value && typeof value.toJSON === 'function') return write(value.toJSON(), indent, line);
   const inner = indent === undefined ? '' : line + indent;

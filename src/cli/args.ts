@@ -227,7 +227,10 @@ export function addEngineFlags(command: Command): Command {
       oneOf('--scheduling-policy <policy>', 'order of requests', ['fcfs', 'priority'], defaults.schedulingPolicy),
     )
     .option('--max-waiting <n>', 'largest number of waiting requests', integerFrom(0), defaults.maxWaiting)
-    .option('--chat-template <file>', "Jinja template that replaces the model's template")
+    .option(
+      '--chat-template <file|name>',
+      "Jinja template that replaces the model's template, or the name of one of the model's templates",
+    )
     .addOption(
       new Option('--pooling <how>', 'how tokens become an embedding (default: what the model file says)').choices(
         poolings,

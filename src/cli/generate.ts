@@ -13,7 +13,7 @@ import type { CliContext, ExitCode } from './context.ts';
 import { Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
 import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from './sampling-flags.ts';
-import { readTextFile, readTextFlag } from './text-input.ts';
+import { readChatTemplate, readTextFlag } from './text-input.ts';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly model?: string;
@@ -92,9 +92,7 @@ async function optionsOf(flags: GenerateFlags, context: CliContext) {
   return engineOptionsOf(model, flags, {
     ...loadProgress(model, context.stderr),
     onEvent: eventsTo(context.stderr),
-    ...(flags.chatTemplate === undefined
-      ? {}
-      : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
+    ...(flags.chatTemplate === undefined ? {} : { chatTemplate: await readChatTemplate(flags.chatTemplate) }),
   });
 }
 

@@ -22,7 +22,7 @@ import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
 import { ServiceNotifier } from './service-notifier.ts';
-import { readTextFile } from './text-input.ts';
+import { readChatTemplate } from './text-input.ts';
 import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
 
 interface ServeFlags extends BannerFlags, TlsFlags {
@@ -231,7 +231,7 @@ type EngineSettings = Pick<EngineOptions, 'servedModelName' | 'seed' | 'chatTemp
 
 /** The settings of the engine that `engineOptionsOf` does not take from the flags. */
 async function readSettings({ chatTemplate: path, servedModelName, seed }: ServeFlags): Promise<EngineSettings> {
-  const chatTemplate = path === undefined ? undefined : await readTextFile('chat template', path);
+  const chatTemplate = path === undefined ? undefined : await readChatTemplate(path);
   return {
     ...(servedModelName === undefined ? {} : { servedModelName }),
     ...(seed === undefined ? {} : { seed }),

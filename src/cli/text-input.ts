@@ -1,4 +1,6 @@
+import { stat } from 'node:fs/promises';
 import { FileTooLarge, readLimited } from '../base/read-limited.ts';
+import { isTemplateName } from '../tokenizer/model-templates.ts';
 import { fileUnreadable, textNotUtf8 } from './cli-errors.ts';
 
 const fileBytesMax = 64 * 2 ** 20;
@@ -18,6 +20,15 @@ export async function readTextFile(what: string, path: string): Promise<string> 
     throw fileUnreadable({ what, path, reason: reasonOf(error as NodeJS.ErrnoException) }, error);
   }
   return decode(what, path, bytes);
+}
+
+/** The value of `--chat-template`: the content of a file, or the name of a template if there is no such file. */
+export async function readChatTemplate(value: string): Promise<string> {
+  const isFile = await stat(value).then(
+    (found) => !found.isDirectory(),
+    () => false,
+  );
+  return isTemplateName(value) && !isFile ? value : readTextFile('chat template', value);
 }
 
 function reasonOf(error: NodeJS.ErrnoException): string {

@@ -170,6 +170,8 @@ export interface ModelInfo {
   readonly hasChatTemplate: boolean;
   /** Its source. */
   readonly chatTemplate?: string;
+  /** The source of the template for conversations with tools, if the model has one of its own. */
+  readonly toolTemplate?: string;
   /** The tokens around the parts of a text with a gap; absent if the model cannot fill in the middle. */
   readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
   /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */

@@ -57,7 +57,7 @@ export interface EngineOptions {
   readonly schedulingPolicy?: SchedulingPolicy;
   /** The largest number of waiting requests; the next request is refused with `queueFull`. */
   readonly maxWaiting?: number;
-  /** Text of a Jinja template that replaces the model's template. */
+  /** Text of a Jinja template that replaces the model's template, or the name of one of the model's templates. */
   readonly chatTemplate?: string;
   /** How the tokens of a prompt become one embedding; default: what the model file says. */
   readonly pooling?: Pooling;

@@ -1,5 +1,11 @@
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
-import { answerFormat, type ModelFormats, renderConversation, withControlTokens } from '../engine/chat/conversation.ts';
+import {
+  answerFormat,
+  type ModelFormats,
+  renderConversation,
+  toolTemplateOf,
+  withControlTokens,
+} from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { answerGrammar } from '../tools/answer-grammar.ts';
 import { type Prompt, preparePrompts } from './generation.ts';
@@ -27,7 +33,7 @@ export async function prepareChat(
     calls: { tools: requiredTools ?? tools, isRequired: requiredTools !== undefined, areParallel },
     format,
     prompt,
-    chatTemplate: engine.model.chatTemplate ?? '',
+    chatTemplate: toolTemplateOf(engine.model),
   });
   const params = withControlTokens(asked.params, format);
   const parsed = { ...asked, params, ...(grammar === undefined ? {} : { grammar }) };

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine, type LetterEngineOptions } from '../../test/support/letter-engine.ts';
+import { contentText } from '../tools/template-messages.ts';
 import { Server } from './server.ts';
 
 /** Conversations whose last or earlier messages are answers, of this server or of others. */
@@ -126,7 +127,7 @@ describe('continue_final_message', () => {
     engine.renderChat = (messages, given) =>
       renderChat.call(
         engine,
-        messages.map((message) => ({ ...message, content: message.content.trim() })),
+        messages.map((message) => ({ ...message, content: contentText(message.content).trim() })),
         given,
       );
     const thoughts = { role: 'assistant', content: '<think>H ' };

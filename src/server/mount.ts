@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { systemClock } from '../base/clock.ts';
-import { modelFormats } from '../engine/chat/conversation.ts';
+import { modelFormats, toolTemplateOf } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { defaultFormat, formatOfTemplate, knowsTools } from '../tools/formats.ts';
 import { Callers } from './callers.ts';
@@ -27,7 +27,7 @@ export interface MountOptions extends FullServerOptions {
 
 /** Registers the endpoints for this engine. */
 export function mountEngine(app: FastifyInstance, engine: AsyncEngine, options: MountOptions): void {
-  const { chatTemplate = '' } = engine.model;
+  const chatTemplate = toolTemplateOf(engine.model);
   if (options.toolFormat === undefined && knowsTools(chatTemplate) && formatOfTemplate(chatTemplate) === undefined) {
     app.log.warn(
       `the chat template shows tools in a format that is not known: calls are read as ${defaultFormat} writes them (--tool-call-parser chooses another format)`,

@@ -1,5 +1,5 @@
 import { describeValue } from '../core/sampling-read.ts';
-import type { ToolMessage } from '../tools/template-messages.ts';
+import { joinedParts, type TextPart, type ToolMessage } from '../tools/template-messages.ts';
 import { FieldReader, isObject } from './field-reader.ts';
 import { readToolCalls } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
@@ -46,7 +46,7 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMes
   return {
     // `developer` is OpenAI's newer name of `system`; templates know the older name.
     role: role === 'developer' ? 'system' : role,
-    content,
+    ...content,
     ...(name === undefined ? {} : { name }),
     ...(callId === undefined ? {} : { tool_call_id: callId }),
     ...(toolCalls.length === 0 ? {} : { toolCalls }),
@@ -98,10 +98,13 @@ interface ContentOptions {
   readonly ifAbsent: string | undefined;
 }
 
-/** A string, or a list of text parts, which are joined with newlines as in vLLM. */
-function readContent(reader: FieldReader, { itemName, limit, ifAbsent }: ContentOptions): string {
+/** A string, or a list of text parts. */
+function readContent(
+  reader: FieldReader,
+  { itemName, limit, ifAbsent }: ContentOptions,
+): Pick<ToolMessage, 'content' | 'parts'> {
   const value = reader.raw('content') ?? ifAbsent;
-  if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));
+  if (!Array.isArray(value)) return { content: reader.text('content', reader.required('content', value, 'a string')) };
   limit.parts += value.length;
   if (limit.parts > limit.partsMax) {
     const expected = `a list of parts, at most ${limit.partsMax} of them in all messages together`;
@@ -128,5 +131,6 @@ function readContent(reader: FieldReader, { itemName, limit, ifAbsent }: Content
     partReader.finish();
     return text;
   });
-  return texts!.join('\n');
+  const parts = texts!.map((text): TextPart => ({ type: 'text', text }));
+  return { content: joinedParts(parts), parts };
 }

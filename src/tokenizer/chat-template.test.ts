@@ -23,28 +23,65 @@ describe('a chat template', () => {
       '<s>0105 Jan 2026',
     );
     expect(render('{{ messages[0] | tojson }}')).toBe('{"role": "user", "content": "Hello"}');
-    expect(render('{% if tools is defined %}tools{% elif none is none and not False %}plain{% endif %}')).toBe('plain');
+    expect(
+      render('{% if tools %}tools{% elif tools is none and documents is none and not False %}plain{% endif %}'),
+    ).toBe('plain');
   });
 
   it('reads variables, which do not replace predefined names', () => {
     const template = compileChatTemplate('{{ enable_thinking }} {{ bos_token }}', context);
-    expect(template.render([user], { variables: { enable_thinking: true, bos_token: 'X' } })).toBe('true <s>');
+    expect(template.render([user], { variables: { enable_thinking: true, bos_token: 'X' } })).toBe('True <s>');
   });
 
-  it('gets joined text if it reads only text, and parts if it reads parts', () => {
-    const message = {
-      role: 'user',
-      content: [
-        { type: 'text', text: 'a' },
-        { type: 'text', text: 'b' },
-      ],
-    };
-    expect(render('{{ messages[0].content }}', [message])).toBe('a\nb');
+  const parts = (...texts: readonly string[]) => texts.map((text) => ({ type: 'text', text }));
+  const asked = { role: 'user', content: parts('a', 'b') };
+
+  it('gets joined text if it reads only text', () => {
+    expect(render('{{ messages[0].content }}', [asked])).toBe('a\nb');
+    expect(render('{% set c = messages[0]["content"] %}{{ "Q: " + c.strip() }}', [asked])).toBe('Q: a\nb');
+    expect(
+      render('{% for m in messages %}{% for w in m.content.split("\n") %}{{ w }};{% endfor %}{% endfor %}', [asked]),
+    ).toBe('a;b;');
+  });
+
+  it.each([
+    '{% for part in messages[0].content %}{{ part.text }};{% endfor %}',
+    '{% for m in messages %}{% for x in m["content"] %}{{ x["text"] }};{% endfor %}{% endfor %}',
+    '{% for m in messages %}{% set c = m.content %}{% for x in c %}{{ x.get("text") }};{% endfor %}{% endfor %}',
+    '{% macro show(c) %}{% for item in c %}{% if item.type == "text" %}{{ item.text }};{% endif %}{% endfor %}{% endmacro %}{% for m in messages %}{{ show(m.content) }}{% endfor %}',
+    '{% for m in messages %}{% for x in m.content | selectattr("type", "equalto", "text") %}{{ x.text }};{% endfor %}{% endfor %}',
+    '{{ messages[-1].content | map(attribute="text") | join(";") }};',
+    '{{ messages[0]["content"][0]["text"] }};{{ messages[0].content[1].text }};',
+    '{% set ns = namespace(c="") %}{% for m in messages %}{% for x in m.content %}{% set ns.c = ns.c ~ x.text ~ ";" %}{% endfor %}{% endfor %}{{ ns.c }}',
+    '{% for role, content in messages | map("dictsort") | map("map", "last") %}{% for x in role %}{{ x.text }};{% endfor %}{% endfor %}',
+  ])('gets parts, also of a text, if it reads parts in any way: %s', (source) => {
+    expect(render(source, [asked])).toBe('a;b;');
+    expect(render(source, [{ role: 'user', content: parts('Hello', '') }])).toBe('Hello;;');
+  });
+
+  it('gets what was sent if it reads both', () => {
     const loop = '{% for part in messages[0].content %}{{ part.text }};{% endfor %}';
-    expect(render(loop, [message])).toBe('a;b;');
     expect(render(loop)).toBe('Hello;');
-    const either = `{% if messages[0]['content'] is string %}text{% else %}${loop}{% endif %}`;
-    expect([render(either), render(either, [message])]).toEqual(['text', 'a;b;']);
+    const either = `{% if messages[0]['content'] is string %}text{{ messages[0].content }}{% else %}${loop}{% endif %}`;
+    expect([render(either), render(either, [asked])]).toEqual(['textHello', 'a;b;']);
+  });
+
+  it('gets parts only for the roles whose parts it reads', () => {
+    const source =
+      '{% for m in messages %}{% if m.role == "user" and m.content is not string %}{% for x in m.content %}{{ x.text }}{% endfor %}' +
+      '{% else %}{{ m.content }}{% endif %};{% endfor %}';
+    const system = { role: 'system', content: parts('x', 'y') };
+    const answer = { role: 'assistant', content: parts('c', 'd') };
+    expect(render(source, [system, asked, answer, user])).toBe('x\ny;ab;c\nd;Hello;');
+  });
+
+  it('does not see fields that are null, and thoughts have the names that templates read', () => {
+    const source = "{% for m in messages %}{{ m | tojson }}{{ 'name' in m }};{% endfor %}";
+    const named = { role: 'user', content: 'Hi', name: null };
+    expect(render(source, [named])).toBe('{"role": "user", "content": "Hi"}False;');
+    expect(
+      render('{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}', [{ ...user, reasoning: 'Hm' }]),
+    ).toBe('Hm|Hm');
   });
 
   it('renders the constructs of the harmony format of gpt-oss', () => {
@@ -96,7 +133,18 @@ describe('a chat template', () => {
     const error = catchError(() => render(source, [{ role: 'assistant', content: '' }]));
     expect(error).toMatchObject({ code: 'KVASIR_CHAT_TEMPLATE_FAILED', httpStatus: 400 });
     expect(error.message).toContain('The user speaks first.');
-    expect(catchError(() => render('{% for i in range(1000000000) %}x{% endfor %}')).httpStatus).toBe(400);
+  });
+
+  it.each([
+    ["{{ messages[0].name + 'x' }}", "'dict object' has no attribute 'name'"],
+    ['{% for i in range(1000000000) %}x{% endfor %}', 'Range too big'],
+    ['{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}', 'too much work'],
+    ['{{ messages.pop() }}', 'unsafe'],
+  ])('says that the template fails, with HTTP status 400: %s', (source, reason) => {
+    const error = catchError(() => render(source));
+    expect(error).toMatchObject({ code: 'KVASIR_CHAT_TEMPLATE_BROKEN', httpStatus: 400 });
+    expect(error.message).toContain(reason);
+    expect(error.message).not.toContain('Change the messages');
   });
 
   it('is refused when it is compiled if it is not Jinja', () => {

@@ -39,6 +39,8 @@ export interface TemplateContext {
   /** Texts of the model's tokens; empty if it has none. */
   readonly bosToken: string;
   readonly eosToken: string;
+  /** The model's template for conversations with tools, if it has one of its own. */
+  readonly toolTemplate?: string | undefined;
   /** For `strftime_now`; default: the system's clock. */
   readonly now?: () => Date;
 }
@@ -48,8 +50,19 @@ export interface TemplateContext {
  * @throws KvasirError `chatTemplateInvalid` if it is not Jinja
  */
 export function compileChatTemplate(source: string, context: TemplateContext): ChatTemplate {
+  const plain = compileOne(source, context);
+  const withTools = context.toolTemplate === undefined ? plain : compileOne(context.toolTemplate, context);
+  return {
+    render(messages, options = {}) {
+      const tools = options.variables?.tools;
+      const template = Array.isArray(tools) && tools.length > 0 ? withTools : plain;
+      return template.render(messages, options);
+    },
+  };
+}
+
+function compileOne(source: string, { bosToken, eosToken, now = () => new Date() }: TemplateContext): ChatTemplate {
   const template = compiled(source);
-  const now = context.now ?? (() => new Date());
   const functions = { strftime_now: (format: string) => formatDate(now(), format) };
   const run = (
     messages: readonly object[],
@@ -61,8 +74,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
       tools: null,
       documents: null,
       ...variables,
-      bos_token: context.bosToken,
-      eos_token: context.eosToken,
+      bos_token: bosToken,
+      eos_token: eosToken,
       add_generation_prompt: addGenerationPrompt,
       messages,
     };
@@ -72,10 +85,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
   return {
     render(messages, options = {}) {
       try {
-        return run(
-          messages.map((message) => withoutNulls(withReasoning(forms.adapt(message)))),
-          options,
-        );
+        const adapted = messages.map((message) => withoutNulls(withReasoning(forms.adapt(message))));
+        return run(adapted, options);
       } catch (cause) {
         const reason = reasonOf(cause);
         throw cause instanceof RaisedError

@@ -12,12 +12,12 @@ export interface Tokenizer {
   readonly tokenBytesMax: number;
   /** The BOS token; absent if the vocabulary has none. */
   readonly bosTokenId?: number;
+  /** The EOS token, which templates write; absent if the vocabulary has none. */
+  readonly eosTokenId?: number;
   /** All tokens that end a completion (end of text, end of turn, ...), ascending; empty if the model has none. */
   readonly eosTokenIds: readonly number[];
   /** The tokens around the parts of a text with a gap; absent if the model was not trained to fill in the middle. */
   readonly fimTokens?: FimTokens;
-  /** The chat template of the model file (Jinja); absent if the file has none. */
-  readonly chatTemplate?: string;
   /** A sentence for the log about a vocabulary whose tokens may be wrong; absent: none is known. */
   readonly warning?: string;
 

@@ -25,3 +25,8 @@ export const chatTemplateBroken = defineError(
   'The chat template fails on these messages: {reason}. It may not know a field or a form of them. Send simpler messages, or start with another --chat-template.',
   400,
 );
+export const chatTemplateUnknown = defineError(
+  'KVASIR_CHAT_TEMPLATE_UNKNOWN',
+  'There is no chat template {name}: no file has this path, and the templates of the model are: {names}. Give one of these names, or a file.',
+  500,
+);

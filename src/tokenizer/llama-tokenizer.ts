@@ -75,9 +75,9 @@ class LlamaTokenizer implements Tokenizer {
   readonly vocabSize: number;
   readonly tokenBytesMax: number;
   readonly bosTokenId?: number;
+  readonly eosTokenId?: number;
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
-  readonly chatTemplate?: string;
   readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
@@ -111,12 +111,12 @@ class LlamaTokenizer implements Tokenizer {
     this.#bytesWithNames = new Array(this.vocabSize);
     const bos = native.llama_vocab_bos(vocab);
     if (bos >= 0) this.bosTokenId = bos;
+    const eos = native.llama_vocab_eos(vocab);
+    if (eos >= 0) this.eosTokenId = eos;
     const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
     this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
     const fimTokens = fimTokensOf(native, vocab);
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
-    const template = metadata.string('tokenizer.chat_template');
-    if (template !== undefined) this.chatTemplate = template;
     const warning = missingPreTokenizer(file);
     if (warning !== undefined) this.warning = warning;
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
@@ -128,7 +128,7 @@ class LlamaTokenizer implements Tokenizer {
         (id) => native.llama_vocab_get_text(vocab, id),
       ),
       before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
-      after: native.llama_vocab_get_add_eos(vocab) ? [native.llama_vocab_eos(vocab)] : [],
+      after: native.llama_vocab_get_add_eos(vocab) ? [eos] : [],
     };
     this.#addsSpacePrefix = isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
   }

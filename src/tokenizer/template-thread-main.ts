@@ -6,9 +6,6 @@ import { type ChatTemplate, compileChatTemplate } from './chat-template.ts';
 import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 import type { TemplateAnswer, TemplateInput, TemplateJob } from './template-thread.ts';
 
-/** What comes from clients was limited when it was read. */
-const anySize = { levels: 1000, fieldNames: Infinity, objects: Infinity, strings: Infinity };
-
 /** The last one that was compiled: an engine has one template. */
 let compiled: { readonly key: string; readonly template: ChatTemplate } | undefined;
 
@@ -16,7 +13,7 @@ serveCalls(() => (job: TemplateJob): TemplateAnswer => {
   try {
     const template = templateOf(job);
     if (job.kind === 'check') return { text: '' };
-    const { messages, options } = readExactJson(job.input, anySize) as unknown as TemplateInput;
+    const { messages, options } = readExactJson(job.input, noLimits) as unknown as TemplateInput;
     return { text: template.render(messages, options) };
   } catch (error) {
     if (!(error instanceof KvasirError)) throw error;
@@ -28,11 +25,14 @@ serveCalls(() => (job: TemplateJob): TemplateAnswer => {
   }
 });
 
-function templateOf({ source, bosToken, eosToken }: TemplateJob): ChatTemplate {
-  const key = JSON.stringify([source, bosToken, eosToken]);
+/** The input was within the limits of its reader, or comes from the program itself. */
+const noLimits = { levels: 1000, fieldNames: Infinity, objects: Infinity, strings: Infinity };
+
+function templateOf({ source, bosToken, eosToken, toolTemplate }: TemplateJob): ChatTemplate {
+  const key = JSON.stringify([source, bosToken, eosToken, toolTemplate]);
   if (compiled?.key === key) return compiled.template;
   compiled = undefined;
-  const template = compileChatTemplate(source, { bosToken, eosToken });
+  const template = compileChatTemplate(source, { bosToken, eosToken, toolTemplate });
   compiled = { key, template };
   return template;
 }

@@ -2,7 +2,6 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { buildCommand } from '../../test/support/cli-process.ts';
 import { ManualTime } from '../../test/support/manual-time.ts';
 import { until } from '../../test/support/until.ts';
-import { readExactJson } from '../base/exact-json.ts';
 import { compileChatTemplate } from './chat-template.ts';
 import { BackgroundTemplate, openTemplateThread } from './template-thread.ts';
 
@@ -33,20 +32,8 @@ it('templates are rendered as on the calling thread, and their errors are report
     message: expect.stringContaining('no user'),
   });
   await expect(template('{% for %}').check()).rejects.toMatchObject({ code: 'KVASIR_CHAT_TEMPLATE_INVALID' });
-  const variables = { f: (value: number) => value * 2 };
-  await expect(template('{{ f(2) }}').render(messages, { variables })).rejects.toMatchObject({
-    code: 'KVASIR_CHAT_TEMPLATE_BROKEN',
-    message: expect.stringContaining('templates cannot use a function'),
-  });
-  await expect(template("{{ 'a' + 1 }}").render(messages, {})).rejects.toMatchObject({
-    code: 'KVASIR_CHAT_TEMPLATE_BROKEN',
-  });
-});
-
-it('numbers keep their digits and names their order on the thread', async () => {
-  const value = readExactJson('{"b":1234567890123456789,"10":1.0,"2":null}');
-  const text = await template('{{ v | tojson }}').render([], { variables: { v: value } });
-  expect(text).toBe('{"b": 1234567890123456789, "10": 1.0, "2": null}');
+  const variables = { double: (value: number) => value * 2 };
+  expect(await template('{{ double(2) }}').render(messages, { variables })).toBe('4');
 });
 
 /** The job has begun: the time for it passes. */
@@ -58,7 +45,7 @@ it('a template that does not end is refused, and others are rendered', async () 
   await begun();
   time.advance(10_000);
   await expect(rendering).rejects.toMatchObject({
-    code: 'KVASIR_CHAT_TEMPLATE_BROKEN',
+    code: 'KVASIR_CHAT_TEMPLATE_FAILED',
     httpStatus: 400,
     message: expect.stringContaining('rendering was stopped because it took longer than 10 s'),
   });

@@ -1,6 +1,6 @@
 import { threadEntry } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
-import { NotJsonError, writeExactJson } from '../base/exact-json.ts';
+import { writeExactJson } from '../base/exact-json.ts';
 import { JobThread } from '../base/job-thread.ts';
 import { jobStopped } from '../base/thread-errors.ts';
 import type { Timers } from '../base/timers.ts';
@@ -8,7 +8,7 @@ import type { RenderOptions, TemplateContext, TemplateMessage } from './chat-tem
 import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
 
 /** A template for the thread. Plain data. */
-interface TemplateSource extends Pick<TemplateContext, 'bosToken' | 'eosToken'> {
+export interface TemplateSource extends Pick<TemplateContext, 'bosToken' | 'eosToken' | 'toolTemplate'> {
   readonly source: string;
 }
 
@@ -16,7 +16,7 @@ export type TemplateJob =
   | (TemplateSource & { readonly kind: 'check' })
   | (TemplateSource & {
       readonly kind: 'render';
-      /** JSON of a `TemplateInput`: a copy of objects would lose digits of numbers and the order of names. */
+      /** `TemplateInput` as exact JSON: a copy of the objects would lose digits and the order of names. */
       readonly input: string;
     });
 
@@ -31,12 +31,12 @@ export type TemplateAnswer =
   | { readonly invalid: string }
   /** The template refused the messages. */
   | { readonly refused: string }
-  /** The template has an error of its own. */
+  /** The template failed. */
   | { readonly broken: string };
 
 export type TemplateThread = JobThread<TemplateJob, TemplateAnswer>;
 
-/** A thread that parses and renders templates: a template of a model file may contain a loop that never ends. */
+/** A thread that parses and renders templates: a long conversation, or a template of a model file with many loops, takes seconds. */
 export const openTemplateThread = (timers?: Timers): TemplateThread =>
   new JobThread({
     entry: threadEntry(import.meta.url, 'template-thread-main'),
@@ -45,10 +45,10 @@ export const openTemplateThread = (timers?: Timers): TemplateThread =>
     ...(timers === undefined ? {} : { timers }),
   });
 
-/** Real templates are parsed in 20 ms. */
+/** Real templates are parsed in 20 ms, and hostile ones in a second. */
 const parseBudgetMs = 10_000;
 
-/** Thirty times what a usual template takes: 64 microseconds per message, and 16 characters per microsecond. */
+/** A hundred times what a usual template takes. Before that, a template has used up its work (`jinja/meter.ts`). */
 function renderBudgetMs(messages: readonly TemplateMessage[]): number {
   const length = messages.reduce((sum, { content }) => sum + (typeof content === 'string' ? content.length : 0), 0);
   return 10_000 + 2 * messages.length + length / 500;
@@ -77,22 +77,29 @@ export class BackgroundTemplate {
 
   /**
    * The messages as text in the model's chat format.
-   * @throws KvasirError `chatTemplateFailed`; `chatTemplateBroken`, also if the template does not end in time, or if a value is no JSON;
-   * `threadUnavailable`; the reason of the signal
+   * @throws KvasirError `chatTemplateFailed`, also if the template does not end in time; `chatTemplateBroken`, also if a variable is not
+   * JSON; `threadUnavailable`; the reason of the signal
    */
   async render(messages: readonly TemplateMessage[], options: RenderOptions, signal?: AbortSignal): Promise<string> {
     const budgetMs = renderBudgetMs(messages);
+    const input = inputOf({ messages, options });
     try {
-      const input = writeExactJson({ messages, options } satisfies TemplateInput);
       const answer = await this.#thread.run({ kind: 'render', ...this.#template, input }, { budgetMs, signal });
       if ('text' in answer) return answer.text;
-      if ('refused' in answer) throw chatTemplateFailed({ reason: answer.refused });
-      throw chatTemplateBroken({ reason: 'broken' in answer ? answer.broken : answer.invalid });
+      if ('broken' in answer) throw chatTemplateBroken({ reason: answer.broken });
+      throw chatTemplateFailed({ reason: 'refused' in answer ? answer.refused : answer.invalid });
     } catch (error) {
-      if (error instanceof NotJsonError) throw chatTemplateBroken({ reason: `templates cannot use ${error.what}` });
       const reason = stopOf('rendering', error);
-      throw reason === undefined ? error : chatTemplateBroken({ reason });
+      throw reason === undefined ? error : chatTemplateFailed({ reason });
     }
+  }
+}
+
+function inputOf(input: TemplateInput): string {
+  try {
+    return writeExactJson(input);
+  } catch (cause) {
+    throw chatTemplateBroken({ reason: cause instanceof Error ? cause.message : String(cause) }, cause);
   }
 }
 

@@ -28,6 +28,7 @@ import {
   poolingFor,
 } from '../../src/engine/embed.ts';
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
+import { contentText } from '../../src/tools/template-messages.ts';
 
 export interface LetterEngineOptions {
   /** Awaited before every step, so that a test decides when the engine continues. */
@@ -230,7 +231,9 @@ export class LetterEngine implements AsyncEngine {
     options: { readonly addGenerationPrompt?: boolean } = {},
   ): RenderedPrompt {
     if (!this.model.hasChatTemplate) throw chatTemplateMissing({ model: this.model.name });
-    const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`).join('');
+    const turns = messages
+      .map(({ role, content }) => `<|im_start|>${role}\n${contentText(content)}<|im_end|>\n`)
+      .join('');
     return new RenderedPrompt(options.addGenerationPrompt === false ? turns : `${turns}<|im_start|>assistant\n`);
   }
 

@@ -6,7 +6,7 @@ import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption, orInterrupted } from '../interrupt.ts';
 import { loadProgress } from '../load-progress.ts';
 import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from '../sampling-flags.ts';
-import { readTextFile } from '../text-input.ts';
+import { readChatTemplate } from '../text-input.ts';
 import { ChatLoop } from './chat-loop.ts';
 import { Conversation } from './conversation.ts';
 
@@ -65,9 +65,7 @@ async function openEngine(model: string, flags: ChatFlags, context: CliContext) 
     engineOptionsOf(model, flags, {
       ...loadProgress(model, context.stderr),
       onEvent: eventsTo(context.stderr),
-      ...(flags.chatTemplate === undefined
-        ? {}
-        : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
+      ...(flags.chatTemplate === undefined ? {} : { chatTemplate: await readChatTemplate(flags.chatTemplate) }),
     }),
   );
 }

@@ -2,6 +2,7 @@ import type { SamplingOptions } from '../../core/sampling.ts';
 import type { AsyncEngine, ChatMessage } from '../../engine/contract.ts';
 import { generationFailed } from '../../engine/errors.ts';
 import { tokenizeText } from '../../server/generation.ts';
+import { contentText } from '../../tools/template-messages.ts';
 
 /** What an answer cost. */
 export interface AnswerStats {
@@ -45,7 +46,7 @@ export class Conversation {
   takeBack(): string | undefined {
     while (this.#messages.length > 0) {
       const { role, content } = this.#messages.pop()!;
-      if (role === 'user') return content;
+      if (role === 'user') return contentText(content);
     }
     return undefined;
   }

@@ -1,15 +1,17 @@
+import type { TextPart } from '../../tools/template-messages.ts';
 import type { Tool, ToolCall } from '../../tools/tool.ts';
 import type { GenerateRequest, OutputDelta } from '../contract.ts';
 import type { AnswerDelta, AnswerMessage, ChatFinishReason } from './chat-answer.ts';
 import type { ChosenFormats } from './conversation.ts';
 
+export type { TextPart } from '../../tools/template-messages.ts';
 export type { Tool, ToolCall } from '../../tools/tool.ts';
 export type { AnswerMessage, ChatFinishReason, ToolCallDelta } from './chat-answer.ts';
 
 /** The fields that the engine adds to an answer can be sent back: `{ role: 'assistant', ...message }`. */
 export interface ChatMessage {
   readonly role: string;
-  readonly content: string;
+  readonly content: string | readonly TextPart[];
   /** Calls of an earlier answer. */
   readonly toolCalls?: readonly ToolCall[];
   /** In a message of role `tool`: the id of the call that it answers. */

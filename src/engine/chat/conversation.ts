@@ -1,5 +1,6 @@
+import { KvasirError } from '../../base/errors.ts';
 import type { SamplingOptions } from '../../core/sampling.ts';
-import { chatTemplateFailed } from '../../tokenizer/errors.ts';
+import { chatTemplateBroken, chatTemplateFailed } from '../../tokenizer/errors.ts';
 import {
   type AnswerFormat,
   defaultFormat,
@@ -16,6 +17,7 @@ import {
   forTemplate,
   type TemplateInput,
   type ToolMessage,
+  withMore,
   withWrittenCalls,
 } from '../../tools/template-messages.ts';
 import type { Tool } from '../../tools/tool.ts';
@@ -47,11 +49,15 @@ export interface ModelFormats {
   readonly reasoningFormat: ReasoningFormat | undefined;
 }
 
-export function modelFormats({ chatTemplate = '' }: ModelInfo, chosen: ChosenFormats): ModelFormats {
-  const { toolFormat = formatOfTemplate(chatTemplate) ?? defaultFormat } = chosen;
+export function modelFormats(model: ModelInfo, chosen: ChosenFormats): ModelFormats {
+  const { chatTemplate = '' } = model;
+  const { toolFormat = formatOfTemplate(toolTemplateOf(model)) ?? defaultFormat } = chosen;
   const { reasoningFormat = reasoningFormatOfTemplate(chatTemplate) } = chosen;
   return { toolFormat, reasoningFormat: reasoningFormat === 'none' ? undefined : reasoningFormat };
 }
+
+/** The template of conversations with tools. */
+export const toolTemplateOf = ({ toolTemplate, chatTemplate = '' }: ModelInfo): string => toolTemplate ?? chatTemplate;
 
 /** Renders the conversation. A template that knows nothing of tools gets them as text. */
 export async function renderConversation(
@@ -60,14 +66,18 @@ export async function renderConversation(
   signal?: AbortSignal,
 ): Promise<string> {
   const shown = continueFinalMessage ? withOpenEnd(messages) : messages;
-  const input = templateInput(engine.model.chatTemplate ?? '', shown, tools);
-  const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
-  const options = {
-    addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
-    variables: withTools,
-    ...(signal === undefined ? {} : { signal }),
+  const template = tools.length > 0 ? toolTemplateOf(engine.model) : (engine.model.chatTemplate ?? '');
+  const render = async (input: TemplateInput): Promise<string> => {
+    const { text } = await engine.renderChat(input.messages, {
+      addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
+      variables: input.tools === undefined ? variables : { ...variables, tools: input.tools },
+      ...(signal === undefined ? {} : { signal }),
+    });
+    return text;
   };
-  const { text } = await engine.renderChat(input.messages, options);
+  const text = await (knowsTools(template)
+    ? render(templateInput(template, shown, tools))
+    : renderPlain(render, shown, tools));
   if (text === '') throw chatPromptEmpty();
   return continueFinalMessage ? cutAtOpenEnd(text) : text;
 }
@@ -77,7 +87,7 @@ const openEnd = 'CONTINUE_FINAL_MESSAGE_TAG ';
 
 function withOpenEnd(messages: readonly ToolMessage[]): readonly ToolMessage[] {
   const last = messages.at(-1)!;
-  return [...messages.slice(0, -1), { ...last, content: last.content + openEnd }];
+  return [...messages.slice(0, -1), withMore(last, openEnd)];
 }
 
 /** Removes what the template writes after the final message. */
@@ -88,9 +98,34 @@ function cutAtOpenEnd(text: string): string {
   return text.startsWith(openEnd, at) ? before : before.trimEnd();
 }
 
+/**
+ * For a template that knows nothing of tools. They are described in the system message, and for a template that has none, in the
+ * first message of the user.
+ * @throws the error of the second try: its messages have the roles that the caller sent
+ */
+async function renderPlain(
+  render: (input: TemplateInput) => Promise<string>,
+  messages: readonly ToolMessage[],
+  tools: readonly Tool[],
+): Promise<string> {
+  const input = asPlainMessages(messages, tools);
+  if (tools.length === 0) return render(input);
+  const names = tools.map((tool) => JSON.stringify(tool.function.name));
+  try {
+    const text = await render(input);
+    if (names.every((name) => text.includes(name))) return text;
+  } catch (error) {
+    if (!isTemplateError(error)) throw error;
+  }
+  return render(asPlainMessages(messages, tools, 'user'));
+}
+
+const isTemplateError = (error: unknown): boolean =>
+  error instanceof KvasirError &&
+  (error.code === chatTemplateFailed.definition.code || error.code === chatTemplateBroken.definition.code);
+
 /** A template that knows tools or calls gets them as objects. */
 function templateInput(template: string, messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
-  if (!knowsTools(template)) return asPlainMessages(messages, tools);
   if (knowsCalls(template)) return forTemplate(messages, tools);
   return withWrittenCalls(messages, tools, formatOfTemplate(template) === 'lfm2' ? 'lfm2' : 'hermes');
 }

@@ -4,11 +4,11 @@ import { describeValue } from '../../core/sampling-read.ts';
 import { readStructuredOutputs } from '../../core/structured-outputs.ts';
 import type { GrammarSource } from '../../grammar/structured-grammar.ts';
 import { answerGrammar } from '../../tools/answer-grammar.ts';
-import type { ToolMessage } from '../../tools/template-messages.ts';
+import { joinedParts, type ToolMessage } from '../../tools/template-messages.ts';
 import type { AsyncEngine } from '../contract.ts';
 import type { ChatAnswerOptions } from './chat-answer.ts';
 import type { ChatMessage, ChatSettings, Tool } from './chat-contract.ts';
-import { answerFormat, modelFormats, renderConversation, withControlTokens } from './conversation.ts';
+import { answerFormat, modelFormats, renderConversation, toolTemplateOf, withControlTokens } from './conversation.ts';
 import { RenderedPrompt } from './rendered-prompt.ts';
 
 /** A chat as a request for text, and how the text is read. */
@@ -55,7 +55,7 @@ export async function prepareChat(
     },
     format,
     prompt: text,
-    chatTemplate: engine.model.chatTemplate ?? '',
+    chatTemplate: toolTemplateOf(engine.model),
   });
   return {
     prompt: new RenderedPrompt(text),
@@ -66,9 +66,10 @@ export async function prepareChat(
 }
 
 /** The names that templates read. */
-function toolMessage({ toolCallId, reasoning, ...message }: ChatMessage): ToolMessage {
+function toolMessage({ toolCallId, reasoning, content, ...message }: ChatMessage): ToolMessage {
   return {
     ...message,
+    ...(typeof content === 'string' ? { content } : { content: joinedParts(content), parts: content }),
     ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
     ...(reasoning === undefined || reasoning === '' ? {} : { reasoning_content: reasoning }),
   };
@@ -81,9 +82,15 @@ function checkMessages(messages: unknown): void {
   for (const [i, message] of messages.entries()) {
     const { role, content } = (message ?? {}) as Partial<Record<string, unknown>>;
     if (typeof role !== 'string') throw wrong(`messages[${i}].role`, 'a string', role);
-    if (typeof content !== 'string') throw wrong(`messages[${i}].content`, 'a string', content);
+    const isText = typeof content === 'string' || (Array.isArray(content) && content.every(isTextPart));
+    if (!isText) throw wrong(`messages[${i}].content`, 'a string or a list of text parts', content);
   }
 }
+
+const isTextPart = (part: unknown): boolean => {
+  const { type, text } = (part ?? {}) as Partial<Record<string, unknown>>;
+  return type === 'text' && typeof text === 'string';
+};
 
 function checkFinalMessage(
   messages: readonly ChatMessage[],

@@ -4,10 +4,20 @@ import { customArguments, shownName } from './tool-names.ts';
 
 /** One item of a conversation, from the input of a request or from the output of a response. Calls have the names that the model sees. */
 export type ConversationItem =
-  | { readonly kind: 'message'; readonly role: string; readonly text: string }
+  | ({ readonly kind: 'message'; readonly role: string } & ItemText)
   | { readonly kind: 'reasoning'; readonly text: string }
   | { readonly kind: 'call'; readonly callId: string; readonly name: string; readonly arguments: string }
-  | { readonly kind: 'result'; readonly callId: string; readonly text: string };
+  | ({ readonly kind: 'result'; readonly callId: string } & ItemText);
+
+export interface ItemText {
+  /** Parts are joined by newlines. */
+  readonly text: string;
+  /** If there is more than one: for templates that read parts. */
+  readonly parts?: readonly string[];
+}
+
+const contentOf = ({ text, parts }: ItemText): JsonObject['content'] =>
+  parts === undefined ? text : parts.map((part) => ({ type: 'text', text: part }));
 
 /** An output item as input of a later request. */
 export function fromOutput(item: OutputItem): ConversationItem {
@@ -20,7 +30,7 @@ export function fromOutput(item: OutputItem): ConversationItem {
 }
 
 interface OpenAnswer {
-  content?: string;
+  content?: JsonObject['content'];
   reasoning?: string;
   calls?: JsonObject[];
 }
@@ -46,13 +56,13 @@ export function asMessages(items: readonly ConversationItem[], instructions: str
       answer.calls.push({ id: item.callId, type: 'function', function: called });
     } else if (item.kind === 'result') {
       endAnswer();
-      messages.push({ role: 'tool', tool_call_id: item.callId, content: item.text });
+      messages.push({ role: 'tool', tool_call_id: item.callId, content: contentOf(item) });
     } else if (item.role === 'assistant') {
       if (answer.content !== undefined) endAnswer();
-      answer.content = item.text;
+      answer.content = contentOf(item);
     } else {
       endAnswer();
-      messages.push({ role: item.role, content: item.text });
+      messages.push({ role: item.role, content: contentOf(item) });
     }
   }
   endAnswer();

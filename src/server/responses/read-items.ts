@@ -3,7 +3,7 @@ import { describeValue } from '../../core/sampling-read.ts';
 import { FieldReader, isObject } from '../field-reader.ts';
 import { checkJsonText } from '../json-limits.ts';
 import { fieldNotSupported } from '../server-errors.ts';
-import type { ConversationItem } from './conversation-items.ts';
+import type { ConversationItem, ItemText } from './conversation-items.ts';
 import { customArguments, shownName } from './tool-names.ts';
 
 const ROLES = ['system', 'developer', 'user', 'assistant'];
@@ -89,12 +89,12 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
     // `phase` is a mark of OpenAI's models on their own messages.
     reader.ignore(['phase', 'end_turn']);
-    return { kind: 'message', role, text: readText(item, 'content') };
+    return { kind: 'message', role, ...readText(item, 'content') };
   },
   reasoning: (item) => {
     const { reader } = item;
-    const summary = reader.raw('summary') === undefined ? '' : readText(item, 'summary');
-    const content = reader.raw('content') === undefined ? '' : readText(item, 'content');
+    const summary = reader.raw('summary') === undefined ? '' : readText(item, 'summary').text;
+    const content = reader.raw('content') === undefined ? '' : readText(item, 'content').text;
     reader.ignore(['encrypted_content']);
     return { kind: 'reasoning', text: content === '' ? summary : content };
   },
@@ -140,7 +140,7 @@ function readResult(item: ItemToRead): ConversationItem {
   const type = reader.string('type');
   const callId = reader.string('call_id') ?? (type === 'local_shell_call_output' ? reader.string('id') : undefined);
   reader.ignore(['caller', 'name', 'namespace']);
-  return { kind: 'result', callId: reader.required('call_id', callId, 'a string'), text: readText(item, 'output') };
+  return { kind: 'result', callId: reader.required('call_id', callId, 'a string'), ...readText(item, 'output') };
 }
 
 const itemTypes = new Map(Object.entries(itemReaders));
@@ -165,16 +165,17 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
   );
 }
 
-/** A string, or a list of text parts, which are joined with newlines as in chats. */
-function readText({ reader, path, budget }: ItemToRead, name: string): string {
+/** A string, or a list of text parts. */
+function readText({ reader, path, budget }: ItemToRead, name: string): ItemText {
   const value = reader.required(name, reader.raw(name), 'a string, or a list of text parts');
-  if (!Array.isArray(value)) return reader.text(name, value);
+  if (!Array.isArray(value)) return { text: reader.text(name, value) };
   budget.parts += value.length;
   if (budget.parts > budget.partsMax) {
     const expected = `a list of parts, at most ${budget.partsMax} of them in all items together`;
     throw reader.invalid(name, expected, `${value.length} parts, which makes ${budget.parts}`);
   }
-  return reader.list(name, (part, partName) => readPart(part, path + partName))!.join('\n');
+  const parts = reader.list(name, (part, partName) => readPart(part, path + partName))!;
+  return parts.length > 1 ? { text: parts.join('\n'), parts } : { text: parts.join('') };
 }
 
 function readPart(part: unknown, name: string): string {
