@@ -1,0 +1,61 @@
+/**
+ * `node dist/scripts/page-images.js` takes the pictures of the page in `docs/images`, with Qwen2.5-Coder and Chromium
+ * (`KVASIR_CHROMIUM`, default `/usr/bin/chromium`).
+ */
+import { join } from 'node:path';
+import { chromium, type Page } from 'playwright-core';
+import { assert } from '../src/base/assert.ts';
+import { createEngine } from '../src/compose.ts';
+import { Server } from '../src/server/server.ts';
+import { realModels, realModelsFolder } from './real-models/catalogue.ts';
+import { fetchModel } from './real-models/fetch-model.ts';
+
+const folder = realModelsFolder();
+assert(folder !== undefined, 'the user has a folder for caches, or KVASIR_REAL_MODELS names a folder');
+const model = realModels['qwen2.5-coder'];
+await fetchModel(model, folder);
+const engine = await createEngine({
+  model: join(folder, model.file),
+  servedModelName: ['Qwen2.5-Coder-0.5B-Instruct'],
+  kvCacheMemory: 32 << 20,
+  maxModelLen: 2048,
+});
+const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: true });
+const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`;
+const browser = await chromium.launch({
+  executablePath: process.env.KVASIR_CHROMIUM ?? '/usr/bin/chromium',
+  args: ['--headless', '--no-sandbox', '--disable-gpu'],
+});
+const page = await browser.newPage();
+page.setDefaultTimeout(300_000);
+await takeChat(page);
+await takeCache(page);
+await browser.close();
+await server.app.close();
+await engine.close();
+
+async function takeChat(page: Page): Promise<void> {
+  await page.setViewportSize({ width: 1280, height: 760 });
+  await page.goto(origin);
+  await page.getByText('Settings').click();
+  await page.getByLabel('Temperature').fill('0');
+  await page.getByLabel('Max tokens').fill('220');
+  await page.getByText('Settings').click();
+  const questions = ['Write isPrime in TypeScript. Only code.', 'And its type?'];
+  for (const [index, question] of questions.entries()) {
+    await page.getByRole('textbox', { name: 'Message', exact: true }).fill(question);
+    await page.keyboard.press('Enter');
+    const answer = page.getByRole('article', { name: 'Answer' }).nth(index);
+    await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
+  }
+  await page.screenshot({ path: join('docs', 'images', 'chat.png') });
+}
+
+async function takeCache(page: Page): Promise<void> {
+  await page.setViewportSize({ width: 1280, height: 1130 });
+  await page.getByRole('link', { name: 'Cache' }).click();
+  await page.getByLabel('Message', { exact: true }).fill('Explain in two sentences what a prime number is.');
+  await page.getByRole('button', { name: 'Compare' }).click();
+  await page.getByText('The texts are equal, character by character.').waitFor();
+  await page.screenshot({ path: join('docs', 'images', 'cache.png') });
+}
