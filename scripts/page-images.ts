@@ -41,7 +41,7 @@ async function takeChat(page: Page): Promise<void> {
   await page.getByLabel('Temperature').fill('0');
   await page.getByLabel('Max tokens').fill('220');
   await page.getByText('Settings').click();
-  const questions = ['Write isPrime in TypeScript. Only code.', 'And its type?'];
+  const questions = ['What is a cache? One sentence.', 'Write isPrime in TypeScript. Only code.'];
   for (const [index, question] of questions.entries()) {
     await page.getByRole('textbox', { name: 'Message', exact: true }).fill(question);
     await page.keyboard.press('Enter');
@@ -54,7 +54,7 @@ async function takeChat(page: Page): Promise<void> {
 async function takeCache(page: Page): Promise<void> {
   await page.setViewportSize({ width: 1280, height: 1130 });
   await page.getByRole('link', { name: 'Cache' }).click();
-  await page.getByLabel('Message', { exact: true }).fill('Explain in two sentences what a prime number is.');
+  await page.locator('#experiment-text').fill('Explain in two sentences what a prime number is.');
   await page.getByRole('button', { name: 'Compare' }).click();
   await page.getByText('The texts are equal, character by character.').waitFor();
   await page.screenshot({ path: join('docs', 'images', 'cache.png') });
