@@ -2,11 +2,11 @@
  * `node dist/scripts/page-images.js` takes the pictures of the page in `docs/images`, with Qwen2.5-Coder and Chromium
  * (`KVASIR_CHROMIUM`, default `/usr/bin/chromium`).
  */
+import { spawn } from 'node:child_process';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
 import { chromium, type Page } from 'playwright-core';
 import { assert } from '../src/base/assert.ts';
-import { createEngine } from '../src/compose.ts';
-import { Server } from '../src/server/server.ts';
 import { realModels, realModelsFolder } from './real-models/catalogue.ts';
 import { fetchModel } from './real-models/fetch-model.ts';
 
@@ -14,14 +14,10 @@ const folder = realModelsFolder();
 assert(folder !== undefined, 'the user has a folder for caches, or KVASIR_REAL_MODELS names a folder');
 const model = realModels['qwen2.5-coder'];
 await fetchModel(model, folder);
-const engine = await createEngine({
-  model: join(folder, model.file),
-  servedModelName: ['Qwen2.5-Coder-0.5B-Instruct'],
-  kvCacheMemory: 32 << 20,
-  maxModelLen: 2048,
-});
-const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: true });
-const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`;
+const limits = ['--kv-cache-memory', '32MiB', '--max-model-len', '2048', '--port', '0', '--enable-fault-injection'];
+const command = [join('dist', 'src', 'main.js'), 'serve', join(folder, model.file), ...limits];
+const server = spawn(process.execPath, [...command, '--served-model-name', 'Qwen2.5-Coder-0.5B-Instruct']);
+const origin = await originOf(server.stderr);
 const browser = await chromium.launch({
   executablePath: process.env.KVASIR_CHROMIUM ?? '/usr/bin/chromium',
   args: ['--headless', '--no-sandbox', '--disable-gpu'],
@@ -31,8 +27,20 @@ page.setDefaultTimeout(300_000);
 await takeChat(page);
 await takeCache(page);
 await browser.close();
-await server.app.close();
-await engine.close();
+server.kill();
+
+/** From the server's log, which is read to its end, so that the server can write. */
+function originOf(log: Readable): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = '';
+    log.on('data', (piece: Buffer) => {
+      text += piece.toString();
+      const [, found] = /address(?: +|":")(http:[^\s"]+)/.exec(text) ?? [];
+      if (found !== undefined) resolve(found);
+    });
+    log.on('end', () => reject(new Error(`the server ended: ${text}`)));
+  });
+}
 
 async function takeChat(page: Page): Promise<void> {
   await page.setViewportSize({ width: 1280, height: 760 });
