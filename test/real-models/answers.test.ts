@@ -7,7 +7,7 @@ import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
-import { realModel } from '../support/real-models.ts';
+import { realModel, timeoutMs } from '../support/real-models.ts';
 import { serveEngine } from '../support/served-model.ts';
 
 const ajv = new Ajv({ strict: false });
@@ -120,22 +120,26 @@ describe.each(models)('$name', ({ path, isThere, reason, requestCount, schemaCou
     );
   });
 
-  it('calls the tool that a request names, or one of the tools if it requires a call', async () => {
-    const answers = await Promise.all(
-      some(requests, requestCount).map(async ({ content, tool_choice }) => ({
-        tool_choice,
-        answer: await ask(content, { tools, tool_choice, parallel_tool_calls: false }),
-      })),
-    );
-    const wrong = answers.filter(({ answer, tool_choice }) => {
-      const call = answer.choices[0]!.message.tool_calls?.[0];
-      if (call?.type !== 'function' || answer.choices[0]!.finish_reason !== 'tool_calls') return true;
-      if (typeof tool_choice === 'object' && call.function.name !== tool_choice.function.name) return true;
-      const called = functions.find((each) => each.name === call.function.name);
-      return called === undefined || !ajv.validate(called.parameters, JSON.parse(call.function.arguments));
-    });
-    expect(wrong).toEqual([]);
-  });
+  it(
+    'calls the tool that a request names, or one of the tools if it requires a call',
+    async () => {
+      const answers = await Promise.all(
+        some(requests, requestCount).map(async ({ content, tool_choice }) => ({
+          tool_choice,
+          answer: await ask(content, { tools, tool_choice, parallel_tool_calls: false }),
+        })),
+      );
+      const wrong = answers.filter(({ answer, tool_choice }) => {
+        const call = answer.choices[0]!.message.tool_calls?.[0];
+        if (call?.type !== 'function' || answer.choices[0]!.finish_reason !== 'tool_calls') return true;
+        if (typeof tool_choice === 'object' && call.function.name !== tool_choice.function.name) return true;
+        const called = functions.find((each) => each.name === call.function.name);
+        return called === undefined || !ajv.validate(called.parameters, JSON.parse(call.function.arguments));
+      });
+      expect(wrong).toEqual([]);
+    },
+    timeoutMs,
+  );
 
   it('answers with JSON that follows a schema', async () => {
     await Promise.all(

@@ -5,10 +5,12 @@ import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand, run } from '../support/cli-process.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
-import { realModel } from '../support/real-models.ts';
+import { realModel, timeoutMs } from '../support/real-models.ts';
 
 const limits = ['--threads', '1', '--kv-cache-memory', '128MiB', '--json'];
-const small = '--requests 3 --prefixes 1 --prefix-len 48 --prompt-len 12 --gen-len 4 --part 0.4'.split(' ');
+const small = '--requests 3 --prefixes 1 --prefix-len 48 --prompt-len 12 --gen-len 4 --part 0.4 --down-seconds 1'.split(
+  ' ',
+);
 
 /** Each model has one stage and one fault; other tests have all of them with the bundled models. */
 const models = [
@@ -26,24 +28,32 @@ describe.each(inLongForm(models, []))('$name', ({ path, isThere, reason, stages,
   testsNeed(isThere, reason);
   beforeAll(buildCommand);
 
-  it('shows the same texts in the demo, and computes the minimum', async () => {
-    const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', ...stages]);
-    expect(code, stderr).toBe(0);
-    const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
-    expect(isProven).toBe(true);
-    expect(rows.map(({ name }) => name)).toEqual(expect.arrayContaining(stages));
-    for (const row of rows) {
-      expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
-    }
-  });
+  it(
+    'shows the same texts in the demo, and computes the minimum',
+    async () => {
+      const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', ...stages]);
+      expect(code, stderr).toBe(0);
+      const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
+      expect(isProven).toBe(true);
+      expect(rows.map(({ name }) => name)).toEqual(expect.arrayContaining(stages));
+      for (const row of rows) {
+        expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
+      }
+    },
+    timeoutMs,
+  );
 
-  it('keeps its texts in the fault benchmark, and computes the minimum', async () => {
-    const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
-    const { code, stdout, stderr } = await run(['bench', 'recovery', '--model', path, ...limits, ...small, ...shape]);
-    expect(code, stderr).toBe(0);
-    const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
-    expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
-    for (const row of rows)
-      expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
-  });
+  it(
+    'keeps its texts in the fault benchmark, and computes the minimum',
+    async () => {
+      const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
+      const { code, stdout, stderr } = await run(['bench', 'recovery', '--model', path, ...limits, ...small, ...shape]);
+      expect(code, stderr).toBe(0);
+      const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
+      expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
+      for (const row of rows)
+        expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
+    },
+    timeoutMs,
+  );
 });

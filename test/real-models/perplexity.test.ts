@@ -8,7 +8,7 @@ import { byLibllama, type TextResults, windowLength, windowsOf } from '../../scr
 import { Drive } from '../support/drive.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
-import { modelsToTest } from '../support/real-models.ts';
+import { modelsToTest, timeoutMs } from '../support/real-models.ts';
 
 /** The others have more parameters and larger vocabularies. */
 const windowCounts = { smollm2: inLongForm(4, 1), gemma3: 2, 'qwen2.5-coder': 2 };
@@ -45,18 +45,22 @@ const expected = JSON.parse(readFileSync('test/real-models/expected-logprobs.jso
 describe.each(modelsToTest)('the logprobs of a text with $name', ({ name, path, isThere, reason }) => {
   testsNeed(isThere, reason);
 
-  it('are on average those of libllama, and as near to those of the same weights in F32', async () => {
-    const windows = await windowsOf(path, windowCounts[name]);
-    const [ours, theirs] = [await byKvasir(path, windows), byLibllama(path, windows)];
-    expect(ours.logprobs).toHaveLength(windows.length * (windowLength - 1));
-    expect(Math.abs(meanOf(differencesOf(ours.logprobs, theirs.logprobs)))).toBeLessThan(meanMax);
-    expect(meanDistance(ours.logprobs, theirs.logprobs)).toBeLessThan(distanceMax.ofLogprobs);
-    const ofLogits = ours.rows.map((row, i) => meanDistance(row, theirs.rows[i]!) / deviationOf(theirs.rows[i]!));
-    expect(meanOf(ofLogits)).toBeLessThan(distanceMax.ofLogits);
-    if (expected[name] === undefined) return;
-    const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
-    const exact = inF32.subarray(0, ours.logprobs.length);
-    const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
-    expect(ourError).toBeLessThan(theirError * 1.1);
-  });
+  it(
+    'are on average those of libllama, and as near to those of the same weights in F32',
+    async () => {
+      const windows = await windowsOf(path, windowCounts[name]);
+      const [ours, theirs] = [await byKvasir(path, windows), byLibllama(path, windows)];
+      expect(ours.logprobs).toHaveLength(windows.length * (windowLength - 1));
+      expect(Math.abs(meanOf(differencesOf(ours.logprobs, theirs.logprobs)))).toBeLessThan(meanMax);
+      expect(meanDistance(ours.logprobs, theirs.logprobs)).toBeLessThan(distanceMax.ofLogprobs);
+      const ofLogits = ours.rows.map((row, i) => meanDistance(row, theirs.rows[i]!) / deviationOf(theirs.rows[i]!));
+      expect(meanOf(ofLogits)).toBeLessThan(distanceMax.ofLogits);
+      if (expected[name] === undefined) return;
+      const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
+      const exact = inF32.subarray(0, ours.logprobs.length);
+      const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
+      expect(ourError).toBeLessThan(theirError * 1.1);
+    },
+    timeoutMs,
+  );
 });

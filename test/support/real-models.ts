@@ -24,3 +24,6 @@ export function realModel(name: RealModelName): InstalledModel {
 export const modelsToTest: readonly InstalledModel[] = (
   isLongForm ? (['smollm2', 'gemma3', 'qwen2.5-coder'] as const) : (['smollm2'] as const)
 ).map(realModel);
+
+/** For tests that compute for up to a minute, which takes ten times as long on a busy machine. */
+export const timeoutMs = 1_800_000;
