@@ -15,8 +15,10 @@ const windowCounts = { smollm2: inLongForm(4, 1), gemma3: 2, 'qwen2.5-coder': 2 
 
 /** The difference of the means is the logarithm of the ratio of the perplexities. */
 const meanMax = inLongForm(0.01, 0.02);
+/** The mean distance from the logprobs in F32, relative to libllama's. It was 0.99 with 2,044 tokens. */
+const errorMax = inLongForm(1.05, 1.1);
 /** On average, a logprob was 0.04 to 0.08 away from libllama's, and a logit 0.02 to 0.06 standard deviations. */
-const distanceMax = { ofLogprobs: 0.12, ofLogits: 0.1 };
+const distanceMax = { ofLogprobs: 0.1, ofLogits: 0.1 };
 
 async function byKvasir(path: string, windows: readonly Int32Array[]): Promise<TextResults> {
   const rows: Float32Array[] = [];
@@ -59,7 +61,7 @@ describe.each(modelsToTest)('the logprobs of a text with $name', ({ name, path, 
       const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
       const exact = inF32.subarray(0, ours.logprobs.length);
       const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
-      expect(ourError).toBeLessThan(theirError * 1.1);
+      expect(ourError).toBeLessThan(theirError * errorMax);
     },
     timeoutMs,
   );
