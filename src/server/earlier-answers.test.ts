@@ -47,7 +47,12 @@ describe('an earlier answer can be sent back', () => {
           { type: 'refusal', refusal: 'b' },
         ],
       },
-      { content: 'a\nb' },
+      {
+        content: [
+          { type: 'text', text: 'a' },
+          { type: 'text', text: 'b' },
+        ],
+      },
     ],
     ['with thoughts', { content: 'a', reasoning_content: 'Hm.' }, { content: 'a', reasoning_content: 'Hm.' }],
     ["with vLLM's thoughts", { content: 'a', reasoning: 'Hm.' }, { content: 'a', reasoning_content: 'Hm.' }],

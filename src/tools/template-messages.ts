@@ -130,9 +130,12 @@ function joinResults(messages: readonly ToolMessage[]): ToolMessage[] {
   return joined;
 }
 
+/** The begin of the tools' description: a prompt without it does not show them. */
+export const toolIntroduction = 'You may call functions to answer.';
+
 function describeTools(tools: readonly Tool[]): string {
   const lines = tools.map((tool) => writeExactJson(tool)).join('\n');
-  return `You may call functions to answer. They are described in <tools></tools>, each with a JSON schema of its parameters:
+  return `${toolIntroduction} They are described in <tools></tools>, each with a JSON schema of its parameters:
 <tools>
 ${lines}
 </tools>

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { LetterEngine, type LetterEngineOptions } from '../../../test/support/letter-engine.ts';
 import { toyEngine, untilIdle } from '../../../test/support/toy-model.ts';
+import { compileChatTemplate } from '../../tokenizer/chat-template.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from '../contract.ts';
 import { OfflineLlm } from '../llm.ts';
+import { RenderedPrompt } from './rendered-prompt.ts';
 
 const question: ChatMessage = { role: 'user', content: 'Rome?' };
 const weather = { type: 'function', function: { name: 'get_weather', parameters: { type: 'object' } } } as const;
@@ -99,6 +101,68 @@ describe('engine.chat', () => {
         variables: { enable_thinking: true, tools: [weather] },
       },
     ]);
+  });
+
+  it('sends parts of content as parts, and reads them as joined text elsewhere', async () => {
+    const engine = model('Sunny.', { chatTemplate: 'plain' });
+    const rendered: unknown[] = [];
+    const { renderChat } = engine;
+    engine.renderChat = (messages, options) => {
+      rendered.push(messages);
+      return renderChat.call(engine, messages, options);
+    };
+    const content = [
+      { type: 'text', text: 'Rome' },
+      { type: 'text', text: '?' },
+    ] as const;
+    await all(engine.chat({ messages: [{ role: 'user', content }] }));
+    const begun = { role: 'assistant', content };
+    await all(engine.chat({ messages: [question, begun], continueFinalMessage: true }));
+    expect(rendered).toEqual([
+      [{ role: 'user', content }],
+      [question, { role: 'assistant', content: [content[0], { type: 'text', text: '?CONTINUE_FINAL_MESSAGE_TAG ' }] }],
+    ]);
+    expect(String(engine.requests[1]!.prompt)).toMatch(/Rome\n\?$/);
+  });
+
+  const turns =
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}" +
+    '{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}';
+
+  it.each([
+    [
+      'refuses a system message',
+      "{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}",
+    ],
+    ['ignores a system message', "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}"],
+  ])('describes tools in the first message of the user if the template %s', async (_, before) => {
+    const engine = model('Sunny.', { chatTemplate: before + turns });
+    const template = compileChatTemplate(before + turns, { bosToken: '', eosToken: '' });
+    engine.renderChat = async (messages, options) => new RenderedPrompt(template.render(messages, options));
+    const promptOf = (index: number): string => String(engine.requests[index]!.prompt);
+    const called = { role: 'assistant', content: '', toolCalls: [{ id: 'c1', name: 'get_weather', arguments: '{}' }] };
+    const result = { role: 'tool', toolCallId: 'c1', content: 'sun' };
+    await all(engine.chat({ messages: [question, called, result], tools: [weather] }));
+    expect(promptOf(0)).toMatch(/^\[user\]You may call functions[\s\S]*get_weather[\s\S]*\n\nRome\?\[assistant\]<tool_call>/);
+    expect(promptOf(0)).toContain('[user]<tool_response>\nsun');
+    await all(engine.chat({ messages: [question] }));
+    expect(promptOf(1)).toBe('[user]Rome?');
+    const own = { messages: [{ role: 'assistant', content: 'Hello' }, question], tools: [weather] };
+    await expect(all(engine.chat(own))).rejects.toThrow('does not accept these messages: Roles must alternate');
+  });
+
+  it('asks for other messages only if the caller sent the ones that the template refuses', async () => {
+    const refusing = `{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}${turns}`;
+    const engine = model('Sunny.', { chatTemplate: refusing });
+    const template = compileChatTemplate(refusing, { bosToken: '', eosToken: '' });
+    engine.renderChat = async (messages, options) => new RenderedPrompt(template.render(messages, options));
+    const system = { role: 'system', content: 'Be kind.' };
+    for (const tools of [[], [weather]]) {
+      await expect(all(engine.chat({ messages: [system, question], tools }))).rejects.toMatchObject({
+        code: 'KVASIR_CHAT_TEMPLATE_FAILED',
+        message: expect.stringContaining('No system role'),
+      });
+    }
   });
 
   it('keeps the control tokens around calls only for formats that need them', async () => {

@@ -17,6 +17,7 @@ import {
   forTemplate,
   type TemplateInput,
   type ToolMessage,
+  toolIntroduction,
   withMore,
   withWrittenCalls,
 } from '../../tools/template-messages.ts';
@@ -110,10 +111,9 @@ async function renderPlain(
 ): Promise<string> {
   const input = asPlainMessages(messages, tools);
   if (tools.length === 0) return render(input);
-  const names = tools.map((tool) => JSON.stringify(tool.function.name));
   try {
     const text = await render(input);
-    if (names.every((name) => text.includes(name))) return text;
+    if (text.includes(toolIntroduction)) return text;
   } catch (error) {
     if (!isTemplateError(error)) throw error;
   }

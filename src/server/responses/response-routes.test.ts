@@ -139,7 +139,13 @@ describe('POST /v1/responses', () => {
     const called = { name: 'get_weather', arguments: { city: 'Rome' } };
     expect(rendered[0]!.messages).toEqual([
       { role: 'system', content: 'Be brief.\n\nBe kind.' },
-      { role: 'user', content: 'Rome?\nToday?' },
+      {
+        role: 'user',
+        content: [
+          { type: 'text', text: 'Rome?' },
+          { type: 'text', text: 'Today?' },
+        ],
+      },
       {
         role: 'assistant',
         content: 'I look.',
