@@ -10,6 +10,8 @@ export interface EncodingVocab {
   readonly pointer: VocabPtr;
   readonly cutRule: CutRule;
   readonly specialTokens: SpecialTokens;
+  /** libllama alone takes `</s>` for a control token (`vocabulary-check.ts`). */
+  readonly hasEndTag: boolean;
   /** The tokens that `addSpecial` adds before and after a text. */
   readonly before: readonly number[];
   readonly after: readonly number[];
@@ -51,13 +53,15 @@ export class TextEncoding {
    * Finds special tokens before it cuts the text: a cut within a token would lose it. In a long text that needs no cut,
    * libllama would take long to find many tokens.
    */
-  #encodeParts({ pointer, cutRule, specialTokens }: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
-    const isWhole = text.length <= wholeTextMax && cutLongRuns(text, cutRule).length === 0;
-    const parts = isWhole ? [text] : splitAtSpecialTokens(text, specialTokens, parseSpecial);
+  #encodeParts(vocab: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
+    const { pointer, cutRule, specialTokens, hasEndTag } = vocab;
+    const needsSplit = text.length > wholeTextMax || (hasEndTag && text.includes('</s>'));
+    if (!needsSplit && cutLongRuns(text, cutRule).length === 0) return [this.#encodePiece(pointer, text, parseSpecial)];
+    const parts = splitAtSpecialTokens(text, specialTokens, parseSpecial);
     return parts.flatMap((part) => {
       if (typeof part === 'number') return [Int32Array.of(part)];
       const cuts = cutLongRuns(part, cutRule);
-      return [0, ...cuts].map((start, i) => this.#encodePiece(pointer, part.slice(start, cuts[i]), parseSpecial));
+      return [0, ...cuts].map((start, i) => this.#encodePiece(pointer, part.slice(start, cuts[i]), false));
     });
   }
 

@@ -140,6 +140,31 @@ describe('the tokenizer of a SentencePiece model', () => {
     tokenizer.close();
   });
 
+  const types = sentencePieceKeys().flatMap(([, value]) => ('i32s' in value ? value.i32s : []));
+  it.each([
+    ['control', 3, { isFound: true, isText: false }],
+    ['user-defined', 4, { isFound: true, isText: true }],
+    ['normal', 1, { isFound: false, isText: true }],
+  ] as const)(
+    '`</s>` is what the file says, not what libllama makes of it: %s',
+    async (_, type, { isFound, isText }) => {
+      const tokenizer = await open(
+        ['tokenizer.ggml.eos_token_id', { u32: 1 }],
+        ['tokenizer.ggml.token_type', { i32s: types.map((other, id) => (id === 2 ? type : other)) }],
+      );
+      const long = 'fox '.repeat(3_000);
+      for (const text of ['fox</s>', `${long}</s>`]) {
+        expect(tokenizer.encode(text, { parseSpecial: true }).includes(2)).toBe(isFound);
+        expect(tokenizer.encode(text).includes(2)).toBe(isFound && isText);
+        expect(tokenizer.decode(tokenizer.encode(text))).toBe(text);
+      }
+      expect(tokenizer.eosTokenIds.includes(2)).toBe(!isText);
+      expect([tokenizer.isControl(2), tokenizer.isEndOfGeneration(2)]).toEqual([!isText, !isText]);
+      expect(utf8(tokenizer.tokenBytes(2))).toBe(isText ? '</s>' : '');
+      tokenizer.close();
+    },
+  );
+
   const tokens = sentencePieceKeys().flatMap(([, value]) => ('strings' in value ? value.strings : []));
   const withToken = (id: number, text: string) => ({ strings: tokens.map((token, i) => (i === id ? text : token)) });
   it.each([

@@ -13,11 +13,18 @@ export const TokenFlag = { onlyIfParsed: 1, stripLeft: 2, stripRight: 4 } as con
 export type TextPart = string | number;
 
 /** What libllama says of a token, as in `llama_token_attr`. */
-const Attribute = { unknown: 1, control: 8, userDefined: 16, stripLeft: 128, stripRight: 256 } as const;
+export const TokenAttribute = {
+  unknown: 1,
+  normal: 4,
+  control: 8,
+  userDefined: 16,
+  stripLeft: 128,
+  stripRight: 256,
+} as const;
 
 /** `attributes`: of each token. */
 export function specialTokensOf(attributes: ArrayLike<number>, textOf: (id: number) => string): SpecialTokens {
-  const { unknown, control, userDefined, stripLeft, stripRight } = Attribute;
+  const { unknown, control, userDefined, stripLeft, stripRight } = TokenAttribute;
   const tokens: { id: number; text: string; flags: number; bytes: number }[] = [];
   for (let id = 0; id < attributes.length; id++) {
     const bits = attributes[id]!;
