@@ -118,6 +118,7 @@ it('clients of a server get the sentence and the code, and the log has no stack'
   const engine = await openBroken(llama, 'blk.1.ffn_down.weight', { pooling: 'mean' });
   const server = await serveHere();
   server.loaded.resolve(engine);
+  await expect.poll(async () => (await fetch(`${server.origin}/health`)).status).toBe(200);
   const post = async (path: string, body: object) => {
     const answer = await fetch(`${server.origin}${path}`, {
       method: 'POST',
