@@ -271,6 +271,7 @@ function write(value: unknown, indent: string | undefined, line: string): string
   if (value instanceof ExactNumber) return value.text;
   if (value === undefined) return 'null';
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  if ('toJSON' in value && typeof value.toJSON === 'function') return write(value.toJSON(), indent, line);
   const inner = indent === undefined ? '' : line + indent;
   const outer = indent === undefined ? '' : line;
   if (Array.isArray(value)) {

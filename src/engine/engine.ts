@@ -5,12 +5,11 @@ import type { OutputConstraint } from '../core/constraint.ts';
 import { engineClosed, queueFull } from '../core/errors.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
-import { Grammars } from '../grammar/grammars.ts';
+import type { Grammars } from '../grammar/grammars.ts';
 import { structuredSource } from '../grammar/structured-grammar.ts';
 import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
-import { GrammarThread } from '../tools/grammar-thread.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
@@ -29,6 +28,7 @@ import type {
   TokenizePromptOptions,
 } from './contract.ts';
 import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
+import { grammarsOf } from './engine-grammars.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
@@ -109,7 +109,7 @@ export class Engine implements AsyncEngine {
     this.#clock = settings.clock ?? systemClock;
     const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
     this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
-    this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
+    this.#grammars = grammarsOf(parts.tokenizer, settings.onEvent);
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
       if (this.#hasStopped) this.#tellDrained();

@@ -43,18 +43,18 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
-/** Every schema is strict: the output always matches it. */
 function readJsonSchema(format: FieldReader): ParsedStructure {
   const described = format.required('json_schema', format.object('json_schema'), 'an object with name and schema');
   described.string('name');
   described.string('description');
-  described.boolean('strict');
+  const strict = described.boolean('strict');
   const schema = described.raw('schema') ?? described.raw('json_schema');
   const parameter = 'response_format.json_schema.schema';
   if (!isObject(schema)) throw described.invalid('schema', 'a JSON schema, which is an object', describeValue(schema));
   described.finish();
   format.finish();
-  return { outputs: readStructuredOutputs({ json: schema }, parameter), parameter };
+  const given = { json: schema, ...(strict === undefined ? {} : { strict }) };
+  return { outputs: readStructuredOutputs(given, parameter), parameter };
 }
 
 const libraryNames: Readonly<Record<string, string>> = {
@@ -71,7 +71,7 @@ function readOutputs(value: unknown): ParsedStructure | undefined {
   // Objects have no members that their schema does not name, unless it says so.
   reader.boolean('disable_additional_properties');
   const raw: Record<string, unknown> = {};
-  for (const name of ['json', 'regex', 'choice', 'grammar', ...Object.keys(libraryNames)]) {
+  for (const name of ['json', 'regex', 'choice', 'grammar', 'strict', ...Object.keys(libraryNames)]) {
     const field = reader.raw(name);
     if (field !== undefined) raw[libraryNames[name] ?? name] = field;
   }

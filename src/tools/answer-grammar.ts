@@ -1,4 +1,6 @@
+import { writeExactJson } from '../base/exact-json.ts';
 import type { ReadStructuredOutputs } from '../core/structured-outputs.ts';
+import { Budget, type GrammarLimits } from '../grammar/budget.ts';
 import {
   characters,
   choice,
@@ -11,10 +13,15 @@ import {
   token,
   until,
 } from '../grammar/expression.ts';
-import { JsonGrammar } from '../grammar/json-schema.ts';
-import type { GrammarLimits } from '../grammar/limits.ts';
+import { JsonGrammar } from '../grammar/json-grammar.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
-import { type GrammarSource, layoutOf, structuredGrammar, structuredSource } from '../grammar/structured-grammar.ts';
+import {
+  type GrammarSource,
+  layoutOf,
+  readSchema,
+  structuredGrammar,
+  structuredSource,
+} from '../grammar/structured-grammar.ts';
 import { type AnswerFormat, beginsInThoughts } from './formats.ts';
 import type { Tool } from './tool.ts';
 
@@ -48,7 +55,7 @@ export function answerGrammar({
   const isRequired = calls?.isRequired === true;
   if (content === undefined && !isRequired) return undefined;
   const thoughts = thoughtsIn(format, prompt);
-  const rules = calls !== undefined && calls.tools.length > 0 ? calls : undefined;
+  const rules = calls !== undefined && calls.tools.length > 0 ? asText(calls) : undefined;
   const shape = { format: format.tools, thoughts, hasArgs: chatTemplate.includes('[ARGS]') };
   if (rules === undefined && thoughts === 'none' && shape.format !== 'openai') {
     return content && structuredSource(content.outputs, content.parameter);
@@ -60,6 +67,24 @@ export function answerGrammar({
     build: (limits) => buildAnswer(job, limits),
     job,
     parameter: rules === undefined ? content!.parameter : 'tools',
+  };
+}
+
+/** The calls of an answer as plain data. Schemas are texts, which keep all digits on the way to another thread. */
+interface CallTexts {
+  readonly tools: readonly { readonly name: string; readonly parameters?: string; readonly strict: boolean }[];
+  readonly isRequired: boolean;
+  readonly areParallel: boolean;
+}
+
+function asText({ tools, isRequired, areParallel }: CallRules): CallTexts {
+  return {
+    tools: tools.map(({ function: { name, parameters, strict = false } }) => {
+      const isFree = parameters === undefined || Object.keys(parameters).length === 0;
+      return { name, strict, ...(isFree ? {} : { parameters: writeExactJson({ type: 'object', ...parameters }) }) };
+    }),
+    isRequired,
+    areParallel,
   };
 }
 
@@ -79,18 +104,22 @@ function thoughtsIn(format: AnswerFormat, prompt: string): AnswerShape['thoughts
 export interface AnswerJob {
   readonly kind: 'answer';
   readonly outputs: ReadStructuredOutputs | undefined;
-  readonly calls: CallRules | undefined;
+  readonly calls: CallTexts | undefined;
   readonly shape: AnswerShape;
 }
 
 export function buildAnswer({ outputs, calls, shape }: AnswerJob, limits?: GrammarLimits): Grammar {
-  const json = new JsonGrammar(layoutOf(outputs ?? {}), limits);
+  const json = new JsonGrammar(layoutOf(outputs ?? {}), new Budget(limits));
   const content = outputs === undefined ? undefined : structuredGrammar(outputs, json);
   const options = [
     ...(content === undefined ? [] : [asContent(content.root, shape)]),
     ...(calls === undefined ? [] : [callsOf(calls, shape, json)]),
   ];
-  return { root: sequence(thoughtsOf(shape), choice(...options)), rules: content?.rules ?? json.rules };
+  return {
+    root: sequence(thoughtsOf(shape), choice(...options)),
+    rules: content?.rules ?? json.rules,
+    notes: json.notes,
+  };
 }
 
 const header = (channel: string): Expression => sequence(token('<|channel|>'), text(channel));
@@ -111,15 +140,11 @@ function thoughtsOf({ format, thoughts }: AnswerShape): Expression {
   return thoughts === 'begun' ? rest : optional(sequence(token('<think>'), rest));
 }
 
-function callsOf({ tools, areParallel }: CallRules, { format, hasArgs }: AnswerShape, json: JsonGrammar): Expression {
+function callsOf({ tools, areParallel }: CallTexts, { format, hasArgs }: AnswerShape, json: JsonGrammar): Expression {
   const named = (begin: string, field: string, end: string): Expression =>
     choice(
       ...tools.map((tool) =>
-        sequence(
-          text(`${begin}${JSON.stringify(tool.function.name)}, "${field}": `),
-          argumentsOf(tool, json),
-          text(end),
-        ),
+        sequence(text(`${begin}${JSON.stringify(tool.name)}, "${field}": `), argumentsOf(tool, json), text(end)),
       ),
     );
   const listed = (call: Expression, between: Expression): Expression =>
@@ -127,7 +152,7 @@ function callsOf({ tools, areParallel }: CallRules, { format, hasArgs }: AnswerS
   if (format === 'openai') {
     // One call: the model ends its turn after it.
     const options = tools.map((tool) => {
-      const recipient = text(` to=functions.${tool.function.name} `);
+      const recipient = text(` to=functions.${tool.name} `);
       return sequence(
         header('commentary'),
         recipient,
@@ -148,16 +173,14 @@ function callsOf({ tools, areParallel }: CallRules, { format, hasArgs }: AnswerS
   if (!hasArgs) {
     return sequence(marker, text('['), listed(named('{"name": ', 'arguments', '}'), text(', ')), text(']'));
   }
-  const options = tools.map((tool) =>
-    sequence(marker, text(tool.function.name), token('[ARGS]'), argumentsOf(tool, json)),
-  );
+  const options = tools.map((tool) => sequence(marker, text(tool.name), token('[ARGS]'), argumentsOf(tool, json)));
   return listed(choice(...options), text(''));
 }
 
-function argumentsOf({ function: { name, parameters } }: Tool, json: JsonGrammar): Expression {
-  if (parameters === undefined || Object.keys(parameters).length === 0) return json.object;
+function argumentsOf({ name, parameters, strict }: CallTexts['tools'][number], json: JsonGrammar): Expression {
+  if (parameters === undefined) return json.object;
   try {
-    return json.schema({ type: 'object', ...parameters });
+    return json.schema(readSchema(parameters), strict);
   } catch (error) {
     if (error instanceof SchemaError) throw error.inside(`parameters of the tool \`${name}\``);
     throw error;

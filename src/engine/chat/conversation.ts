@@ -48,11 +48,17 @@ export async function renderConversation(
   signal?: AbortSignal,
 ): Promise<string> {
   const isKnown = knowsTools(engine.model.chatTemplate ?? '');
-  const input = isKnown ? forTemplate(messages, tools) : asPlainMessages(messages, tools);
+  const shown = tools.map(withoutStrict);
+  const input = isKnown ? forTemplate(messages, shown) : asPlainMessages(messages, shown);
   const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
   const options = { addGenerationPrompt, variables: withTools, ...(signal === undefined ? {} : { signal }) };
   const { text } = await engine.renderChat(input.messages, options);
   return text;
+}
+
+/** As vLLM shows tools to templates. */
+function withoutStrict({ type, function: { strict: _, ...described } }: Tool): Tool {
+  return { type, function: described };
 }
 
 /** How the answer is read. Without tools, calls are content, except in formats with channels. */
