@@ -5,7 +5,7 @@ import type { OutputConstraint } from '../core/constraint.ts';
 import { engineClosed } from '../core/errors.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
-import { Grammars } from '../grammar/grammars.ts';
+import type { Grammars } from '../grammar/grammars.ts';
 import { structuredSource } from '../grammar/structured-grammar.ts';
 import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
@@ -31,6 +31,7 @@ import type {
   TokenizePromptOptions,
 } from './contract.ts';
 import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
+import { grammarsOf } from './engine-grammars.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
@@ -116,7 +117,7 @@ export class Engine implements AsyncEngine {
     const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
     this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
     const grammarThread = new GrammarThread();
-    this.#grammars = new Grammars(parts.tokenizer, grammarThread);
+    this.#grammars = grammarsOf(parts.tokenizer, grammarThread, settings.onEvent);
     this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
