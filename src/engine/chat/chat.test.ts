@@ -143,7 +143,9 @@ describe('engine.chat', () => {
     const called = { role: 'assistant', content: '', toolCalls: [{ id: 'c1', name: 'get_weather', arguments: '{}' }] };
     const result = { role: 'tool', toolCallId: 'c1', content: 'sun' };
     await all(engine.chat({ messages: [question, called, result], tools: [weather] }));
-    expect(promptOf(0)).toMatch(/^\[user\]You may call functions[\s\S]*get_weather[\s\S]*\n\nRome\?\[assistant\]<tool_call>/);
+    expect(promptOf(0)).toMatch(
+      /^\[user\]You may call functions[\s\S]*get_weather[\s\S]*\n\nRome\?\[assistant\]<tool_call>/,
+    );
     expect(promptOf(0)).toContain('[user]<tool_response>\nsun');
     await all(engine.chat({ messages: [question] }));
     expect(promptOf(1)).toBe('[user]Rome?');
