@@ -70,6 +70,7 @@ export class FaultTier implements ConnectorPort {
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
   #stepLoaders: ReadonlySet<RequestId> = new Set();
+  #failedLoaders: ReadonlySet<RequestId> = noRequest;
   /** Request, place and key of blocks that failed while the request waited: the engine must not load them from there again. */
   readonly #failed = new Set<string>();
   /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
@@ -205,6 +206,10 @@ export class FaultTier implements ConnectorPort {
       if (reason !== 'workerDied') this.#failingOf(transfer).add(block);
     for (const id of output.failedRecving)
       for (const { block } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(block);
+    const hasFailed = (id: TransferId): boolean =>
+      output.failedRecving.includes(id) || this.#failing.has(id) || output.loadFailures.some((f) => f.transfer === id);
+    const failedLoads = output.finishedRecving.filter((id) => !this.#cancelled.has(id) && hasFailed(id));
+    this.#failedLoaders = new Set(failedLoads.map((id) => this.#ordered.get(id)!.requestId));
     for (const { transfer, block: failed } of output.loadFailures)
       this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter(({ block }) => block === failed));
     for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
@@ -313,6 +318,11 @@ export class FaultTier implements ConnectorPort {
   /** The requests with loads of their own that were open in this step, decided or not. */
   get loaders(): ReadonlySet<RequestId> {
     return this.#stepLoaders;
+  }
+
+  /** The requests whose own load was decided with a failed block by the last report. */
+  get failedLoaders(): ReadonlySet<RequestId> {
+    return this.#failedLoaders;
   }
 
   /** No new faults; hung loads drain within 100 seconds. */
@@ -494,5 +504,7 @@ export class FaultTier implements ConnectorPort {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
 }
+
+const noRequest: ReadonlySet<RequestId> = new Set();
 
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

@@ -261,8 +261,17 @@ export const mutants: readonly Mutant[] = [
     seed: 431,
     scenario: 'tiers',
     file: 'src/scheduler/recovery.ts',
-    find: 'if (affected.has(state.kv)) failed.add(state.kv);',
+    find: 'if (state.kv.admitted) failed.add(state.kv);',
     replace: 'for (const user of affected) failed.add(user);',
+  },
+  {
+    bug: 'by the policy `fail`, a request goes on if it no longer has the failed blocks of its own load',
+    breaks: ['policy fail'],
+    seed: 30549,
+    scenario: 'storm',
+    file: 'src/scheduler/recovery.ts',
+    find: 'if (state.kv.admitted) failed.add(state.kv);',
+    replace: 'if (affected.has(state.kv)) failed.add(state.kv);',
   },
   {
     bug: 'a promised block that failed is loaded from the same place again',

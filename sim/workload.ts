@@ -48,6 +48,8 @@ export interface WorkloadOptions {
   readonly outputTokensMax: number;
   /** All prompts begin with a long part of one story, and no request has a salt. */
   readonly isCrowd: boolean;
+  /** Chooses a tenant for each request; undefined: there are no tenants. */
+  readonly tenants?: Prng | undefined;
   /** Chooses the requests that ask for results of their prompts; undefined: none does. */
   readonly promptResults?: Prng | undefined;
 }
@@ -89,6 +91,9 @@ export class Workload {
       priority: prng.between(-1, 2),
       ...(hasGrammar ? { constraint: this.#constraint } : {}),
       ...(salt === undefined ? {} : { cacheSalt: salt }),
+      ...(this.#options.tenants === undefined
+        ? {}
+        : { tenant: this.#options.tenants.pick(['a', 'a', 'a', 'a', 'b', 'c']) }),
       ...(this.#count % 7 === 0 ? { kvTransferParams: { sequence: this.#count } } : {}),
       params: {
         maxTokens,

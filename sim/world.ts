@@ -213,7 +213,10 @@ export class World {
     }
     const promptPrng = new Prng(seed + 2 ** 46);
     const promptResults = promptPrng.chance(0.3) ? promptPrng : undefined;
-    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd, promptResults });
+    const tenantPrng = new Prng(seed + 2 ** 48);
+    const tenants = tenantPrng.chance(0.2) ? tenantPrng : undefined;
+    const workload = { vocabSize, promptTokensMax, outputTokensMax, isCrowd, promptResults, tenants };
+    this.#workload = new Workload(prng.fork(), workload);
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
@@ -312,6 +315,7 @@ export class World {
     this.#invalidatedInFlight = [];
     this.#isStepInFlight = false;
     this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
+    this.#checkFailedLoaders();
     if (this.#checks) this.#scheduler.checkInvariants();
     if (this.#checks && this.steps % WATCHED_STEPS === 0) checkWatched(this.#scheduler);
     if (this.steps % WATCHED_STEPS === 0) this.#events?.check();
@@ -360,6 +364,17 @@ export class World {
   #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
     if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
     return this.#checker.requestsWithout(new Set(invalid), this.#tier?.loaders ?? noRequest);
+  }
+
+  /** Policy `fail`: a request ends if its own load fails, also if it no longer needs the failed blocks. */
+  #checkFailedLoaders(): void {
+    if (this.#options.kvLoadFailurePolicy !== 'fail' || this.#tier === undefined) return;
+    for (const id of this.#tier.failedLoaders) {
+      const phase = this.#scheduler.inspector.phaseOf(id);
+      // A preempted request has no blocks, and asks again.
+      if (phase !== undefined && phase !== 'queued')
+        assert(false, `policy fail: the load of ${id} has failed, but it has not ended: ${phase}`);
+    }
   }
 
   #checkUpdates(

@@ -122,9 +122,10 @@ function overwriteIn(memory: BlockMemory | undefined): LocalRank['overwrite'] {
 }
 
 function runnerOptions(setup: RankSetup, { file, model, onProgress, event, digest }: RankContext): GgmlRunnerOptions {
-  const { options, rank, worldSize, blockCount } = setup;
+  const { options, rank, worldSize, blockCount, modelName } = setup;
   return {
     file,
+    modelName,
     config: model,
     stage: pipelineStage(rank, worldSize, model.layerCount),
     device: options.device,

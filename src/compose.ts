@@ -84,6 +84,7 @@ export async function openMeasuredEngine(
   const config = readModelConfig(file);
   const textThread = openTextThread();
   const tokenizer = await openTokenizer(file, textThread);
+  if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
   const templateThread = openTemplateThread();
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };

@@ -15,6 +15,9 @@ import { itNeeds } from './support/needs.ts';
 import { noSubscriberPython, PythonSubscriber, subscriberPython } from './support/python-subscriber.ts';
 import { serveEngine } from './support/served-model.ts';
 
+/** Without a key, a `POST` needs JSON. */
+const emptied = { method: 'POST', headers: { 'content-type': 'application/json' } };
+
 const model = 'models/kvasir-demo.gguf';
 const closers: (() => void | Promise<void>)[] = [];
 afterEach(async () => {
@@ -164,7 +167,7 @@ it('a subscriber has the blocks of the pool after evictions, lost blocks, resets
   expect(subscriber.replayed).toBeGreaterThan(replayed);
 
   const before = engine.cache!.kvEvents!.counters().batches;
-  const reset = await fetch(`${server.origin}/reset_prefix_cache`, { method: 'POST' });
+  const reset = await fetch(`${server.origin}/reset_prefix_cache`, emptied);
   expect(await reset.json()).toEqual({ blocks_left: 0 });
   expect(await list(server)).toEqual({ next_seq: before + 1, blocks: [] });
   await expectAgreement(subscriber, server);
@@ -198,7 +201,7 @@ it('events of host memory and of a disk have their medium, and say what is there
     await generate(server.engine, round);
     await expectAgreement(subscriber, server);
   }
-  await fetch(`${server.origin}/reset_prefix_cache`, { method: 'POST' });
+  await fetch(`${server.origin}/reset_prefix_cache`, emptied);
   await expectAgreement(subscriber, server);
   const media = new Set([...subscriber.blocks.values()].map(({ medium }) => medium));
   expect(media).toEqual(new Set(['CPU', 'STORAGE']));
@@ -279,7 +282,7 @@ itNeeds(
     await python.connect();
     await server.engine.cache!.loseBlocks({ count: 3, seed: 1 });
     await generate(server.engine, 101);
-    await fetch(`${server.origin}/reset_prefix_cache`, { method: 'POST' });
+    await fetch(`${server.origin}/reset_prefix_cache`, emptied);
     expect(await python.check()).toMatchObject({ agrees: true });
 
     // The engine does not wait for a subscriber that does not read.

@@ -48,9 +48,9 @@ let points: FaultPoints;
 let open: OpenObjects;
 let nothingOpen: Record<string, number>;
 let expected: Answers;
-/** Threads that stay for the next engine: those that compute (`native-thread.ts`), and those of all kinds with `io-threads.ts`. */
-const spareComputeThreads = 4;
-const spareThreads = spareComputeThreads + 8;
+/** Threads that stay for the next engine: those that compute and have jobs (`native-thread.ts`, `job-thread.ts`), and all kinds with `io-threads.ts`. */
+const spareWithoutStore = 4 + 4;
+const spareThreads = spareWithoutStore + 8;
 
 beforeAll(async () => {
   ({ points, open } = await installFaultPoints(compileModule('fault-points.ts', folder.path), koffi as never));
@@ -74,7 +74,8 @@ beforeAll(async () => {
   const alone = await engineWith(undefined, () => undefined);
   expected = await answersOf(alone);
   await alone.close();
-  await vi.waitUntil(() => points.threadCount <= spareComputeThreads, { timeout: 60_000 });
+  const isFree = (): boolean => Object.values(open.counts()).every((count) => count === 0);
+  await vi.waitUntil(() => points.threadCount <= spareWithoutStore && isFree(), { timeout: 60_000 });
   nothingOpen = open.counts();
   const storing = await engineWith({}, () => undefined);
   await answersOf(storing);

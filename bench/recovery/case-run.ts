@@ -280,7 +280,8 @@ class CaseRun {
   async #probeTwice(): Promise<Completion | undefined> {
     if ((await this.#probe()) === undefined) return undefined;
     await sleep(saveMs, undefined, { signal: this.#options.signal });
-    await fetch(`${await this.#server.origin()}/reset_prefix_cache`, { method: 'POST' });
+    const headers = { 'content-type': 'application/json' };
+    await fetch(`${await this.#server.origin()}/reset_prefix_cache`, { method: 'POST', headers });
     this.#probesSent--;
     return this.#probe();
   }

@@ -1,7 +1,7 @@
 /**
  * Draws a results file as bars of the ratio to libllama.
  *
- *   npm run bench:plot                                              the newest file, for README
+ *   npm run bench:plot                                              the newest file, for docs/performance.md
  *   npm run bench:plot -- bench/results/2026-11-20.json plot.svg
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,14 +1,16 @@
 /**
- * Writes the table of `kvasir bench recovery` into README, between two markers.
+ * Writes the table of `kvasir bench recovery` into `docs/performance.md`, between two markers.
  *
  *   node dist/bench/standard-set/recovery-table.js bench/results/<date>-recovery.json
  */
 import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { assert } from '../../src/base/assert.ts';
 import type { CaseRow } from '../recovery/case-run.ts';
 import { markdownTable, summarize } from '../recovery/report.ts';
 import type { ResultsFile } from './results-file.ts';
 
+const document = join('docs', 'performance.md');
 const [begin, end] = ['<!-- fault benchmark: begin -->', '<!-- fault benchmark: end -->'];
 
 /** The table of the file's run of all faults. */
@@ -27,5 +29,5 @@ export function withTable(text: string, table: string): string {
 
 if (process.argv[1] !== undefined && /recovery-table\.[jt]s$/.test(process.argv[1])) {
   const results = JSON.parse(readFileSync(process.argv[2] ?? '', 'utf8')) as ResultsFile;
-  writeFileSync('README.md', withTable(readFileSync('README.md', 'utf8'), recoveryTable(results)));
+  writeFileSync(document, withTable(readFileSync(document, 'utf8'), recoveryTable(results)));
 }

@@ -10,12 +10,12 @@ import { comparedFigures, newestResults, type ResultsFile, withRun } from './res
 import { chosenBenches, commandOf, standardSet } from './standard-set.ts';
 
 const read = (path: string): ResultsFile => JSON.parse(readFileSync(path, 'utf8')) as ResultsFile;
-const readme = readFileSync('README.md', 'utf8');
-const quoted = /`(bench\/results\/[\d-]+\.json)`/.exec(readme)![1]!;
+const document = readFileSync('docs/performance.md', 'utf8');
+const quoted = /`(bench\/results\/[\d-]+\.json)`/.exec(document)![1]!;
 
-it('README has the figures of a results file, and its plot', () => {
+it('docs/performance.md has the figures of a results file, and its plot', () => {
   const figures = comparedFigures(read(quoted));
-  const rows = [...readme.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$/gm)];
+  const rows = [...document.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$/gm)];
   expect(rows.length).toBeGreaterThan(3);
   for (const [row, label, ours, theirs, ratio] of rows) {
     const figure = figures.find((one) => one.label === label);
@@ -27,13 +27,13 @@ it('README has the figures of a results file, and its plot', () => {
       ratio,
     ]);
   }
-  expect(readme).toContain('](docs/performance.svg)');
+  expect(document).toContain('](performance.svg)');
   expect(readFileSync('docs/performance.svg', 'utf8')).toBe(plotSvg(read(quoted)));
 });
 
-it('README has the table of the fault benchmark', () => {
-  const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(readme)![1]!;
-  expect(withTable(readme, recoveryTable(read(results)))).toBe(readme);
+it('docs/performance.md has the table of the fault benchmark', () => {
+  const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(document)![1]!;
+  expect(withTable(document, recoveryTable(read(results)))).toBe(document);
 });
 
 it('every results file has a machine, a commit, versions and rows', () => {

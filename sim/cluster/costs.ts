@@ -13,7 +13,7 @@ export interface Costs {
 }
 
 /**
- * Measured with random weights in the shape of Qwen3-0.6B, Q8_0, on two cores of an AMD Zen 5 (README, 2026-11-21): 857 tok/s for a prompt of 512,
+ * Measured with random weights in the shape of Qwen3-0.6B, Q8_0, on two cores of an AMD Zen 5 (docs/performance.md, 2026-11-21): 857 tok/s for a prompt of 512,
  * 80.5 tok/s for decodes, 30.4 tok/s after a context of 8192 tokens. KV: 28 layers, K and V, 8 heads of 128, two bytes each.
  */
 export const measuredCosts: Costs = {

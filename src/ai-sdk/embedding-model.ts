@@ -33,7 +33,7 @@ export class KvasirEmbeddingModel implements EmbeddingModelV3 {
     const embedded = await embedAll(
       engine,
       values.map((prompt) => ({ ...settings, prompt })),
-      abortSignal,
+      { signal: abortSignal },
     );
     return {
       embeddings: embedded.map(({ embedding }) => Array.from(embedding)),

@@ -288,6 +288,7 @@ function write(value: unknown, indent: string | undefined, line: string): string
   if (value === undefined) return 'null';
   if (typeof value === 'function' || typeof value === 'symbol') throw new TypeError(`A ${typeof value} is not JSON`);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  if ('toJSON' in value && typeof value.toJSON === 'function') return write(value.toJSON(), indent, line);
   const inner = indent === undefined ? '' : line + indent;
   const outer = indent === undefined ? '' : line;
   if (Array.isArray(value)) {

@@ -6,7 +6,7 @@ import type { KeyLimit } from '../server/key-queues.ts';
 export type KeyLimitFlags = ReadonlyMap<string, Omit<KeyLimit, 'name' | 'key'> & { readonly key?: string }>;
 
 const forEachKey = '*';
-const fieldNames = ['key', 'max_running', 'max_waiting'];
+const fieldNames = ['key', 'max_running', 'max_waiting', 'admin'];
 
 /** `{"team-a": {"key": "...", "max_running": 4, "max_waiting": 16}}` */
 export function keyLimitsFlag(text: string): KeyLimitFlags {
@@ -29,7 +29,11 @@ function limitOf(name: string, entry: unknown) {
   const unknown = Object.keys(fields).find((field) => !fieldNames.includes(field));
   if (unknown !== undefined)
     throw new InvalidArgumentError(`\`${name}\` has no field \`${unknown}\`.${didYouMean(unknown, fieldNames)}`);
-  const { key, max_running: maxRunning, max_waiting: maxWaiting = 0 } = fields;
+  const { key, max_running: maxRunning, max_waiting: maxWaiting = 0, admin: isAdmin = false } = fields;
+  if (typeof isAdmin !== 'boolean' || (isAdmin && name === forEachKey))
+    throw new InvalidArgumentError(`\`${name}\`: admin must be true or false, and only a key with a name can have it.`);
+  if (maxRunning === undefined && isAdmin && fields.max_waiting === undefined)
+    return { key: keyOf(name, key), isAdmin };
   if (!isCount(maxRunning) || maxRunning < 1)
     throw new InvalidArgumentError(`\`${name}\`: max_running must be a whole number of at least 1.`);
   if (!isCount(maxWaiting))
@@ -38,9 +42,12 @@ function limitOf(name: string, entry: unknown) {
     if (key === undefined) return { maxRunning, maxWaiting };
     throw new InvalidArgumentError('`*` has no key: its limits are those of each key of --api-key.');
   }
-  if (typeof key !== 'string' || !/^[^\s]+$/.test(key))
-    throw new InvalidArgumentError(`\`${name}\`: key must be a text without spaces.`);
-  return { key, maxRunning, maxWaiting };
+  return { key: keyOf(name, key), maxRunning, maxWaiting, isAdmin };
+}
+
+function keyOf(name: string, key: unknown): string {
+  if (typeof key === 'string' && /^[^\s]+$/.test(key)) return key;
+  throw new InvalidArgumentError(`\`${name}\`: key must be a text without spaces.`);
 }
 
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;

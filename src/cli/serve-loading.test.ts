@@ -1,8 +1,10 @@
 import { EventEmitter, once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { lettersOf } from '../../test/support/letter-engine.ts';
+import { runHere } from '../../test/support/run-here.ts';
 import { serveHere } from '../../test/support/serve-here.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { runCli } from './run-cli.ts';
@@ -54,7 +56,7 @@ describe('a server that loads its model', () => {
 
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');
     cleanups.push(() => socket.destroy());
-    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n');
     expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
     const refused = await complete();
     // Probes are not in the log.
@@ -77,7 +79,7 @@ describe('a server that loads its model', () => {
       patience,
     );
     expect((await complete()).body.choices[0].text).toBe(lettersOf(3, 4));
-    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n');
     expect(String((await once(socket, 'data'))[0])).toContain(' 200 ');
   });
 
@@ -113,7 +115,7 @@ describe('a server that loads its model', () => {
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');
     cleanups.push(() => socket.destroy());
     socket.write(
-      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 8000000\r\n\r\n{',
+      'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 8000000\r\n\r\n{',
     );
     expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
   });
@@ -138,6 +140,25 @@ describe('a server that loads its model', () => {
     expect(stderr()).toMatch(/^error: .*--threads/m);
     await expect(fetch(`${origin}/health`)).rejects.toThrow();
   });
+});
+
+it('names of the server are refused if they are no names', async () => {
+  for (const names of ['http://kvasir', 'a b', 'kvasir/x', ''])
+    expect(await runHere(['serve', '--port', '0', '--allowed-hosts', names])).toMatchObject({ code: 2 });
+});
+
+it('the server answers to the names of --allowed-hosts', async () => {
+  const { origin } = await startServer('--allowed-hosts', 'kvasir,*.example');
+  for (const [host, status] of [
+    ['kvasir:8000', 503],
+    ['a.example', 503],
+    ['evil.test', 403],
+  ] as const) {
+    const [response] = (await once(request(`${origin}/health`, { headers: { host } }).end(), 'response')) as [
+      IncomingMessage,
+    ];
+    expect([host, response.resume().statusCode]).toEqual([host, status]);
+  }
 });
 
 it('a port in use is an error before the model is loaded', async () => {

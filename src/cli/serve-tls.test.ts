@@ -66,7 +66,7 @@ const nameOf = async (port: number): Promise<string | undefined> => {
 
 /** The status of /health on this connection. */
 async function healthOn(socket: TLSSocket): Promise<string> {
-  socket.write('GET /health HTTP/1.1\r\nhost: x\r\n\r\n');
+  socket.write('GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n');
   return String((await once(socket, 'data'))[0]).split(' ', 2)[1]!;
 }
 
@@ -87,7 +87,7 @@ describe('TLS', () => {
     expect(JSON.parse(await text(response)).choices).toHaveLength(1);
     const plain = connect(port, '127.0.0.1');
     cleanups.push(() => plain.destroy());
-    plain.write('GET /health HTTP/1.1\r\nhost: x\r\n\r\n');
+    plain.write('GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n');
     let got = '';
     plain.on('data', (piece) => (got += piece));
     await once(plain, 'close');

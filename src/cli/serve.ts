@@ -5,6 +5,7 @@ import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
 import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
+import { isHostPattern } from '../server/host-check.ts';
 import { readableLog } from '../server/log-format.ts';
 import type { Server, ServerOptions } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
@@ -28,6 +29,7 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
   readonly apiKeyLimits?: KeyLimitFlags;
+  readonly allowedHosts?: readonly string[];
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly maxBodySize: number;
@@ -63,8 +65,13 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     )
     .option(
       '--api-key-limits <json>',
-      'keys with limits of running and waiting requests, like {"team-a":{"key":"...","max_running":4,"max_waiting":16}}; "*": of each --api-key',
+      'keys with limits of running and waiting completions, like {"team-a":{"key":"...","max_running":4,"max_waiting":16}}; "*": of each --api-key',
       keyLimitsFlag,
+    )
+    .option(
+      '--allowed-hosts <names>',
+      'without an API key: names by which clients call the server, like kvasir,*.example.com, besides local names and IP addresses; * for all',
+      hostsFlag,
     )
     .option(
       '--allowed-origins <origins>',
@@ -142,6 +149,12 @@ function keyFlag(key: string, before: readonly string[] | undefined): string[] {
   throw new InvalidArgumentError('It must be a text without spaces.');
 }
 
+function hostsFlag(text: string): string[] {
+  const hosts = listFlag(text);
+  if (hosts.every(isHostPattern)) return hosts;
+  throw new InvalidArgumentError('It must be names between commas, like kvasir,*.example.com, without https://.');
+}
+
 function rootFlag(path: string): string {
   if (/^(\/[^/?#\s]+)+$/.test(path)) return path;
   throw new InvalidArgumentError('It must begin with / and end without it, like /llm.');
@@ -205,6 +218,8 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
     enableFaultInjection: flags.enableFaultInjection === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
     ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
+    // The server was told this name, so it is no page's own.
+    allowedHosts: [flags.host, ...(flags.allowedHosts ?? [])],
     ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
     ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
     ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),

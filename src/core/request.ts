@@ -17,6 +17,8 @@ export interface EngineRequest {
   readonly cacheSalt?: string;
   /** Lower is sooner, as in vLLM; ties by arrival. */
   readonly priority: number;
+  /** For whom the request is; see `TenantTurns` of the scheduler. Absent: all requests without one share their turns. */
+  readonly tenant?: string;
   /** From the client to the connector (vLLM's `kv_transfer_params`); the engine does not read it. */
   readonly kvTransferParams?: JsonObject;
   /** Restricts the output to a grammar; absent = any text. */

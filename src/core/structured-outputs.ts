@@ -1,3 +1,4 @@
+import { writeExactJson } from '../base/exact-json.ts';
 import { invalidParameter } from './errors.ts';
 import { describeValue } from './sampling-read.ts';
 
@@ -13,24 +14,31 @@ export interface StructuredOutputs {
   readonly grammar?: string;
   /** True: the output is any JSON object. */
   readonly jsonObject?: boolean;
-  /** JSON has a space after commas and colons and no other white space. */
+  /**
+   * True: JSON has a space after commas and colons and no other white space. False: JSON may have spaces and new lines with
+   * indentation. Absent: JSON may have a space after commas and colons.
+   */
   readonly disableAnyWhitespace?: boolean;
   /** A regular expression for the white space of JSON. */
   readonly whitespacePattern?: string;
+  /** Refuses schemas with keywords that cannot be kept. Default: such a keyword is left out, with a warning in the log. */
+  readonly strict?: boolean;
 }
 
 /** Checked. A schema is its JSON text, because the caller could change an object later. */
 export type ReadStructuredOutputs = Omit<StructuredOutputs, 'json'> & { readonly json?: string };
 
 const kinds = ['json', 'regex', 'choice', 'grammar', 'jsonObject'] as const;
-const others = ['disableAnyWhitespace', 'whitespacePattern'] as const;
+const others = ['disableAnyWhitespace', 'whitespacePattern', 'strict'] as const;
+const flags = ['disableAnyWhitespace', 'strict'] as const;
 
 /** In UTF-16 units: compiling takes less than 50 ms. */
 const textMax = 256 * 1024;
 const choicesMax = 10_000;
 
-/** False is the default of a flag, and a schema without values. */
-const isSet = (name: string, field: unknown): boolean => field !== false || name === 'json';
+/** False is the default of `jsonObject` and `strict`, and a schema without values. */
+const isSet = (name: string, field: unknown): boolean =>
+  field !== false || (name !== 'jsonObject' && name !== 'strict');
 
 /** Throws `invalidParameter`. `names`: the names of the fields as the caller writes them. */
 export function readStructuredOutputs(value: unknown, parameter = 'structuredOutputs'): ReadStructuredOutputs {
@@ -65,9 +73,9 @@ export function readStructuredOutputs(value: unknown, parameter = 'structuredOut
   function read(name: string, field: unknown): unknown {
     if (name === 'json') return readSchema(field);
     if (name === 'choice') return readChoice(field);
-    if (name === 'jsonObject' || name === 'disableAnyWhitespace') {
-      if (field !== true) throw wrong(name, 'true or false', describeValue(field));
-      return true;
+    if (name === 'jsonObject' || flags.includes(name as never)) {
+      if (typeof field !== 'boolean') throw wrong(name, 'true or false', describeValue(field));
+      return field;
     }
     if (typeof field !== 'string') throw wrong(name, 'a string', describeValue(field));
     if (field === '' && name !== 'whitespacePattern') throw wrong(name, 'a string that is not empty', '""');
@@ -78,21 +86,26 @@ export function readStructuredOutputs(value: unknown, parameter = 'structuredOut
     if (typeof field === 'string') {
       limited('json', field);
       try {
-        return readSchema(JSON.parse(field));
+        return checked(JSON.parse(field), field);
       } catch (error) {
         if (!(error instanceof SyntaxError)) throw error;
         throw wrong('json', 'a JSON schema', describeValue(field));
       }
     }
+    return limited('json', checked(field, serialized(field)));
+  }
+
+  /** The text of a schema keeps its digits. */
+  function checked(schema: unknown, text: string): string {
     const isSchema =
-      typeof field === 'boolean' || (typeof field === 'object' && field !== null && !Array.isArray(field));
-    if (!isSchema) throw wrong('json', 'a JSON schema, which is an object', describeValue(field));
-    return limited('json', serialized(field));
+      typeof schema === 'boolean' || (typeof schema === 'object' && schema !== null && !Array.isArray(schema));
+    if (!isSchema) throw wrong('json', 'a JSON schema, which is an object', describeValue(schema));
+    return text;
   }
 
   function serialized(field: unknown): string {
     try {
-      return JSON.stringify(field);
+      return writeExactJson(field);
     } catch {
       throw wrong('json', 'a JSON schema without cycles', 'an object that refers to itself');
     }

@@ -24,7 +24,7 @@ export interface CacheMonitor {
   readonly kvEvents: KvEventMonitor | undefined;
 }
 
-/** Which blocks are lost. `count`: as many random blocks that have KV, of one request if there is one. */
+/** Which blocks are lost. `count`: as many random blocks that have KV, of one request if there is one, by its id or its name. */
 export type LossChoice =
   | { readonly blocks: readonly number[] }
   | { readonly count: number; readonly request?: string; readonly seed?: number };
@@ -61,6 +61,9 @@ export interface CacheWatch {
 
 export interface RequestTimeline {
   readonly id: string;
+  /** For people who may not learn the id: who knows the id of a response can read, continue and delete it. */
+  readonly name: string;
+  readonly tenant: string | undefined;
   /** Ascending in time. A phase lasts until the next one begins. */
   readonly phases: readonly { readonly phase: RequestPhase | 'finished'; readonly startMs: number }[];
   readonly stats: RequestStats;

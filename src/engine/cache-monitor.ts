@@ -198,15 +198,17 @@ export class EngineCacheMonitor implements CacheMonitor {
   #idOf(request: string | undefined): RequestId | undefined {
     if (request === undefined) return undefined;
     const all = this.#parts.inspector.requests().map(({ id }) => id);
-    return all.find((id) => id === request) ?? all.find((id) => id.startsWith(`${request}#`));
+    return (
+      all.find((id) => id === request || shownName(id) === request) ?? all.find((id) => id.startsWith(`${request}#`))
+    );
   }
 
   #notePhases(): void {
     const startMs = this.#parts.nowMs();
     const seen = new Set<RequestId>();
-    for (const { id, phase, stats } of this.#parts.inspector.requests()) {
+    for (const { id, tenant, phase, stats } of this.#parts.inspector.requests()) {
       seen.add(id);
-      const timeline = this.#timelines.get(id) ?? { id, phases: [], stats };
+      const timeline = this.#timelines.get(id) ?? { id, name: shownName(id), tenant, phases: [], stats };
       this.#timelines.set(id, timeline);
       timeline.stats = stats;
       if (timeline.phases.at(-1)?.phase !== phase) timeline.phases.push({ phase, startMs });
@@ -220,6 +222,12 @@ export class EngineCacheMonitor implements CacheMonitor {
     for (const id of this.#finished.splice(0, Math.max(0, this.#finished.length - FINISHED_SHOWN)))
       this.#timelines.delete(id);
   }
+}
+
+/** `chatcmpl-12.0` for `chatcmpl-1f0c...#12.0`: what the request is, and the number that the engine gave it. */
+function shownName(id: RequestId): string {
+  const [kind] = id.split(/[-_#]/, 1);
+  return `${kind}-${id.slice(id.lastIndexOf('#') + 1)}`;
 }
 
 const nothing: readonly never[] = [];

@@ -119,6 +119,8 @@ export interface GenerateRequest {
   readonly requestId?: string;
   readonly cacheSalt?: string;
   readonly priority?: number;
+  /** For whom the request is. Tenants share the engine: the requests of one do not keep those of another waiting. */
+  readonly tenant?: string;
   /** Parameters for the connector, as in vLLM; the engine does not read them. */
   readonly kvTransferParams?: JsonObject;
   /** The trace that the request belongs to, if the caller has no active span (`docs/tracing.md`). */

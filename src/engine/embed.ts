@@ -3,7 +3,7 @@ import { engineClosed, invalidParameter } from '../core/errors.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
-import { generationFailed, poolingMissing } from './errors.ts';
+import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
 export interface EmbedRequest
@@ -15,6 +15,7 @@ export interface EmbedRequest
     | 'requestId'
     | 'cacheSalt'
     | 'priority'
+    | 'tenant'
     | 'kvTransferParams'
     | 'traceHeaders'
   > {
@@ -57,9 +58,13 @@ export function checkDimensions(dimensions: unknown, { embedding }: ModelInfo): 
   });
 }
 
-/** The embedding at the end of a stream. Rejects with the error of the request, or with `signal`'s reason. */
+/**
+ * The embedding at the end of a stream. Rejects with the error of the request, with `signal`'s reason, or with
+ * `brokenEmbedding`. `model`: its name.
+ */
 export async function collectEmbedding(
   stream: AsyncIterable<OutputDelta>,
+  model: string,
   { dimensions, normalize = true }: EmbedRequest,
   signal: AbortSignal | undefined,
 ): Promise<Embedding> {
@@ -67,6 +72,8 @@ export async function collectEmbedding(
     if (finish === undefined) continue;
     if (finish.reason === 'error') throw finish.error ?? generationFailed();
     if (embedding === undefined) throw signal?.aborted === true ? signal.reason : engineClosed();
+    const broken = embedding.find((value) => !Number.isFinite(value));
+    if (broken !== undefined) throw brokenEmbedding({ model, found: String(broken) });
     const cut = embedding.slice(0, dimensions);
     return { embedding: normalize ? normalized(cut) : cut, stats };
   }
@@ -83,11 +90,11 @@ function normalized(vector: Float32Array): Float32Array {
 /** Requests in the engine at a time: enough to fill its steps, far below its queue's limit. */
 const inFlightMax = 256;
 
-/** The embeddings of many inputs, in their order. The first error aborts the others. */
+/** The embeddings of many inputs, in their order, at most `atOnce` at a time. The first error aborts the others. */
 export async function embedAll(
   engine: Pick<AsyncEngine, 'embed'>,
   requests: readonly EmbedRequest[],
-  signal?: AbortSignal,
+  { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
 ): Promise<Embedding[]> {
   const stop = new AbortController();
   const stopped = signal === undefined ? stop.signal : AbortSignal.any([stop.signal, signal]);
@@ -99,7 +106,7 @@ export async function embedAll(
       embeddings[index] = await engine.embed(requests[index]!, { signal: stopped });
     }
   };
-  const lanes = Array.from({ length: Math.min(requests.length, inFlightMax) }, runInTurn);
+  const lanes = Array.from({ length: Math.min(requests.length, atOnce, inFlightMax) }, runInTurn);
   try {
     await Promise.all(lanes);
   } catch (error) {

@@ -2,10 +2,10 @@ import { setMaxListeners } from 'node:events';
 import { assert, assertDefined } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
-import { engineClosed, queueFull } from '../core/errors.ts';
+import { engineClosed } from '../core/errors.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
-import { Grammars } from '../grammar/grammars.ts';
+import type { Grammars } from '../grammar/grammars.ts';
 import { structuredSource } from '../grammar/structured-grammar.ts';
 import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
@@ -31,6 +31,7 @@ import type {
   TokenizePromptOptions,
 } from './contract.ts';
 import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
+import { grammarsOf } from './engine-grammars.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
@@ -47,6 +48,7 @@ import {
   prepareRequest,
 } from './prepare.ts';
 import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { checkRoom } from './queue-room.ts';
 import { rankHealth } from './rank-health.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
@@ -115,7 +117,7 @@ export class Engine implements AsyncEngine {
     const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
     this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
     const grammarThread = new GrammarThread();
-    this.#grammars = new Grammars(parts.tokenizer, grammarThread);
+    this.#grammars = grammarsOf(parts.tokenizer, grammarThread, settings.onEvent);
     this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
@@ -146,7 +148,7 @@ export class Engine implements AsyncEngine {
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
     const stream = this.#submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
-    return collectEmbedding(stream, request, signal);
+    return collectEmbedding(stream, this.model.name, request, signal);
   }
 
   #submit(request: GenerateRequest, signal: AbortSignal | undefined, pooling?: Pooling): OutputStream | LateStream {
@@ -157,7 +159,7 @@ export class Engine implements AsyncEngine {
         ? prepareRequest(request, parts)
         : prepareLongRequest(request, parts);
       const { structuredOutputs, n } = prepared.params;
-      this.#checkRoom(n);
+      this.#checkRoom(n, request.tenant);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
       const arrival = this.#observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
@@ -289,15 +291,10 @@ export class Engine implements AsyncEngine {
     }
   }
 
-  /**
-   * The limit applies to accepted requests, not to waiting ones: an idle engine accepts a burst that arrives before its
-   * next step. If no other request is there, a request may have more completions than the limit.
-   */
-  #checkRoom(completions: number): void {
+  #checkRoom(completions: number, tenant?: string): void {
     const { maxWaiting, scheduler } = this.#settings;
-    const accepted = this.#live.size + this.#texts.completions;
-    if (accepted === 0 || accepted + completions <= scheduler.maxNumSeqs + maxWaiting) return;
-    throw queueFull({ waiting: Math.max(0, accepted - scheduler.maxNumSeqs), limit: maxWaiting });
+    const { maxNumSeqs } = scheduler;
+    checkRoom({ live: this.#live, preparing: this.#texts.completions, maxNumSeqs, maxWaiting }, completions, tenant);
   }
 
   /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */

@@ -31,6 +31,11 @@ export const poolingMissing = defineError(
   'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',
   400,
 );
+export const brokenEmbedding = defineError(
+  'KVASIR_BROKEN_EMBEDDING',
+  'The model {model} computed {found} in the embedding of the text: its weights are corrupt, its file does not fit its architecture, or numbers overflow for this text. Download or convert the model again.',
+  500,
+);
 export const draftVocabularyDiffers = defineError(
   'KVASIR_DRAFT_VOCABULARY_DIFFERS',
   'The draft model {path} has another vocabulary than {model}: token {token} differs. Use a draft model with the same vocabulary.',

@@ -133,7 +133,7 @@ export class OfflineLlm {
     return embedAll(
       await this.engine(),
       list.map((prompt) => ({ ...settings, prompt })),
-      signal,
+      { signal },
     );
   }
 

@@ -20,6 +20,7 @@ export interface PreparedRequest {
   readonly pooling?: Pooling;
   readonly cacheSalt?: string;
   readonly priority: number;
+  readonly tenant?: string;
   readonly kvTransferParams?: JsonObject;
 }
 
@@ -50,7 +51,7 @@ interface CompletionParts {
 
 /** The scheduler's request for one completion of a checked request. */
 export function completionRequest(
-  { promptTokens, params, pooling, priority, cacheSalt, kvTransferParams }: PreparedRequest,
+  { promptTokens, params, pooling, priority, tenant, cacheSalt, kvTransferParams }: PreparedRequest,
   { id, index, constraint, eosTokenIds }: CompletionParts,
 ): EngineRequest {
   return Object.freeze({
@@ -60,6 +61,7 @@ export function completionRequest(
     eosTokenIds: eosTokenIds.map(tokenId),
     priority,
     ...(pooling === undefined ? {} : { pooling }),
+    ...(tenant === undefined ? {} : { tenant }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
     ...(constraint === undefined ? {} : { constraint }),
@@ -97,8 +99,9 @@ export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts
   return { text, options, params, finish };
 }
 
-function checkFields({ cacheSalt, kvTransferParams, traceHeaders, priority = 0 }: GenerateRequest): void {
+function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priority = 0 }: GenerateRequest): void {
   if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
+  if (tenant !== undefined && typeof tenant !== 'string') throw wrong('tenant', 'a string', tenant);
   if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
     throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
   }
@@ -112,7 +115,7 @@ function checkFields({ cacheSalt, kvTransferParams, traceHeaders, priority = 0 }
 
 function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: PrepareParts): PreparedRequest {
   const { maxModelLen } = parts.model;
-  const { cacheSalt, kvTransferParams, priority = 0 } = request;
+  const { cacheSalt, kvTransferParams, tenant, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
   const params = readParams(request, promptTokens.length, parts);
   if (promptTokens.length + params.maxTokens > maxModelLen) {
@@ -125,6 +128,7 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
     params,
     priority,
     ...(parts.pooling === undefined ? {} : { pooling: parts.pooling }),
+    ...(tenant === undefined ? {} : { tenant }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
   };

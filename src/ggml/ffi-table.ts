@@ -286,6 +286,7 @@ export const table = {
   llama_vocab_fim_mid: ['llama', 'i32', 'vocab'],
   llama_vocab_get_add_bos: ['llama', 'bool', 'vocab'],
   llama_vocab_get_add_eos: ['llama', 'bool', 'vocab'],
+  llama_vocab_get_attr: ['llama', 'i32', 'vocab', 'i32'],
   llama_vocab_get_text: ['llama', 'str', 'vocab', 'i32'],
   llama_vocab_is_eog: ['llama', 'bool', 'vocab', 'i32'],
   llama_vocab_is_control: ['llama', 'bool', 'vocab', 'i32'],

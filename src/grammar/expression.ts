@@ -5,6 +5,8 @@
 export interface Grammar {
   readonly root: Expression;
   readonly rules: ReadonlyMap<string, Expression>;
+  /** What its source says and the grammar does not keep, in sentences. */
+  readonly notes?: readonly string[];
 }
 
 /** Code points from `first` to `last`, both included. */
@@ -24,12 +26,24 @@ export type Expression =
   /** Any text up to and including the first `end`. */
   | { readonly kind: 'until'; readonly end: string }
   /** A control token by its name; the name as text if the vocabulary has no such control token. */
-  | { readonly kind: 'token'; readonly name: string };
+  | { readonly kind: 'token'; readonly name: string }
+  /** A text that leads from the first state to one that accepts. No two edges of a state read the same character. */
+  | { readonly kind: 'automaton'; readonly states: readonly AutomatonState[] }
+  /** An assertion about the text before or after this place. Only in patterns: `determinize` resolves it. */
+  | { readonly kind: 'look'; readonly body: Expression; readonly isBehind: boolean; readonly isNegative: boolean };
+
+export interface AutomatonState {
+  readonly accepts: boolean;
+  readonly edges: readonly { readonly part: Expression; readonly target: number }[];
+}
 
 export const text = (value: string): Expression => ({ kind: 'text', text: value });
-export const sequence = (...parts: readonly Expression[]): Expression =>
+export const sequence = (...parts: readonly Expression[]): Expression => sequenceOf(parts);
+export const choice = (...options: readonly Expression[]): Expression => choiceOf(options);
+/** For lists of any length, which arguments cannot have. */
+export const sequenceOf = (parts: readonly Expression[]): Expression =>
   parts.length === 1 ? parts[0]! : { kind: 'sequence', parts };
-export const choice = (...options: readonly Expression[]): Expression =>
+export const choiceOf = (options: readonly Expression[]): Expression =>
   options.length === 1 ? options[0]! : { kind: 'choice', options };
 export const repeat = (part: Expression, min: number, max: number): Expression => ({ kind: 'repeat', part, min, max });
 export const optional = (part: Expression): Expression => repeat(part, 0, 1);
@@ -62,6 +76,17 @@ export const complement = (ranges: readonly CodeRange[]): CodeRange[] =>
   without([{ first: 0, last: codePointMax }], joined(ranges));
 
 export const anyCharacter = classOf([{ first: 0, last: codePointMax }]);
+
+const look =
+  (isBehind: boolean, isNegative: boolean) =>
+  (body: Expression): Expression => ({ kind: 'look', body, isBehind, isNegative });
+export const lookAhead = look(false, false);
+export const lookAheadNot = look(false, true);
+export const lookBehind = look(true, false);
+export const lookBehindNot = look(true, true);
+/** `^` and `$`. */
+export const atStart = lookBehindNot(anyCharacter);
+export const atEnd = lookAheadNot(anyCharacter);
 
 function joined(ranges: readonly CodeRange[]): CodeRange[] {
   const result: CodeRange[] = [];

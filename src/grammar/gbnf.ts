@@ -1,7 +1,7 @@
 import {
   anyCharacter,
   type CodeRange,
-  choice,
+  choiceOf,
   classOf,
   complement,
   type Expression,
@@ -9,7 +9,7 @@ import {
   type Grammar,
   repeat,
   rule,
-  sequence,
+  sequenceOf,
   text,
   token,
 } from './expression.ts';
@@ -99,7 +99,7 @@ class GbnfParser {
     do options.push(this.#sequence());
     while (this.#isSign('|') && this.#at++ >= 0);
     this.#depth--;
-    return choice(...options);
+    return choiceOf(options);
   }
 
   #sequence(): Expression {
@@ -110,7 +110,7 @@ class GbnfParser {
       if (word === undefined || isNextRule || this.#isSign('|') || this.#isSign(')')) break;
       parts.push(this.#repeated(this.#element(word)));
     }
-    return parts.length === 0 ? empty : sequence(...parts);
+    return parts.length === 0 ? empty : sequenceOf(parts);
   }
 
   #element(word: Word): Expression {

@@ -1,6 +1,6 @@
 import type { OutputConstraint } from '../core/constraint.ts';
+import { limitsAtOnce } from './budget.ts';
 import { grammarUnsupported } from './errors.ts';
-import { limitsAtOnce } from './limits.ts';
 import { Matcher, MatcherMemory } from './matcher.ts';
 import { buildNetwork, type Network } from './network.ts';
 import { type BuildAnswer, type BuildJob, decodeNetwork } from './network-codec.ts';
@@ -21,18 +21,23 @@ export interface GrammarBuilder {
   close(): void;
 }
 
+export type NotesListener = (notes: readonly string[], parameter: string) => void;
+
 /** The compiled grammars of an engine. Compiling does not block the event loop: only small grammars are compiled on its thread. */
 export class Grammars {
   readonly #source: VocabularySource;
   readonly #builder: GrammarBuilder;
+  readonly #onNotes: NotesListener;
   readonly #memory = new MatcherMemory(memoryMaxBytes);
   readonly #compiled = new Map<string, OutputConstraint>();
   #reading: Promise<Vocabulary> | undefined;
   #vocabulary: Vocabulary | undefined;
 
-  constructor(source: VocabularySource, builder: GrammarBuilder) {
+  /** `onNotes` is called when a grammar is compiled that does not keep all of its source. */
+  constructor(source: VocabularySource, builder: GrammarBuilder, onNotes: NotesListener = () => undefined) {
     this.#source = source;
     this.#builder = builder;
+    this.#onNotes = onNotes;
   }
 
   /**
@@ -88,6 +93,7 @@ export class Grammars {
 
   #add({ key, parameter }: GrammarSource, network: Network, vocabulary: Vocabulary): OutputConstraint {
     const constraint = new Matcher(network, vocabulary, this.#memory);
+    if (network.notes.length > 0) this.#onNotes(network.notes, parameter);
     try {
       const first = constraint.allowedTokens(constraint.start, false);
       if (first.some((word) => word !== 0)) return this.#keep(key, constraint);

@@ -1,10 +1,14 @@
+import { type Automaton, alphabetOf } from './automaton.ts';
+import type { Budget } from './budget.ts';
+import { compareDecimals, type Decimal, decimalOf } from './decimal.ts';
 import { characters, choice, type Expression, empty, nothing, optional, repeat, sequence, text } from './expression.ts';
 
 /** Numbers have at most so many digits on each side of the point: a model that repeats a digit comes to an end. */
 const digitsMax = 20;
 const largest = 10n ** BigInt(digitsMax) - 1n;
-/** As a double, which is one more: numbers do not reach it. */
-export const largestNumber = Number(largest);
+const zero = decimalOf('0');
+/** Numbers do not reach it. */
+export const outOfReach = decimalOf(`1e${digitsMax}`);
 
 const digit = characters('09');
 const digits = (min: number, max: number): Expression => repeat(digit, min, max);
@@ -19,29 +23,35 @@ export const anyNumber = sequence(
   optional(sequence(characters('e', 'E'), optional(characters('+', '-')), digits(1, 2))),
 );
 
+/** Both bounds belong to the range. */
 export interface NumberBounds {
-  readonly min?: number;
-  readonly max?: number;
-  /** The bounds do not belong to the range. */
-  readonly isMinExclusive?: boolean;
-  readonly isMaxExclusive?: boolean;
+  readonly min?: Decimal | undefined;
+  readonly max?: Decimal | undefined;
 }
 
-export function integerBetween(bounds: NumberBounds): Expression {
-  const { min = -Infinity, max = Infinity, isMinExclusive = false, isMaxExclusive = false } = bounds;
-  if (min === -Infinity && max === Infinity) return anyInteger;
-  const first = clamp(isMinExclusive ? integerAbove(min) : Math.ceil(min));
-  const last = clamp(isMaxExclusive ? -integerAbove(-max) : Math.floor(max));
-  return signed(first, last);
+/**
+ * The smallest bound above an exclusive minimum. Readers round a number to a double, which keeps the order, so it must be
+ * another double.
+ */
+export const boundAbove = (exclusive: string): Decimal => decimalOf(String(nextAbove(Number(exclusive))));
+export const boundBelow = (exclusive: string): Decimal => decimalOf(String(-nextAbove(-Number(exclusive))));
+
+export function integerBetween({ min, max }: NumberBounds): Expression {
+  if (min === undefined && max === undefined) return anyInteger;
+  return signed(
+    min === undefined ? -largest : integerFrom(min),
+    max === undefined ? largest : -integerFrom(negated(max)),
+  );
 }
 
-/** Readers round integers beyond 2 ** 53 to a double, so it must be another double. */
-const integerAbove = (value: number): number => Math.max(Math.floor(value) + 1, Math.ceil(nextAbove(value)));
+const negated = (value: Decimal): Decimal => ({ ...value, isNegative: !value.isNegative && value.digits !== '' });
 
-const clamp = (value: number): bigint => {
-  if (value >= largestNumber) return largest;
-  return value <= -largestNumber ? -largest : BigInt(value);
-};
+/** The smallest integer that is not below the value. */
+function integerFrom(value: Decimal): bigint {
+  const { whole, fraction } = rounded({ ...value, isNegative: false }, !value.isNegative);
+  if (value.isNegative) return -whole;
+  return fraction === '' || whole === largest ? whole : whole + 1n;
+}
 
 function signed(first: bigint, last: bigint): Expression {
   if (first > last) return nothing;
@@ -80,16 +90,13 @@ function sameLength(low: string, high: string): Expression {
 const digitBetween = (a: number, b: number): Expression => (a > b ? nothing : characters(`${a}${b}`));
 
 /** Decimal numbers without an exponent, unless there are no bounds. */
-export function numberBetween(bounds: NumberBounds): Expression {
-  const { isMinExclusive = false, isMaxExclusive = false } = bounds;
-  if (bounds.min === undefined && bounds.max === undefined) return anyNumber;
-  // A decimal number is rounded to a double, which keeps the order. So the next double is an inclusive bound.
-  const min = isMinExclusive ? nextAbove(bounds.min ?? -Infinity) : (bounds.min ?? -Infinity);
-  const max = isMaxExclusive ? -nextAbove(-(bounds.max ?? Infinity)) : (bounds.max ?? Infinity);
-  if (min > max) return nothing;
-  if (min >= 0) return positive(min, max);
-  const negative = sequence(text('-'), positive(max < 0 ? -max : 0, -min));
-  return max < 0 ? negative : choice(negative, positive(0, max));
+export function numberBetween({ min, max }: NumberBounds): Expression {
+  if (min === undefined && max === undefined) return anyNumber;
+  if (min !== undefined && max !== undefined && compareDecimals(min, max) > 0) return nothing;
+  if (min !== undefined && !min.isNegative) return positive(min, max);
+  const isBelowZero = max?.isNegative === true;
+  const negative = sequence(text('-'), positive(isBelowZero ? negated(max) : zero, min && negated(min)));
+  return isBelowZero ? negative : choice(negative, positive(zero, max));
 }
 
 function nextAbove(value: number): number {
@@ -101,15 +108,15 @@ function nextAbove(value: number): number {
   return bits.getFloat64(0);
 }
 
-interface Decimal {
+interface Rounded {
   readonly whole: bigint;
   /** The digits after the point, without trailing zeros. */
   readonly fraction: string;
 }
 
-function positive(min: number, max: number): Expression {
-  const low = decimal(min, true);
-  const high = decimal(max, false);
+function positive(min: Decimal, max: Decimal | undefined): Expression {
+  const low = rounded(min, true);
+  const high = max === undefined ? { whole: largest, fraction: '' } : rounded(max, false);
   if (low.whole > high.whole || (low.whole === high.whole && low.fraction > high.fraction)) return nothing;
   if (low.whole === high.whole) {
     return sequence(text(String(low.whole)), fractionBetween(low.fraction, high.fraction));
@@ -122,19 +129,14 @@ function positive(min: number, max: number): Expression {
   );
 }
 
-/** The shortest decimal number of a double, with at most `digitsMax` digits after the point. */
-function decimal(value: number, roundUp: boolean): Decimal {
-  if (value >= largestNumber) return { whole: largest, fraction: '' };
-  const [mantissa = '', exponent = '0'] = value.toString().split('e');
-  const [whole = '', fraction = ''] = mantissa.split('.');
-  const shift = Number(exponent);
-  const all = whole + fraction;
-  const point = whole.length + shift;
-  const padded = point < 0 ? '0'.repeat(-point) + all : all.padEnd(point, '0');
-  const at = Math.max(point, 0);
-  const tail = padded.slice(at);
-  let scaled = BigInt((padded.slice(0, at) || '0') + tail.slice(0, digitsMax).padEnd(digitsMax, '0'));
-  if (roundUp && /[1-9]/.test(tail.slice(digitsMax))) scaled += 1n;
+/** A number that is not negative, with at most `digitsMax` digits on both sides of the point. */
+function rounded({ digits: all, exponent }: Decimal, isUp: boolean): Rounded {
+  if (exponent > digitsMax) return { whole: largest, fraction: '' };
+  const padded = exponent <= 0 ? '0'.repeat(Math.min(-exponent, digitsMax)) + all : all.padEnd(exponent, '0');
+  const point = Math.max(exponent, 0);
+  const tail = padded.slice(point);
+  let scaled = BigInt(padded.slice(0, point) + tail.slice(0, digitsMax).padEnd(digitsMax, '0'));
+  if (isUp && /[1-9]/.test(tail.slice(digitsMax))) scaled += 1n;
   const unit = 10n ** BigInt(digitsMax);
   const rest = String(scaled % unit).padStart(digitsMax, '0');
   return { whole: scaled / unit, fraction: rest.replace(/0+$/, '') };
@@ -181,4 +183,122 @@ function digitsBetween(low: string, high: string, room: number): Expression {
     sequence(digitBetween(a + 1, b - 1), digits(0, room - 1)),
     sequence(text(String(b)), restUpTo(high.slice(1), room - 1)),
   );
+}
+
+/** Numbers that doubles distinguish: all others are near to one of these, and readers take both for equal. */
+export const distinctNumber = sequence(
+  optional(text('-')),
+  choice(
+    sequence(choice(text('0'), sequence(characters('19'), digits(0, 14))), optional(text('.0'))),
+    sequence(choice(text('0'), sequence(characters('19'), digits(0, 7))), optional(sequence(text('.'), digits(1, 7)))),
+  ),
+);
+
+/** All texts of one value without an exponent; undefined if numbers do not reach it. */
+export function textsOfValue(value: Decimal): Expression | undefined {
+  const isLong = value.exponent > digitsMax || value.digits.length - value.exponent > digitsMax;
+  if (isLong && value.digits !== '') return undefined;
+  const { whole, fraction } = rounded({ ...value, isNegative: false }, false);
+  const zeros = repeat(text('0'), 0, Infinity);
+  const sign = value.digits === '' ? optional(text('-')) : text(value.isNegative ? '-' : '');
+  const tail = fraction === '' ? optional(sequence(text('.'), zeros)) : sequence(text(`.${fraction}`), zeros);
+  return sequence(sign, text(String(whole)), tail);
+}
+
+const lettersOfNumbers = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '.', '-'];
+
+/**
+ * The texts of all multiples of a number, without exponents: the remainder is known after each digit. Undefined if it has
+ * more than `statesMax` states.
+ */
+export function multiplesOf(divisor: Decimal, statesMax: number, budget: Budget): Automaton | undefined {
+  const scale = Math.max(0, divisor.digits.length - divisor.exponent);
+  const zeros = Math.max(0, divisor.exponent - divisor.digits.length);
+  const modulus = Number(divisor.digits);
+  // Arithmetic with more digits would not be exact.
+  if (modulus * (scale + zeros + 1) > statesMax || Math.max(scale, zeros) > 15) return undefined;
+  const machine = new MultipleMachine(modulus, zeros, scale);
+  const codes = lettersOfNumbers.map((letter) => letter.charCodeAt(0));
+  const alphabet = alphabetOf(
+    codes.map((code) => [{ first: code, last: code }]),
+    budget,
+  );
+  const symbols = codes.map((code) => alphabet.symbols[alphabet.starts.lastIndexOf(code)]!);
+  const numbers = new Map<string, number>();
+  const states: MultipleState[] = [];
+  const numberOf = (state: MultipleState): number => {
+    const key = Object.values(state).join();
+    const known = numbers.get(key);
+    if (known !== undefined) return known;
+    numbers.set(key, states.length);
+    return states.push(state) - 1;
+  };
+  numberOf({ at: 'start', remainder: 0, zeros: 0, places: 0 });
+  const next: number[] = [];
+  for (let i = 0; i < states.length; i++) {
+    budget.spendSteps(codes.length / 4);
+    const row = new Array<number>(alphabet.count).fill(-1);
+    for (const [letter, symbol] of symbols.entries()) {
+      const target = machine.read(states[i]!, lettersOfNumbers[letter]!);
+      if (target !== undefined) row[symbol] = numberOf(target);
+    }
+    next.push(...row);
+  }
+  return {
+    alphabet,
+    next: Int32Array.from(next),
+    accepts: Uint8Array.from(states, (state) => (machine.isMultiple(state) ? 1 : 0)),
+  };
+}
+
+interface MultipleState {
+  readonly at: 'start' | 'sign' | 'zero' | 'whole' | 'point' | 'fraction';
+  /** Of the digits before the last `zeros` zeros, by `modulus`. */
+  readonly remainder: number;
+  readonly zeros: number;
+  /** Digits after the point, of which only the first `scale` can be other than 0. */
+  readonly places: number;
+}
+
+/** Multiples of `modulus * 10 ** zerosMin`, or of `modulus / 10 ** scale`. */
+class MultipleMachine {
+  readonly #modulus: number;
+  readonly #zerosMin: number;
+  readonly #scale: number;
+
+  constructor(modulus: number, zerosMin: number, scale: number) {
+    this.#modulus = modulus;
+    this.#zerosMin = zerosMin;
+    this.#scale = scale;
+  }
+
+  read(state: MultipleState, letter: string): MultipleState | undefined {
+    const { at } = state;
+    if (letter === '-') return at === 'start' ? { ...state, at: 'sign' } : undefined;
+    if (letter === '.') return at === 'zero' || at === 'whole' ? { ...state, at: 'point' } : undefined;
+    const digit = Number(letter);
+    if (at === 'zero') return undefined;
+    if (at === 'start' || at === 'sign') {
+      if (digit === 0) return { ...state, at: 'zero', zeros: this.#zerosMin };
+      return { ...state, at: 'whole', remainder: digit % this.#modulus };
+    }
+    if (at === 'whole') return this.#append(state, digit);
+    if (state.places >= this.#scale) return digit === 0 ? { ...state, at: 'fraction' } : undefined;
+    return { ...this.#append(state, digit), at: 'fraction', places: state.places + 1 };
+  }
+
+  #append(state: MultipleState, digit: number): MultipleState {
+    const { remainder, zeros } = state;
+    if (digit === 0 && zeros < this.#zerosMin) return { ...state, zeros: zeros + 1 };
+    if (digit === 0) return { ...state, remainder: (remainder * 10) % this.#modulus };
+    const shifted = remainder * (10 ** (zeros + 1) % this.#modulus);
+    return { ...state, remainder: (shifted + digit) % this.#modulus, zeros: 0 };
+  }
+
+  isMultiple({ at, remainder, zeros, places }: MultipleState): boolean {
+    if (at === 'start' || at === 'sign' || at === 'point') return false;
+    return (
+      zeros === this.#zerosMin && (remainder * (10 ** (this.#scale - places) % this.#modulus)) % this.#modulus === 0
+    );
+  }
 }

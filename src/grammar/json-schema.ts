@@ -1,447 +1,197 @@
+import { writeExactJson } from '../base/exact-json.ts';
+import { choiceOf, type Expression, nothing, rule, text } from './expression.ts';
+import { arrayOf } from './json-array.ts';
+import type { JsonGrammar } from './json-grammar.ts';
+import { objectOfParts } from './json-object.ts';
+import { type Conjunct, type Plain, type Requirements, SchemaAtoms } from './schema-atoms.ts';
 import {
-  choice,
-  type Expression,
-  empty,
-  type Grammar,
-  nothing,
-  optional,
-  repeat,
-  rule,
-  sequence,
-  text,
-} from './expression.ts';
-import { anyInteger, integerBetween, numberBetween } from './json-number.ts';
-import { keyExcept, stringOfFormat, stringOfLength, stringWithPattern } from './json-text.ts';
-import { type GrammarLimits, grammarLimits } from './limits.ts';
-import { RegexError } from './regex.ts';
-import { type Counts, countsOf, numberBoundsOf } from './schema-bounds.ts';
-import {
-  checkKeywords,
-  isSchemaObject,
-  listOf,
-  objectOf,
+  allTypes,
+  declaredTypes,
+  keyOfValue,
+  meantTypes,
   pointer,
   type Schema,
   SchemaError,
-  type SchemaObject,
-  schemaAt,
   type TypeName,
-  typeOfValue,
-  typesOf,
 } from './schema-keywords.ts';
-import { areDisjoint, hasOnlyAnnotations, merge, mergeParts } from './schema-merge.ts';
-import { satisfies } from './schema-value.ts';
+import { numberOfParts } from './schema-number.ts';
+import { isEmpty, type Outline } from './schema-outline.ts';
+import { SchemaStrings } from './schema-string.ts';
+import { ValueChecker } from './schema-value.ts';
 
-/** How values are laid out. */
-export interface JsonLayout {
-  /** Behind brackets and commas, and before closing brackets. */
-  readonly space: Expression;
-  readonly colon: Expression;
-  readonly comma: Expression;
-}
+/**
+ * Compiles a JSON schema. A value must match a set of atoms (`SchemaAtoms`). Each set becomes one rule, which all places
+ * with this set use, so recursion and repeated combinations end. Rules are built from a list, without recursion.
+ */
+export class SchemaCompiler {
+  readonly grammar: JsonGrammar;
+  readonly atoms: SchemaAtoms;
+  readonly strings: SchemaStrings;
+  readonly values: ValueChecker;
+  readonly #rules = new Map<string, Expression>();
+  readonly #unbuilt: { readonly name: string; readonly requirements: Requirements }[] = [];
 
-const depthMax = 100;
-
-/** Collects the rules of a grammar that has JSON in it. Several schemas can share it: one tool has one schema. */
-export class JsonGrammar {
-  readonly rules = new Map<string, Expression>();
-  readonly #layout: JsonLayout;
-  readonly #schemasMax: number;
-  #schemas = 0;
-  #serial = 0;
-
-  constructor(layout: JsonLayout, { schemas }: GrammarLimits = grammarLimits) {
-    this.#layout = layout;
-    this.#schemasMax = schemas;
-    this.#addValues();
-  }
-
-  /** Any JSON value of a type. */
-  readonly value = rule('value');
-  readonly object = rule('object');
-
-  /** Values that match the schema; not all of them, but none that does not match. Throws SchemaError. */
-  schema(root: Schema): Expression {
-    return new SchemaReader(root, this).read();
-  }
-
-  toGrammar(root: Expression): Grammar {
-    return { root, rules: this.rules };
-  }
-
-  countSchema(path: string): void {
-    const max = this.#schemasMax;
-    if (++this.#schemas > max) throw new SchemaError(path, `more than ${max} schemas`, true);
-  }
-
-  newRule(expression: Expression): Expression {
-    const name = `#${++this.#serial}`;
-    this.rules.set(name, expression);
-    return rule(name);
-  }
-
-  member(key: Expression, value: Expression): Expression {
-    return sequence(key, this.#layout.colon, value);
-  }
-
-  enclosed(open: string, inside: Expression | undefined, close: string): Expression {
-    const { space } = this.#layout;
-    const empty = sequence(text(open), space, text(close));
-    return inside === undefined ? empty : sequence(text(open), space, inside, space, text(close));
-  }
-
-  /** `count` items are there at least, and `max` at most. */
-  list(item: Expression, min: number, max: number): Expression {
-    if (max === 0) return empty;
-    const more = repeat(sequence(this.#layout.comma, item), Math.max(0, min - 1), max - 1);
-    return min === 0 ? optional(sequence(item, more)) : sequence(item, more);
-  }
-
-  get comma(): Expression {
-    return this.#layout.comma;
-  }
-
-  #addValues(): void {
-    const string = rule('string');
-    this.rules.set('string', stringOfLength(0, Infinity));
-    this.rules.set('number', numberBetween({}));
-    this.rules.set('object', this.#bracketed('{', this.member(string, this.value), '}'));
-    this.rules.set('array', this.#bracketed('[', this.value, ']'));
-    this.rules.set(
-      'value',
-      choice(this.object, rule('array'), string, rule('number'), text('true'), text('false'), text('null')),
+  constructor(root: Schema, grammar: JsonGrammar, isStrict: boolean) {
+    this.grammar = grammar;
+    const { budget } = grammar;
+    const report = (path: string, problem: string): void => {
+      if (isStrict) throw new SchemaError(path, problem);
+      grammar.note(`${problem} at ${path}`);
+    };
+    this.atoms = new SchemaAtoms(root, report, (steps) => budget.spendSteps(steps));
+    this.strings = new SchemaStrings(grammar, report);
+    this.values = new ValueChecker(
+      this.atoms,
+      (pattern, value) => this.strings.isFound(pattern, value),
+      () => budget.spendSteps(1),
     );
   }
 
-  #bracketed(open: string, item: Expression, close: string): Expression {
-    return choice(this.enclosed(open, undefined, close), this.enclosed(open, this.list(item, 1, Infinity), close));
-  }
-}
-
-/** Reads one schema with its definitions. */
-class SchemaReader {
-  readonly #root: Schema;
-  readonly #grammar: JsonGrammar;
-  readonly #references = new Map<string, Expression>();
-  #depth = 0;
-
-  constructor(root: Schema, grammar: JsonGrammar) {
-    this.#root = root;
-    this.#grammar = grammar;
-  }
-
-  read(): Expression {
-    return this.#reference('#', this.#root);
-  }
-
-  /** A schema that can be named, so that it can contain itself. */
-  #reference(path: string, schema: Schema): Expression {
-    const known = this.#references.get(path);
-    if (known !== undefined) return known;
-    const name = `${path} ${this.#grammar.rules.size}`;
-    this.#references.set(path, rule(name));
-    this.#grammar.rules.set(name, nothing);
-    this.#grammar.rules.set(name, this.#schema(schema, path));
-    return rule(name);
-  }
-
-  readonly #resolve = (reference: unknown, path: string): { schema: Schema; path: string } => {
-    const place = pointer(path, '$ref');
-    if (typeof reference !== 'string') throw new SchemaError(place, 'expected a text');
-    if (!reference.startsWith('#'))
-      throw new SchemaError(place, 'only references inside of the schema (`#/...`) are supported');
-    let found: unknown = this.#root;
-    for (const part of reference.slice(1).split('/').slice(1)) {
-      const key = decoded(part).replaceAll('~1', '/').replaceAll('~0', '~');
-      const isThere = typeof found === 'object' && found !== null && Object.hasOwn(found, key);
-      found = isThere ? (found as Record<string, unknown>)[key] : undefined;
+  compile(root: Schema): Expression {
+    const expression = this.valueOf([this.atoms.link(root, '#')]);
+    for (let next = this.#unbuilt.pop(); next !== undefined; next = this.#unbuilt.pop()) {
+      this.grammar.rules.set(next.name, this.#build(next.requirements));
     }
-    if (found === undefined || (reference !== '#' && !reference.startsWith('#/'))) {
-      throw new SchemaError(place, `the schema has no ${JSON.stringify(reference.slice(0, 100))}`);
-    }
-    return { schema: schemaAt(found, reference), path: reference };
-  };
-
-  #schema(value: unknown, path: string): Expression {
-    const schema = schemaAt(value, path);
-    this.#grammar.countSchema(path);
-    if (schema === true) return this.#grammar.value;
-    if (schema === false) return nothing;
-    if (++this.#depth > depthMax) throw new SchemaError(path, `more than ${depthMax} nested schemas`, true);
-    checkKeywords(schema, path);
-    const expression = this.#composed(schema, path);
-    this.#depth--;
     return expression;
   }
 
-  #composed(schema: SchemaObject, path: string): Expression {
-    const { $ref, allOf: _, anyOf, oneOf, ...rest } = schema;
-    if ($ref !== undefined) {
-      const target = this.#resolve($ref, path);
-      if (hasOnlyAnnotations(schema, '$ref')) return this.#reference(target.path, target.schema);
-      const { $ref: __, ...siblings } = schema;
-      const all = mergeParts(siblings, (rest) => merge(target.schema, rest, path, this.#resolve));
-      return this.#schema(all, path);
+  /** Values that match all of these. */
+  valueOf(conjuncts: readonly Conjunct[]): Expression {
+    const requirements = this.#narrowed(conjuncts);
+    if (requirements === undefined) return nothing;
+    const { plain, branches } = requirements;
+    if (plain.length + branches.length === 0) return this.grammar.value;
+    const key = [...plain, ...branches]
+      .map(({ id }) => id)
+      .sort((a, b) => a - b)
+      .join();
+    const known = this.#rules.get(key);
+    if (known !== undefined) return known;
+    this.grammar.budget.spendSchema();
+    this.grammar.budget.spendSteps(plain.length + branches.length);
+    const types = branches.length > 0 ? [] : this.#typesOf(plain);
+    const isFlat = branches.length === 0 && !types.includes('object') && !types.includes('array');
+    const expression = isFlat ? this.#flat(requirements) : this.grammar.declareRule();
+    this.#rules.set(key, expression);
+    if (!isFlat && expression.kind === 'rule') this.#unbuilt.push({ name: expression.name, requirements });
+    return expression;
+  }
+
+  /** Chooses the options of branches whose other options contradict the rest. So conditions that exclude each other stay few. */
+  #narrowed(conjuncts: readonly Conjunct[]): Requirements | undefined {
+    const { atoms } = this;
+    let found = atoms.resolve(conjuncts);
+    for (let isChanged = true; found !== undefined && isChanged; ) {
+      isChanged = false;
+      const { plain, branches }: Requirements = found;
+      const outline = atoms.outlines.ofPlain(plain);
+      // A schema that contradicts itself is an error, which compiling it finds.
+      if (isEmpty(outline) && plain.length + branches.length > 1) return undefined;
+      if (branches.length === 0) break;
+      const chosen = branches.flatMap((branch): Conjunct[] => {
+        const possible = branch.options.filter((option) => this.#isPossible(option, outline));
+        if (possible.length !== 1) return possible.length === 0 ? [atoms.link(false, branch.path)] : [branch];
+        isChanged = true;
+        return [...possible[0]!];
+      });
+      found = atoms.resolve([...plain, ...chosen]);
     }
-    const parts = listOf(schema, 'allOf', path);
-    if (parts !== undefined) {
-      const others: SchemaObject = Object.fromEntries(Object.entries(schema).filter(([key]) => key !== 'allOf'));
-      const all = mergeParts(others, (rest) =>
-        parts.reduce<Schema>(
-          (sum, part, i) => merge(sum, schemaAt(part, pointer(pointer(path, 'allOf'), i)), path, this.#resolve),
-          rest,
-        ),
-      );
-      return this.#schema(all, path);
+    return found;
+  }
+
+  #isPossible(option: readonly Conjunct[], outline: Outline): boolean {
+    const other = this.atoms.outlines.of(option);
+    return other !== undefined && !this.atoms.outlines.areApart(outline, other);
+  }
+
+  /** The texts of all values that match; undefined if there may be more than `max`. */
+  finiteValues(conjuncts: readonly Conjunct[], max: number): readonly string[] | undefined {
+    const found = this.atoms.resolve(conjuncts);
+    if (found === undefined) return [];
+    const lists = found.plain.map(({ schema, path }) => valuesOf(schema, path));
+    const hasBooleans = found.plain.some(({ schema }) => schema.type === 'boolean');
+    const values = lists.find((list) => list !== undefined) ?? (hasBooleans ? [true, false] : undefined);
+    if (values === undefined || values.length > max) return undefined;
+    return [...this.#textsOf(values, [...found.plain, ...found.branches]).values()];
+  }
+
+  #textsOf(values: readonly unknown[], conjuncts: readonly Conjunct[]): ReadonlyMap<string, string> {
+    const texts = new Map<string, string>();
+    for (const value of values) {
+      const key = keyOfValue(value);
+      if (!texts.has(key) && this.values.accepts(value, conjuncts)) texts.set(key, writeExactJson(value));
     }
-    if (anyOf !== undefined)
-      return this.#options('anyOf', oneOf === undefined ? rest : { ...rest, oneOf }, schema, path);
-    if (oneOf !== undefined) {
-      this.#checkDisjoint(schema, path);
-      return this.#options('oneOf', rest, schema, path);
+    return texts;
+  }
+
+  /** Small expressions are repeated where they are used. */
+  #flat(requirements: Requirements): Expression {
+    const expression = this.#build(requirements);
+    const isSmall = expression === nothing || expression.kind === 'rule' || expression.kind === 'text';
+    return isSmall ? expression : this.grammar.newRule(expression);
+  }
+
+  #build({ plain, branches }: Requirements): Expression {
+    const [first, ...others] = branches;
+    if (first === undefined) return this.#plain(plain);
+    return choiceOf(first.options.map((option) => this.valueOf([...plain, ...others, ...option])));
+  }
+
+  #plain(plain: readonly Plain[]): Expression {
+    const lists = plain.map(({ schema, path }) => valuesOf(schema, path)).filter((list) => list !== undefined);
+    const shortest = lists.sort((a, b) => a.length - b.length)[0];
+    if (shortest !== undefined) return this.#constants(shortest, plain);
+    return choiceOf(this.#typesOf(plain).map((type) => this.#ofType(type, plain)));
+  }
+
+  #constants(values: readonly unknown[], plain: readonly Plain[]): Expression {
+    const texts = this.#textsOf(values, plain);
+    if (texts.size > 0) return choiceOf([...texts.values()].map(text));
+    if (plain.length > 1) return nothing;
+    throw new SchemaError(pointer(plain[0]!.path, 'enum'), 'no value is allowed');
+  }
+
+  #ofType(type: TypeName, plain: readonly Plain[]): Expression {
+    const excluded = plain.flatMap(({ facts }) => facts?.notValues ?? []);
+    if (type === 'object') return objectOfParts(plain, this);
+    if (type === 'array') return arrayOf(plain, this);
+    if (type === 'string') return this.strings.string(plain);
+    if (type === 'null') return excluded.includes(null) ? nothing : text('null');
+    if (type !== 'boolean') return numberOfParts(plain, type === 'integer', this);
+    const values = [true, false].filter((value) => !excluded.includes(value));
+    return values.length === 2 ? rule('boolean') : choiceOf(values.map((value) => text(String(value))));
+  }
+
+  /** Without `type`, the types that the keywords of the schemas speak of. */
+  #typesOf(plain: readonly Plain[]): readonly TypeName[] {
+    let types: readonly TypeName[] | undefined;
+    for (const { schema, path } of plain) {
+      const declared = declaredTypes(schema, path);
+      if (declared !== undefined) types = types === undefined ? declared : commonTypes(types, declared);
     }
-    return this.#plain(rest, path);
-  }
-
-  #options(keyword: 'anyOf' | 'oneOf', rest: SchemaObject, schema: SchemaObject, path: string): Expression {
-    const list = listOf(schema, keyword, path)!;
-    const isAlone = hasOnlyAnnotations(rest, keyword);
-    const options = list.map((option, i) => {
-      const place = pointer(pointer(path, keyword), i);
-      if (isAlone) return this.#schema(option, place);
-      const all = mergeParts(rest, (others) => merge(others, schemaAt(option, place), place, this.#resolve));
-      return this.#schema(all, place);
-    });
-    return choice(...options);
-  }
-
-  #checkDisjoint(schema: SchemaObject, path: string): void {
-    const list = listOf(schema, 'oneOf', path)!.map((option) => schemaAt(option, pointer(path, 'oneOf')));
-    if (list.length > 100) throw new SchemaError(pointer(path, 'oneOf'), 'more than 100 options', true);
-    const areAllDisjoint = list.every((a, i) =>
-      list.slice(i + 1).every((b) => areDisjoint(a, b, pointer(path, 'oneOf'), this.#resolve)),
-    );
-    if (areAllDisjoint) return;
-    throw new SchemaError(pointer(path, 'oneOf'), 'two options of `oneOf` may match the same value; use `anyOf`');
-  }
-
-  #plain(schema: SchemaObject, path: string): Expression {
-    const constants = schema.const === undefined ? schema.enum : [schema.const];
-    if (constants !== undefined) return this.#constants(constants, schema, path);
-    return choice(...typesOf(schema, path).map((type) => this.#ofType(type, schema, path)));
-  }
-
-  #constants(values: unknown, schema: SchemaObject, path: string): Expression {
-    if (!Array.isArray(values)) throw new SchemaError(pointer(path, 'enum'), 'expected a list');
-    const types = schema.type === undefined ? undefined : typesOf(schema, path);
-    const fitting = values.filter((value: unknown) => {
-      const type = typeOfValue(value);
-      const hasType = types === undefined || types.includes(type) || (type === 'integer' && types.includes('number'));
-      return hasType && satisfies(value, schema, path);
-    });
-    if (fitting.length === 0) throw new SchemaError(pointer(path, 'enum'), 'no value is allowed');
-    return choice(...[...new Set(fitting.map((value) => JSON.stringify(value)))].map(text));
-  }
-
-  #ofType(type: TypeName, schema: SchemaObject, path: string): Expression {
-    if (type === 'object') return this.#object(schema, path);
-    if (type === 'array') return this.#array(schema, path);
-    if (type === 'string') return this.#string(schema, path);
-    if (type === 'null') return text('null');
-    if (type === 'boolean') return choice(text('true'), text('false'));
-    return this.#number(type, schema, path);
-  }
-
-  #number(type: 'number' | 'integer', schema: SchemaObject, path: string): Expression {
-    const bounds = numberBoundsOf(schema, path);
-    if (bounds === undefined) return type === 'integer' ? anyInteger : rule('number');
-    return type === 'integer' ? integerBetween(bounds) : numberBetween(bounds);
-  }
-
-  #string(schema: SchemaObject, path: string): Expression {
-    const { min, max } = countsOf(schema, 'minLength', 'maxLength', path);
-    const { pattern, format } = schema;
-    const formatted = typeof format === 'string' ? stringOfFormat(format) : undefined;
-    const lengths = ['minLength', 'maxLength'].filter((keyword) => schema[keyword] !== undefined);
-    const given = [
-      ...(pattern === undefined ? [] : ['pattern']),
-      ...(formatted === undefined ? [] : ['format']),
-      ...(min > 0 || max < Infinity ? lengths : []),
-    ];
-    const isLengthOnly = pattern === undefined && formatted === undefined;
-    if (!isLengthOnly && given.length > 1) {
-      throw new SchemaError(pointer(path, given[1]!), `\`${given[0]}\` together with \`${given[1]}\` is not supported`);
-    }
-    if (formatted !== undefined) return formatted;
-    if (pattern !== undefined) return this.#pattern(pattern, pointer(path, 'pattern'));
-    return min === 0 && max === Infinity ? rule('string') : stringOfLength(min, max);
-  }
-
-  #pattern(pattern: unknown, path: string): Expression {
-    if (typeof pattern !== 'string') throw new SchemaError(path, 'expected a text');
-    try {
-      return stringWithPattern(pattern);
-    } catch (error) {
-      if (error instanceof RegexError)
-        throw new SchemaError(path, `the pattern has ${error.message}, which is not supported,`);
-      throw error;
-    }
-  }
-
-  #array(schema: SchemaObject, path: string): Expression {
-    const tuple = Array.isArray(schema.items) ? schema.items : schema.prefixItems;
-    const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
-    const prefix = tuple === undefined ? [] : tuple;
-    if (!Array.isArray(prefix)) throw new SchemaError(pointer(path, 'prefixItems'), 'expected a list');
-    const { min, max } = countsOf(schema, 'minItems', 'maxItems', path);
-    const most = rest === false ? Math.min(max, prefix.length) : max;
-    if (most < min) {
-      const problem = `\`minItems\` of ${min} contradicts \`items\`, which allows ${most} item(s)`;
-      throw new SchemaError(path, problem);
-    }
-    const isRestUsed = most > prefix.length && (rest !== undefined || prefix.length === 0 || min > prefix.length);
-    const item = isRestUsed ? this.#schema(rest ?? true, pointer(path, 'items')) : nothing;
-    const firsts = prefix
-      .slice(0, Math.min(most, prefix.length))
-      .map((part: unknown, i: number) => this.#schema(part, pointer(pointer(path, 'prefixItems'), i)));
-    const { comma } = this.#grammar;
-    let inside: Expression =
-      isRestUsed && firsts.length > 0
-        ? repeat(sequence(comma, item), Math.max(0, min - firsts.length), most - firsts.length)
-        : empty;
-    for (let i = firsts.length - 1; i >= 0; i--) {
-      const part = sequence(...(i === 0 ? [] : [comma]), firsts[i]!, inside);
-      inside = i >= min && i > 0 ? optional(part) : part;
-    }
-    if (firsts.length === 0) inside = isRestUsed ? this.#grammar.list(item, Math.max(min, 1), most) : nothing;
-    const filled = this.#grammar.enclosed('[', inside, ']');
-    return min > 0 ? filled : choice(this.#grammar.enclosed('[', undefined, ']'), filled);
-  }
-
-  #object(schema: SchemaObject, path: string): Expression {
-    const properties = objectOf(schema, 'properties', path);
-    const required = requiredNames(schema, path);
-    const names = [...new Set([...Object.keys(properties), ...required])];
-    const extra = this.#extraMember(schema, names, path);
-    const { min, max } = this.#memberCounts(schema, { names: names.length, required: required.size, extra }, path);
-    if (names.length === 0) {
-      if (extra === undefined || max === 0) return this.#grammar.enclosed('{', undefined, '}');
-      const filled = this.#grammar.enclosed('{', this.#grammar.list(extra, Math.max(1, min), max), '}');
-      return min > 0 ? filled : choice(this.#grammar.enclosed('{', undefined, '}'), filled);
-    }
-    const members = names.map((name) => {
-      const isDeclared = Object.hasOwn(properties, name);
-      const place = pointer(isDeclared ? pointer(path, 'properties') : path, name);
-      const value = isDeclared
-        ? properties[name]
-        : (schema.additionalProperties ?? schema.unevaluatedProperties ?? true);
-      return {
-        expression: this.#grammar.member(text(JSON.stringify(name)), this.#schema(value, place)),
-        isRequired: required.has(name),
-      };
-    });
-    return this.#members(members, extra);
-  }
-
-  /** Members come in the order of `properties`; then come the others. */
-  #members(
-    members: readonly { expression: Expression; isRequired: boolean }[],
-    extra: Expression | undefined,
-  ): Expression {
-    const { comma } = this.#grammar;
-    let tail: Expression = extra === undefined ? empty : repeat(sequence(comma, extra), 0, Infinity);
-    let head: Expression = extra === undefined ? nothing : sequence(extra, tail);
-    for (let i = members.length - 1; i >= 0; i--) {
-      const { expression, isRequired } = members[i]!;
-      const begin = sequence(expression, tail);
-      head = isRequired ? begin : choice(begin, head);
-      const more = sequence(comma, expression);
-      // A rule, because both the tail and the head have it.
-      tail = this.#grammar.newRule(sequence(isRequired ? more : optional(more), tail));
-    }
-    const filled = this.#grammar.enclosed('{', head, '}');
-    const hasRequired = members.some(({ isRequired }) => isRequired);
-    return hasRequired ? filled : choice(this.#grammar.enclosed('{', undefined, '}'), filled);
-  }
-
-  /** A member that `properties` does not name; undefined if there may be none. */
-  #extraMember(schema: SchemaObject, names: readonly string[], path: string): Expression | undefined {
-    const patterns = Object.entries(objectOf(schema, 'patternProperties', path));
-    const isClosed = schema.properties !== undefined || schema.unevaluatedProperties === false;
-    const isPlain = names.length === 0 && !isClosed && patterns.length === 0;
-    const additional = schemaAt(schema.additionalProperties ?? isPlain, pointer(path, 'additionalProperties'));
-    const keys = schema.propertyNames;
-    if (keys !== undefined && (names.length > 0 || patterns.length > 0)) {
-      throw new SchemaError(
-        pointer(path, 'propertyNames'),
-        '`propertyNames` together with other properties is not supported',
-      );
-    }
-    if (patterns.length > 0) return this.#patternMember(patterns, additional, names, path);
-    if (additional === false) return undefined;
-    const value = this.#schema(additional, pointer(path, 'additionalProperties'));
-    return this.#grammar.member(keys === undefined ? this.#otherKey(names) : this.#keyOf(keys, path), value);
-  }
-
-  #otherKey = (names: readonly string[]): Expression => (names.length === 0 ? rule('string') : keyExcept(names));
-
-  #keyOf(keys: unknown, path: string): Expression {
-    const place = pointer(path, 'propertyNames');
-    const schema = schemaAt(keys, place);
-    return this.#schema(
-      isSchemaObject(schema) ? merge(schema, { type: 'string' }, place, this.#resolve) : schema,
-      place,
-    );
-  }
-
-  #patternMember(
-    patterns: readonly [string, unknown][],
-    additional: Schema,
-    names: readonly string[],
-    path: string,
-  ): Expression {
-    const place = pointer(path, 'patternProperties');
-    const [pattern, value] = patterns[0]!;
-    if (patterns.length > 1 || additional !== false) {
-      const problem = 'only one pattern, without `additionalProperties`, is supported';
-      throw new SchemaError(place, problem);
-    }
-    const key = this.#pattern(pattern, pointer(place, pattern));
-    if (names.some((name) => new RegExp(pattern, 'u').test(name))) {
-      throw new SchemaError(place, 'a pattern that matches a name of `properties` is not supported');
-    }
-    return this.#grammar.member(key, this.#schema(value, pointer(place, pattern)));
-  }
-
-  #memberCounts(
-    schema: SchemaObject,
-    members: { readonly names: number; readonly required: number; readonly extra: Expression | undefined },
-    path: string,
-  ): Counts {
-    const { min, max } = countsOf(schema, 'minProperties', 'maxProperties', path);
-    const { names, required, extra } = members;
-    // A model can write a key twice, which counts once.
-    const isMinKept = min <= required || (names === 0 && extra !== undefined && min <= 1);
-    if (!isMinKept)
-      throw new SchemaError(pointer(path, 'minProperties'), `\`minProperties\` of ${min} is not supported`);
-    const isMaxKept = max === Infinity || names === 0 || (extra === undefined && max >= names);
-    if (!isMaxKept)
-      throw new SchemaError(pointer(path, 'maxProperties'), '`maxProperties` with `properties` is not supported');
-    return { min, max };
+    if (types !== undefined) return [...new Set(types)];
+    const meant = new Set(plain.flatMap(({ schema, facts }) => [...meantTypes(schema), ...typesOfFacts(facts)]));
+    const found = [...meant];
+    return found.length > 0 ? found : allTypes.filter((type) => type !== 'integer');
   }
 }
 
-function requiredNames(schema: SchemaObject, path: string): ReadonlySet<string> {
-  const { required = [] } = schema;
-  if (Array.isArray(required) && required.every((name) => typeof name === 'string'))
-    return new Set(required as string[]);
-  throw new SchemaError(pointer(path, 'required'), 'expected a list of names');
+function valuesOf(schema: Plain['schema'], path: string): readonly unknown[] | undefined {
+  if (schema.const !== undefined) return [schema.const];
+  if (schema.enum === undefined) return undefined;
+  if (Array.isArray(schema.enum)) return schema.enum;
+  throw new SchemaError(pointer(path, 'enum'), 'expected a list');
 }
 
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
+function typesOfFacts(facts: Plain['facts']): readonly TypeName[] {
+  if (facts === undefined) return [];
+  if (facts.absent !== undefined || facts.member !== undefined) return ['object'];
+  if (facts.element !== undefined || facts.each !== undefined || facts.some !== undefined) return ['array'];
+  if (facts.notPattern !== undefined) return ['string'];
+  return facts.notMultipleOf === undefined ? [] : ['number'];
 }
+
+const commonTypes = (a: readonly TypeName[], b: readonly TypeName[]): TypeName[] => [
+  ...a.filter((type) => b.includes(type) || (type === 'integer' && b.includes('number'))),
+  ...b.filter((type) => type === 'integer' && a.includes('number')),
+];

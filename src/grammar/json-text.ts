@@ -1,17 +1,22 @@
+import { type Automaton, rangesOf } from './automaton.ts';
+import { AutomatonTooLarge, type Budget } from './budget.ts';
 import {
+  type AutomatonState,
   type CodeRange,
   characters,
   choice,
+  choiceOf,
   classOf,
   codePointMax,
   type Expression,
   empty,
   repeat,
   sequence,
+  sequenceOf,
   text,
   without,
 } from './expression.ts';
-import { parseRegex, wholeRegex } from './regex.ts';
+import type { RegexBranch } from './regex.ts';
 
 const hex = characters('09', 'af', 'AF');
 const special: readonly CodeRange[] = [
@@ -40,12 +45,12 @@ const quoted = (content: Expression): Expression => sequence(text('"'), content,
 
 export const stringOfLength = (min: number, max: number): Expression => quoted(repeat(stringCharacter, min, max));
 
-/** A string that has a match of the pattern, as JSON Schema's `pattern` means it. Throws RegexError. */
-export function stringWithPattern(pattern: string): Expression {
+/** The texts of the alternatives of a pattern, which may be anywhere in the string, as JSON Schema's `pattern` means it. */
+export function stringWithBranches(branches: readonly RegexBranch[]): Expression {
   const anyText = repeat(stringCharacter, 0, Infinity);
   return quoted(
-    choice(
-      ...parseRegex(pattern).map(({ body, isAtStart, isAtEnd }) =>
+    choiceOf(
+      branches.map(({ body, isAtStart, isAtEnd }) =>
         sequence(isAtStart ? empty : anyText, asStringContent(body), isAtEnd ? empty : anyText),
       ),
     ),
@@ -64,12 +69,12 @@ function asStringContent(expression: Expression): Expression {
       for (const { first, last } of escaped) {
         for (let code = first; code <= last; code++) options.push(text(escapeOf(code)));
       }
-      return choice(...options);
+      return choiceOf(options);
     }
     case 'sequence':
-      return sequence(...expression.parts.map(asStringContent));
+      return sequenceOf(expression.parts.map(asStringContent));
     case 'choice':
-      return choice(...expression.options.map(asStringContent));
+      return choiceOf(expression.options.map(asStringContent));
     case 'repeat':
       return { ...expression, part: asStringContent(expression.part) };
     default:
@@ -79,74 +84,145 @@ function asStringContent(expression: Expression): Expression {
 
 const escapeOf = (code: number): string => JSON.stringify(String.fromCharCode(code)).slice(1, -1);
 
-/** A key of an object that is not in `names`, written without escapes. */
-export function keyExcept(names: readonly string[]): Expression {
-  const root: NameNode = { children: new Map(), isName: false };
-  for (const name of names) {
-    let node = root;
-    for (const letter of name) {
-      let child = node.children.get(letter);
-      if (child === undefined) {
-        child = { children: new Map(), isName: false };
-        node.children.set(letter, child);
-      }
-      node = child;
-    }
-    node.isName = true;
+/** Keeps one copy of an expression that many states use. */
+export type Share = (key: string, make: () => Expression) => Expression;
+
+/** Counts of characters. */
+export interface Lengths {
+  readonly min: number;
+  readonly max: number;
+}
+
+/** Strings longer than this many states have no pattern: a smaller maximum is used instead. */
+const lengthStatesMax = 2000;
+
+/**
+ * The strings that an automaton matches, with a number of characters. Each character is written in one way. The maximum
+ * can become smaller.
+ * @throws AutomatonTooLarge
+ */
+export function stringOfAutomaton(
+  automaton: Automaton,
+  { min, max }: Lengths,
+  share: Share,
+  budget: Budget,
+): Expression {
+  const reader = new StringStates(automaton, share, budget);
+  return quoted({
+    kind: 'automaton',
+    states: min === 0 && max === Infinity ? reader.all() : reader.ofLength(min, max),
+  });
+}
+
+class StringStates {
+  readonly #automaton: Automaton;
+  readonly #share: Share;
+  readonly #budget: Budget;
+
+  constructor(automaton: Automaton, share: Share, budget: Budget) {
+    this.#automaton = automaton;
+    this.#share = share;
+    this.#budget = budget;
   }
-  return quoted(differsFrom(root));
+
+  all(): AutomatonState[] {
+    return Array.from(this.#automaton.accepts, (accepts, state) => ({
+      accepts: accepts === 1,
+      edges: this.#edges(state, (target) => target),
+    }));
+  }
+
+  /** A state for each state of the automaton and each count that matters. */
+  ofLength(min: number, max: number): AutomatonState[] {
+    const { accepts } = this.#automaton;
+    const states: AutomatonState[] = [{ accepts: true, edges: [] }];
+    const end = 0;
+    // The end is not the start, so the states are moved by one below.
+    let level = new Map([[0, 1]]);
+    let stateCount = 2;
+    const add = (state: AutomatonState): void => void states.push(state);
+    for (let length = 0; level.size > 0; length++) {
+      const isLast = length >= max || (length >= min && stateCount > lengthStatesMax);
+      if (stateCount > lengthStatesMax && !isLast) throw new AutomatonTooLarge();
+      // Without a maximum, counts from the minimum on are equal.
+      const isSame = max === Infinity && length >= min;
+      const following = new Map<number, number>(isSame ? level : []);
+      const numberOf = (target: number): number => {
+        let number = following.get(target);
+        if (number === undefined) {
+          number = stateCount++;
+          following.set(target, number);
+        }
+        return number;
+      };
+      const open = [...level.keys()];
+      for (let state = open.shift(); state !== undefined; state = open.shift()) {
+        const rest = this.#loopOf(state);
+        if (rest !== undefined) {
+          add({
+            accepts: false,
+            edges: [{ part: repeat(rest, Math.max(0, min - length), max - length), target: end }],
+          });
+          continue;
+        }
+        const before = following.size;
+        const edges = isLast && !isSame ? [] : this.#edges(state, numberOf);
+        add({ accepts: length >= min && accepts[state] === 1, edges });
+        if (isSame) open.push(...[...following.keys()].slice(before));
+      }
+      if (isSame || isLast) break;
+      level = following;
+    }
+    if (stateCount > states.length) throw new AutomatonTooLarge();
+    return startFirst(states);
+  }
+
+  /** The characters of a state that accepts and that no character leaves. */
+  #loopOf(state: number): Expression | undefined {
+    const { alphabet, next, accepts } = this.#automaton;
+    const row = next.subarray(state * alphabet.count, (state + 1) * alphabet.count);
+    if (accepts[state] === 0 || row.some((target) => target !== state && target !== -1)) return undefined;
+    const { direct, others } = this.#charactersOf((symbol) => row[symbol] === state);
+    return choiceOf([direct, others].filter((part) => part !== undefined));
+  }
+
+  #edges(state: number, numberOf: (target: number) => number): AutomatonState['edges'] {
+    const { alphabet, next } = this.#automaton;
+    const row = next.subarray(state * alphabet.count, (state + 1) * alphabet.count);
+    this.#budget.spendSteps(1 + alphabet.starts.length / 64);
+    return [...new Set(row)]
+      .filter((target) => target !== -1)
+      .flatMap((target) => {
+        const { direct, others } = this.#charactersOf((symbol) => row[symbol] === target);
+        const number = numberOf(target);
+        return [direct, others].filter((part) => part !== undefined).map((part) => ({ part, target: number }));
+      });
+  }
+
+  /** The other characters take several bytes, so all states share them. */
+  #charactersOf(isMember: (symbol: number) => boolean) {
+    const ranges = rangesOf(this.#automaton.alphabet, isMember);
+    const direct = without(ranges, notDirect);
+    const rest = without(ranges, direct);
+    const key = rest.map(({ first, last }) => `${first}-${last}`).join();
+    return {
+      direct: direct.length === 0 ? undefined : classOf(direct),
+      others: isNothing(rest) ? undefined : this.#share(key, () => asStringContent(classOf(rest))),
+    };
+  }
 }
 
-interface NameNode {
-  readonly children: Map<string, NameNode>;
-  isName: boolean;
-}
+/** Plain characters of one byte. */
+const notDirect = without(all, without([{ first: 0, last: 0x7f }], special));
+const isNothing = (ranges: readonly CodeRange[]): boolean =>
+  without(ranges, [{ first: 0xd800, last: 0xdfff }]).length === 0;
 
-function differsFrom({ children, isName }: NameNode): Expression {
-  const taken = [...children.keys()].map((letter) => letter.codePointAt(0)!).sort((a, b) => a - b);
-  const others = classOf(
-    without(
-      plainRanges,
-      taken.map((code) => ({ first: code, last: code })),
-    ),
-  );
-  return choice(
-    ...(isName ? [] : [empty]),
-    sequence(others, repeat(plainCharacter, 0, Infinity)),
-    ...[...children]
-      .filter(([letter]) => letter !== '"' && letter !== '\\' && letter >= ' ')
-      .map(([letter, child]) => sequence(text(letter), differsFrom(child))),
-  );
-}
-
-const label = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
-const byte = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
-const date = '[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)';
-const time = '([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])';
-const days = '([0-9]{1,4}Y([0-9]{1,4}M)?([0-9]{1,4}D)?|[0-9]{1,4}M([0-9]{1,4}D)?|[0-9]{1,4}D)';
-const hours = 'T([0-9]{1,4}H([0-9]{1,4}M)?([0-9]{1,4}S)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S)';
-
-/** Values of `format` that are enforced; each pattern allows a part of the format's texts. Others are annotations. */
-const formats: Readonly<Record<string, string>> = {
-  date,
-  time,
-  'date-time': `(${date})T${time}`,
-  duration: `P([0-9]{1,4}W|${days}(${hours})?|${hours})`,
-  email: `[A-Za-z0-9_+-]{1,30}(\\.[A-Za-z0-9_+-]{1,30})?@${label}(\\.${label}){1,2}`,
-  hostname: `${label}(\\.${label}){0,2}`,
-  ipv4: `${byte}(\\.${byte}){3}`,
-  ipv6: '[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}',
-  uuid: '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}',
-  uri: `https?://${label}(\\.${label}){0,2}(:[0-9]{1,4})?(/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*(\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?`,
-};
-
-export function stringOfFormat(format: string): Expression | undefined {
-  const pattern = Object.hasOwn(formats, format) ? formats[format] : undefined;
-  return pattern === undefined ? undefined : quoted(wholeRegex(pattern));
-}
-
-/** Whether `stringOfFormat` allows the text; true for formats that are annotations. */
-export function hasFormat(value: string, format: string): boolean {
-  const pattern = Object.hasOwn(formats, format) ? formats[format] : undefined;
-  return pattern === undefined || new RegExp(`^(?:${pattern})$`, 'u').test(value);
+/** The start is state 1 of the list. */
+function startFirst(states: readonly AutomatonState[]): AutomatonState[] {
+  const moved = (state: number): number => (state === 0 ? 1 : state === 1 ? 0 : state);
+  const [end, start, ...rest] = states;
+  return [start!, end!, ...rest].map(({ accepts, edges }) => ({
+    accepts,
+    edges: edges.map(({ part, target }) => ({ part, target: moved(target) })),
+  }));
 }

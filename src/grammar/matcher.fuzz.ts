@@ -61,6 +61,8 @@ function ends(expression: Expression, bytes: Uint8Array, start: number, rules: R
       return new Set();
     }
     case 'token':
+    case 'automaton':
+    case 'look':
       return new Set();
   }
 }

@@ -20,9 +20,10 @@ export interface EncodedNetwork {
   readonly counters: readonly Counter[];
   readonly start: number;
   readonly tokens: readonly number[];
+  readonly notes: readonly string[];
 }
 
-export function encodeNetwork({ states, start, counters, tokens }: Network): EncodedNetwork {
+export function encodeNetwork({ states, start, counters, tokens, notes }: Network): EncodedNetwork {
   const numbers: number[] = [states.length];
   for (const { edges, jumps, calls, counters: begun, isEnd } of states) {
     numbers.push(isEnd ? 1 : 0, edges.length);
@@ -34,10 +35,10 @@ export function encodeNetwork({ states, start, counters, tokens }: Network): Enc
     numbers.push(begun.length);
     for (const counter of begun) numbers.push(counter);
   }
-  return { numbers: Int32Array.from(numbers), counters, start, tokens };
+  return { numbers: Int32Array.from(numbers), counters, start, tokens, notes };
 }
 
-export function decodeNetwork({ numbers, counters, start, tokens }: EncodedNetwork): Network {
+export function decodeNetwork({ numbers, counters, start, tokens, notes }: EncodedNetwork): Network {
   let at = 0;
   const next = (): number => numbers[at++]!;
   const list = <T>(read: () => T): readonly T[] => {
@@ -53,7 +54,7 @@ export function decodeNetwork({ numbers, counters, start, tokens }: EncodedNetwo
     calls: list(call),
     counters: list(next),
   });
-  return { states: Array.from({ length: next() }, state), start, counters, tokens };
+  return { states: Array.from({ length: next() }, state), start, counters, tokens, notes };
 }
 
 const none: readonly never[] = [];

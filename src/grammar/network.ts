@@ -1,6 +1,6 @@
-import { assert } from '../base/assert.ts';
-import type { CodeRange, Expression, Grammar } from './expression.ts';
-import { type GrammarLimits, grammarLimits } from './limits.ts';
+import { AssertionError, assert } from '../base/assert.ts';
+import { type GrammarLimits, grammarLimits } from './budget.ts';
+import type { AutomatonState, CodeRange, Expression, Grammar } from './expression.ts';
 import { checkNetwork } from './network-check.ts';
 import { NetworkError } from './network-error.ts';
 import { utf8Of, utf8Sequences } from './utf8.ts';
@@ -15,6 +15,8 @@ export interface Network {
   readonly counters: readonly Counter[];
   /** Control tokens that the grammar uses; the symbol of the first is `firstTokenSymbol`. */
   readonly tokens: readonly number[];
+  /** Of the grammar. */
+  readonly notes: readonly string[];
 }
 
 export const firstTokenSymbol = 256;
@@ -94,7 +96,8 @@ class Builder {
       this.#ranges.push({ rule: name, from: this.states.length });
       this.states[this.#build(expression, this.#startOf(name))]!.isEnd = true;
     }
-    const network = { states: this.states, start, counters: this.#counters, tokens: this.#tokens };
+    const { notes = [] } = this.#grammar;
+    const network = { states: this.states, start, counters: this.#counters, tokens: this.#tokens, notes };
     checkNetwork(network, (state) => this.#ruleAt(state));
     return network;
   }
@@ -129,19 +132,19 @@ class Builder {
       case 'text':
         return this.#text(utf8Of(expression.text), from);
       case 'class':
-        return this.#class(expression.ranges, from);
+        return this.#class(expression.ranges, from, this.#state());
       case 'sequence':
         return expression.parts.reduce((at, part) => this.#build(part, at), from);
       case 'choice':
         return this.#choice(expression.options, from);
       case 'repeat':
         return this.#repeat(expression, from);
-      case 'rule': {
-        const back = this.#state();
-        const state = this.states[from]!;
-        state.calls = added(state.calls, { start: this.#startOf(expression.name), back });
-        return back;
-      }
+      case 'rule':
+        return this.#call(expression.name, from, this.#state());
+      case 'automaton':
+        return this.#automaton(expression.states, from);
+      case 'look':
+        throw new AssertionError('assertions are in automata only');
       case 'until':
         return this.#until(expression.end, from);
       case 'token':
@@ -169,8 +172,30 @@ class Builder {
     return at;
   }
 
-  #class(ranges: readonly CodeRange[], from: number): number {
+  #call(rule: string, from: number, back: number): number {
+    const state = this.states[from]!;
+    state.calls = added(state.calls, { start: this.#startOf(rule), back });
+    return back;
+  }
+
+  #automaton(states: readonly AutomatonState[], from: number): number {
+    const numbers = states.map(() => this.#state());
     const to = this.#state();
+    this.#jump(from, numbers[0]!);
+    for (const [i, { accepts, edges }] of states.entries()) {
+      const state = numbers[i]!;
+      if (accepts) this.#jump(state, to);
+      for (const { part, target } of edges) {
+        const next = numbers[target]!;
+        if (part.kind === 'class') this.#class(part.ranges, state, next);
+        else if (part.kind === 'rule') this.#call(part.name, state, next);
+        else this.#jump(this.#build(part, state), next);
+      }
+    }
+    return to;
+  }
+
+  #class(ranges: readonly CodeRange[], from: number, to: number): number {
     // The encodings of a class have few different endings, which share their states.
     const endings = new Map<string, number>();
     for (const range of ranges) {

@@ -1,7 +1,10 @@
-import { choice, classOf, codePointMax, type Expression, empty, repeat, sequence } from './expression.ts';
-import { stringOfFormat } from './json-text.ts';
-import { parseRegex, RegexError } from './regex.ts';
+import { AutomatonTooLarge, Budget } from './budget.ts';
+import { automatonOfPattern } from './determinize.ts';
+import { choiceOf, classOf, codePointMax, type Expression, empty, nothing, repeat, sequence } from './expression.ts';
+import { patternOfFormat } from './formats.ts';
+import { branchesOf, parseRegex, RegexError } from './regex.ts';
 import { pointer, SchemaError } from './schema-keywords.ts';
+import { asExpression } from './whole-regex.ts';
 
 /** Text without `<`, so that it cannot contain the tag that ends it. */
 const plain = classOf([
@@ -18,20 +21,26 @@ const lengthMax = 1_000_000;
 export function plainTextOf(schema: Readonly<Record<string, unknown>>, place: string): Expression | undefined {
   const { pattern, format, minLength, maxLength } = schema;
   if (typeof pattern === 'string') return withPattern(pattern, pointer(place, 'pattern'));
-  const formatted = typeof format === 'string' ? stringOfFormat(format) : undefined;
-  // The texts of formats need no escapes, so without the quotes they are the same.
-  if (formatted?.kind === 'sequence' && formatted.parts.length === 3) return formatted.parts[1]!;
+  const formatted = typeof format === 'string' ? patternOfFormat(format) : undefined;
+  if (formatted !== undefined) return withPattern(formatted, pointer(place, 'format'));
   if (minLength === undefined && maxLength === undefined) return undefined;
   return repeat(plain, Number(minLength ?? 0), Math.min(Number(maxLength ?? Infinity), lengthMax));
 }
 
 function withPattern(pattern: string, place: string): Expression {
   try {
-    const branches = parseRegex(pattern).map(({ body, isAtStart, isAtEnd }) =>
-      sequence(isAtStart ? empty : anyPlain, body, isAtEnd ? empty : anyPlain),
-    );
-    return choice(...branches);
+    const parsed = parseRegex(pattern);
+    const branches = branchesOf(parsed);
+    if (branches !== undefined) {
+      const parts = branches.map(({ body, isAtStart, isAtEnd }) =>
+        sequence(isAtStart ? empty : anyPlain, body, isAtEnd ? empty : anyPlain),
+      );
+      return choiceOf(parts);
+    }
+    const automaton = automatonOfPattern(parsed, new Budget(), 3000);
+    return automaton === undefined ? nothing : asExpression(automaton);
   } catch (error) {
+    if (error instanceof AutomatonTooLarge) throw new SchemaError(place, 'the pattern needs too many states', true);
     if (!(error instanceof RegexError)) throw error;
     throw new SchemaError(place, `the pattern has ${error.message}, which is not supported,`);
   }

@@ -1,18 +1,44 @@
 import {
+  atEnd,
+  atStart,
   type CodeRange,
   choice,
+  choiceOf,
   classOf,
   codePointMax,
   complement,
   type Expression,
   empty,
+  lookAhead,
+  lookAheadNot,
+  lookBehind,
+  lookBehindNot,
   repeat,
   sequence,
+  sequenceOf,
   text,
 } from './expression.ts';
+import { propertyRanges } from './unicode-property.ts';
 
 /** A pattern that is not supported. The message says what, and where. */
 export class RegexError extends Error {}
+
+export const countMax = 1_000_000;
+const depthMax = 100;
+
+export interface RegexOptions {
+  /** The text must not match, so `\s` has all characters that any reader takes for a space. */
+  readonly isNegated?: boolean;
+  /** Called once for each `\p{...}`, which takes about 20 ms to read. */
+  onProperty?(name: string): void;
+}
+
+/**
+ * Reads a regular expression: the regular part of the syntax that JavaScript and Python share, and `\p{...}` of JavaScript.
+ * @throws RegexError
+ */
+export const parseRegex = (pattern: string, options: RegexOptions = {}): Expression =>
+  new RegexParser(pattern, options).parse();
 
 /** One alternative of a pattern, and whether `^` and `$` bind it to the start and the end of the text. */
 export interface RegexBranch {
@@ -21,16 +47,27 @@ export interface RegexBranch {
   readonly isAtEnd: boolean;
 }
 
-export const countMax = 1_000_000;
-const depthMax = 100;
-
-/** Reads a regular expression: the regular part of the syntax that JavaScript and Python share. */
-export function parseRegex(pattern: string): RegexBranch[] {
-  return new RegexParser(pattern).parse();
+/** The alternatives of a pattern; undefined if it has assertions at other places than their ends. */
+export function branchesOf(pattern: Expression): readonly RegexBranch[] | undefined {
+  const branches = (pattern.kind === 'choice' ? pattern.options : [pattern]).map(branchOf);
+  return branches.some(({ body }) => hasAssertion(body)) ? undefined : branches;
 }
 
-/** The whole output matches the pattern, as in Python's `re.fullmatch`. */
-export const wholeRegex = (pattern: string): Expression => choice(...parseRegex(pattern).map(({ body }) => body));
+function branchOf(option: Expression): RegexBranch {
+  const parts = option.kind === 'sequence' ? [...option.parts] : [option];
+  const isAtStart = parts[0] === atStart;
+  if (isAtStart) parts.shift();
+  const isAtEnd = parts[parts.length - 1] === atEnd;
+  if (isAtEnd) parts.pop();
+  return { body: sequenceOf(parts), isAtStart, isAtEnd };
+}
+
+function hasAssertion(expression: Expression): boolean {
+  if (expression.kind === 'look') return true;
+  if (expression.kind === 'sequence') return expression.parts.some(hasAssertion);
+  if (expression.kind === 'choice') return expression.options.some(hasAssertion);
+  return expression.kind === 'repeat' && hasAssertion(expression.part);
+}
 
 const range = (first: number, last: number): CodeRange => ({ first, last });
 const codeOf = (letter: string): number => letter.codePointAt(0)!;
@@ -48,39 +85,52 @@ const lineEnds = [range(10, 10), range(13, 13), range(0x2028, 0x2029)];
 const controls: Readonly<Record<string, number>> = { n: 10, r: 13, t: 9, f: 12, v: 11, 0: 0 };
 
 /** The code points of `\d`, `\W`, ... */
-function escapedClass(letter: string): CodeRange[] | undefined {
+function escapedClass(letter: string, isNegated: boolean): CodeRange[] | undefined {
   if (letter === 'd') return digits;
   if (letter === 'w') return wordLetters;
-  if (letter === 's') return asciiSpaces;
+  if (letter === 's') return isNegated ? spaces : asciiSpaces;
   if (letter === 'D') return complement(digits);
   if (letter === 'W') return complement(wordLetters);
-  return letter === 'S' ? complement(spaces) : undefined;
+  return letter === 'S' ? complement(isNegated ? asciiSpaces : spaces) : undefined;
 }
+
+const word = classOf(wordLetters);
+const wordEdge = choice(sequence(lookBehind(word), lookAheadNot(word)), sequence(lookBehindNot(word), lookAhead(word)));
+const noWordEdge = choice(
+  sequence(lookBehind(word), lookAhead(word)),
+  sequence(lookBehindNot(word), lookAheadNot(word)),
+);
+const assertions: Readonly<Record<string, (body: Expression) => Expression>> = {
+  '=': lookAhead,
+  '!': lookAheadNot,
+  '<=': lookBehind,
+  '<!': lookBehindNot,
+};
 
 class RegexParser {
   readonly #letters: readonly string[];
+  readonly #onProperty: (name: string) => void;
+  #isNegated: boolean;
   #at = 0;
   #depth = 0;
 
-  constructor(pattern: string) {
+  constructor(pattern: string, { isNegated = false, onProperty = () => undefined }: RegexOptions) {
     this.#letters = [...pattern];
+    this.#isNegated = isNegated;
+    this.#onProperty = onProperty;
   }
 
-  parse(): RegexBranch[] {
-    const branches: RegexBranch[] = [];
-    do {
-      const isAtStart = this.#take('^');
-      const body = this.#sequence();
-      const isAtEnd = this.#take('$');
-      branches.push({ body, isAtStart, isAtEnd });
-    } while (this.#take('|'));
-    if (this.#at < this.#letters.length) {
-      const found = this.#letters[this.#at]!;
-      throw this.#error(
-        found === '^' || found === '$' ? `\`${found}\` inside of a pattern` : `an unexpected \`${found}\``,
-      );
-    }
-    return branches;
+  parse(): Expression {
+    const pattern = this.#alternatives();
+    const found = this.#letters[this.#at];
+    if (found !== undefined) throw this.#error(`an unexpected \`${found}\``);
+    return pattern;
+  }
+
+  #alternatives(): Expression {
+    const options = [this.#sequence()];
+    while (this.#take('|')) options.push(this.#sequence());
+    return choiceOf(options);
   }
 
   #take(letter: string): boolean {
@@ -97,10 +147,10 @@ class RegexParser {
     const parts: Expression[] = [];
     for (;;) {
       const letter = this.#letters[this.#at];
-      if (letter === undefined || letter === '|' || letter === ')' || letter === '$' || letter === '^') break;
+      if (letter === undefined || letter === '|' || letter === ')') break;
       parts.push(this.#quantified(this.#atom(letter)));
     }
-    return parts.length === 0 ? empty : sequence(...parts);
+    return parts.length === 0 ? empty : sequenceOf(parts);
   }
 
   #atom(letter: string): Expression {
@@ -109,6 +159,8 @@ class RegexParser {
     if (letter === '[') return this.#bracket();
     if (letter === '.') return classOf(complement(lineEnds));
     if (letter === '\\') return this.#escape();
+    if (letter === '^') return atStart;
+    if (letter === '$') return atEnd;
     if (letter === '*' || letter === '+' || letter === '?')
       throw this.#error(`\`${letter}\` without anything to repeat`);
     return text(letter);
@@ -116,27 +168,47 @@ class RegexParser {
 
   #group(): Expression {
     if (++this.#depth > depthMax) throw this.#error(`more than ${depthMax} nested groups`);
-    if (this.#take('?')) {
-      const kind = this.#letters[this.#at++];
-      const isNamed = kind === 'P' || (kind === '<' && !['=', '!'].includes(this.#letters[this.#at] ?? ''));
-      if (kind === '=' || kind === '!' || (kind === '<' && !isNamed)) throw this.#error('a lookaround');
-      if (isNamed) while (this.#at < this.#letters.length && this.#letters[this.#at++] !== '>');
-      else if (kind !== ':') throw this.#error('a flag');
-    }
-    const options = [this.#sequence()];
-    while (this.#take('|')) options.push(this.#sequence());
-    const found = this.#letters[this.#at];
-    if (found === '^' || found === '$') throw this.#error(`\`${found}\` inside of a group`);
+    const kind = this.#take('?') ? this.#groupKind() : ':';
+    const wasNegated = this.#isNegated;
+    if (kind.endsWith('!')) this.#isNegated = !wasNegated;
+    const inside = this.#alternatives();
+    this.#isNegated = wasNegated;
     if (!this.#take(')')) throw this.#error('a group without its end');
     this.#depth--;
-    return choice(...options);
+    return assertions[kind]?.(inside) ?? inside;
+  }
+
+  /** Behind `(?`: a key of `assertions`, or a colon for other groups. */
+  #groupKind(): string {
+    const letter = this.#letters[this.#at++] ?? '';
+    if (letter === ':' || letter === '=' || letter === '!') return letter;
+    const next = this.#letters[this.#at] ?? '';
+    if (letter === '<' && (next === '=' || next === '!')) {
+      this.#at++;
+      return letter + next;
+    }
+    if (letter !== 'P' && letter !== '<') throw this.#error('a flag');
+    while (this.#at < this.#letters.length && this.#letters[this.#at++] !== '>');
+    return ':';
   }
 
   #escape(): Expression {
     const letter = this.#letters[this.#at++];
     if (letter === undefined) throw this.#error('a `\\` at the end');
-    const ranges = escapedClass(letter);
+    if (letter === 'b' || letter === 'B') return letter === 'b' ? wordEdge : noWordEdge;
+    const ranges = this.#escapedClass(letter);
     return ranges === undefined ? text(String.fromCodePoint(this.#escapedCode(letter))) : classOf(ranges);
+  }
+
+  #escapedClass(letter: string): readonly CodeRange[] | undefined {
+    if (letter !== 'p' && letter !== 'P') return escapedClass(letter, this.#isNegated);
+    const end = this.#take('{') ? this.#letters.indexOf('}', this.#at) : -1;
+    const name = this.#letters.slice(this.#at, Math.max(end, this.#at)).join('');
+    this.#onProperty(name);
+    const ranges = propertyRanges(name);
+    if (ranges === undefined) throw this.#error(`an unknown Unicode property`);
+    this.#at = end + 1;
+    return letter === 'p' ? ranges : complement(ranges);
   }
 
   #escapedCode(letter: string): number {
@@ -145,8 +217,6 @@ class RegexParser {
     if (letter === 'x') return this.#hexadecimal(2);
     if (letter === 'u') return this.#unicodeEscape();
     if (/[1-9k]/.test(letter)) throw this.#error('a back reference');
-    if (letter === 'b' || letter === 'B') throw this.#error(`\`\\${letter}\``);
-    if (letter === 'p' || letter === 'P') throw this.#error('a Unicode property');
     if (/[A-Za-z]/.test(letter)) throw this.#error(`an unknown escape \`\\${letter}\``);
     return codeOf(letter);
   }
@@ -182,6 +252,8 @@ class RegexParser {
 
   #bracket(): Expression {
     const isNegative = this.#take('^');
+    const wasNegated = this.#isNegated;
+    if (isNegative) this.#isNegated = !wasNegated;
     const ranges: CodeRange[] = [];
     for (;;) {
       const letter = this.#letters[this.#at];
@@ -191,6 +263,7 @@ class RegexParser {
       this.#bracketItem(letter, ranges);
     }
     this.#at++;
+    this.#isNegated = wasNegated;
     return classOf(isNegative ? complement(ranges) : ranges);
   }
 
@@ -212,10 +285,10 @@ class RegexParser {
     ranges.push(range(first, last));
   }
 
-  #bracketEscape(): number | CodeRange[] {
+  #bracketEscape(): number | readonly CodeRange[] {
     const letter = this.#letters[this.#at++];
     if (letter === undefined) throw this.#error('a `\\` at the end');
-    return escapedClass(letter) ?? (letter === 'b' ? 8 : this.#escapedCode(letter));
+    return this.#escapedClass(letter) ?? (letter === 'b' ? 8 : this.#escapedCode(letter));
   }
 
   #quantified(part: Expression): Expression {

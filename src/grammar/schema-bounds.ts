@@ -1,4 +1,5 @@
-import { largestNumber, type NumberBounds } from './json-number.ts';
+import { compareDecimals, type Decimal, decimalOf } from './decimal.ts';
+import { boundAbove, boundBelow, type NumberBounds, outOfReach } from './json-number.ts';
 import { countMax } from './regex.ts';
 import { countOf, numberOf, pointer, SchemaError, type SchemaObject } from './schema-keywords.ts';
 
@@ -18,34 +19,71 @@ export function countsOf(schema: SchemaObject, minimum: string, maximum: string,
   return { min, max: max === Infinity ? max : Math.min(max, countMax) };
 }
 
-/** Undefined: any number. Throws SchemaError if the bounds contradict each other, or numbers of 20 digits do not reach them. */
-export function numberBoundsOf(schema: SchemaObject, path: string): NumberBounds | undefined {
-  const [min, above] = [numberOf(schema, 'minimum', path), numberOf(schema, 'exclusiveMinimum', path)];
-  const [max, below] = [numberOf(schema, 'maximum', path), numberOf(schema, 'exclusiveMaximum', path)];
-  if ([min, above, max, below].every((bound) => bound === undefined)) return undefined;
-  const isMinExclusive = above !== undefined && (min === undefined || above >= min);
-  const isMaxExclusive = below !== undefined && (max === undefined || below <= max);
-  const bounds = { min: isMinExclusive ? above : min, max: isMaxExclusive ? below : max };
-  const [lower, upper] = [
-    isMinExclusive ? 'exclusiveMinimum' : 'minimum',
-    isMaxExclusive ? 'exclusiveMaximum' : 'maximum',
-  ];
-  const [first, last] = [bounds.min ?? -Infinity, bounds.max ?? Infinity];
-  if (first > last || (first === last && (isMinExclusive || isMaxExclusive))) {
-    throw contradiction(schema, lower, upper, path);
-  }
-  if (first >= largestNumber) throw outOfReach(first, pointer(path, lower));
-  if (last <= -largestNumber) throw outOfReach(last, pointer(path, upper));
-  return {
-    ...(bounds.min === undefined ? {} : { min: bounds.min }),
-    ...(bounds.max === undefined ? {} : { max: bounds.max }),
-    isMinExclusive,
-    isMaxExclusive,
-  };
+interface Bound {
+  readonly keyword: string;
+  readonly value: Decimal;
+  /** Included in the range. */
+  readonly reached: Decimal;
 }
 
-const outOfReach = (bound: number, path: string): SchemaError =>
-  new SchemaError(path, `a bound of ${bound} is out of reach: numbers have at most 20 digits`);
+/** Throws SchemaError if the bounds contradict each other, or numbers of 20 digits do not reach them. */
+export function numberBoundsOf(schema: SchemaObject, path: string): NumberBounds {
+  const lower = strictest(boundOf(schema, 'minimum', path), above(schema, path), 1);
+  const upper = strictest(boundOf(schema, 'maximum', path), below(schema, path), -1);
+  if (lower !== undefined && upper !== undefined && compareDecimals(lower.reached, upper.reached) > 0) {
+    throw contradiction(schema, lower.keyword, upper.keyword, path);
+  }
+  if (lower !== undefined && compareDecimals(lower.value, outOfReach) >= 0) throw unreachable(lower, schema, path);
+  if (upper !== undefined && compareDecimals(upper.value, { ...outOfReach, isNegative: true }) <= 0)
+    throw unreachable(upper, schema, path);
+  return { min: lower?.reached, max: upper?.reached };
+}
+
+/** Bounds of both schemas. They can contradict each other. */
+export const commonBounds = (a: NumberBounds, b: NumberBounds): NumberBounds => ({
+  min: larger(a.min, b.min, 1),
+  max: larger(a.max, b.max, -1),
+});
+
+function larger(a: Decimal | undefined, b: Decimal | undefined, sign: 1 | -1): Decimal | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  return sign * compareDecimals(a, b) >= 0 ? a : b;
+}
+
+function boundOf(schema: SchemaObject, keyword: string, path: string): Bound | undefined {
+  const text = numberOf(schema, keyword, path);
+  return text === undefined ? undefined : { keyword, value: decimalOf(text), reached: decimalOf(text) };
+}
+
+/** In draft 4, `exclusiveMinimum: true` says that `minimum` is exclusive. */
+function exclusiveText(schema: SchemaObject, keyword: string, other: string, path: string): string | undefined {
+  const value = schema[keyword];
+  if (typeof value === 'boolean') return value ? numberOf(schema, other, path) : undefined;
+  return numberOf(schema, keyword, path);
+}
+
+function above(schema: SchemaObject, path: string): Bound | undefined {
+  const keyword = 'exclusiveMinimum';
+  const text = exclusiveText(schema, keyword, 'minimum', path);
+  return text === undefined ? undefined : { keyword, value: decimalOf(text), reached: boundAbove(text) };
+}
+
+function below(schema: SchemaObject, path: string): Bound | undefined {
+  const keyword = 'exclusiveMaximum';
+  const text = exclusiveText(schema, keyword, 'maximum', path);
+  return text === undefined ? undefined : { keyword, value: decimalOf(text), reached: boundBelow(text) };
+}
+
+function strictest(a: Bound | undefined, b: Bound | undefined, sign: 1 | -1): Bound | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  return sign * compareDecimals(a.reached, b.reached) > 0 ? a : b;
+}
+
+const unreachable = ({ keyword }: Bound, schema: SchemaObject, path: string): SchemaError =>
+  new SchemaError(
+    pointer(path, keyword),
+    `a bound of ${String(schema[keyword])} is out of reach: numbers have at most 20 digits`,
+  );
 
 const contradiction = (schema: SchemaObject, lower: string, upper: string, path: string): SchemaError =>
   new SchemaError(

@@ -1,3 +1,6 @@
+import { ExactNumber } from '../base/exact-json.ts';
+import { decimalOf, isIntegral, isNumber, keyOfDecimal, textOfNumber } from './decimal.ts';
+
 /** A JSON schema that cannot be compiled: the keyword and its place, as a JSON pointer (`#/properties/a/not`). */
 export class SchemaError extends Error {
   readonly isTooLarge: boolean;
@@ -30,41 +33,15 @@ export const pointer = (path: string, key: string | number): string =>
   `${path}/${String(key).replaceAll('~', '~0').replaceAll('/', '~1').slice(0, 100)}`;
 
 export const isSchemaObject = (value: unknown): value is SchemaObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof ExactNumber);
 
 export function schemaAt(value: unknown, path: string): Schema {
   if (typeof value === 'boolean' || isSchemaObject(value)) return value;
   throw new SchemaError(path, 'expected a schema, which is an object or a boolean');
 }
 
-/** Keywords that restrict values and cannot be expressed as a grammar. */
-const unsupported = [
-  ...['not', 'if', 'then', 'else', 'dependentRequired', 'dependentSchemas', 'dependencies', 'contains'],
-  ...['minContains', 'maxContains', 'unevaluatedItems', '$dynamicRef', '$recursiveRef', 'extends', 'disallow'],
-];
-
-/** Values that restrict nothing. */
-const neutral: Readonly<Record<string, (value: unknown) => boolean>> = {
-  uniqueItems: (value) => value === false,
-  unevaluatedProperties: (value) => typeof value === 'boolean',
-  multipleOf: () => false,
-};
-
-export function checkKeywords(schema: SchemaObject, path: string): void {
-  for (const keyword of unsupported) {
-    if (schema[keyword] !== undefined) {
-      throw new SchemaError(pointer(path, keyword), `the keyword \`${keyword}\` is not supported`);
-    }
-  }
-  for (const [keyword, isNeutral] of Object.entries(neutral)) {
-    const value = schema[keyword];
-    if (value === undefined || isNeutral(value)) continue;
-    const isHarmless =
-      (keyword === 'multipleOf' && value === 1 && typesOf(schema, path).every((type) => type !== 'number')) ||
-      (keyword === 'uniqueItems' && (schema.maxItems === 0 || schema.maxItems === 1));
-    if (!isHarmless) throw new SchemaError(pointer(path, keyword), `the keyword \`${keyword}\` is not supported`);
-  }
-}
+/** Keywords that restrict values and that no grammar of this compiler expresses. */
+export const neverSupported = ['$dynamicRef', '$recursiveRef', 'extends', 'disallow'];
 
 export const allTypes = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'] as const;
 export type TypeName = (typeof allTypes)[number];
@@ -75,35 +52,37 @@ export const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]
     ...['properties', 'required', 'additionalProperties', 'patternProperties', 'propertyNames'],
     ...['minProperties', 'maxProperties', 'unevaluatedProperties'],
   ],
-  array: ['items', 'prefixItems', 'additionalItems', 'minItems', 'maxItems', 'uniqueItems'],
+  array: [
+    ...['items', 'prefixItems', 'additionalItems', 'minItems', 'maxItems', 'uniqueItems'],
+    ...['contains', 'unevaluatedItems'],
+  ],
   string: ['minLength', 'maxLength', 'pattern', 'format'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
 };
 
-/**
- * The types that a schema allows. Without `type`, those that its keywords speak of: `{"properties": ...}` means an object.
- */
-export function typesOf(schema: SchemaObject, path: string): readonly TypeName[] {
-  const { type } = schema;
-  if (type !== undefined) {
-    const list: readonly unknown[] = Array.isArray(type) ? type : [type];
-    const wrong = list.find((name) => !allTypes.includes(name as TypeName));
-    if (list.length === 0 || wrong !== undefined) {
-      throw new SchemaError(pointer(path, 'type'), `expected one of the types ${allTypes.join(', ')}`);
-    }
-    return list.includes('number') ? (list as TypeName[]).filter((name) => name !== 'integer') : (list as TypeName[]);
+/** The value of `type`, if it is there. `number` has all integers. */
+export function declaredTypes({ type }: SchemaObject, path: string): readonly TypeName[] | undefined {
+  if (type === undefined) return undefined;
+  const list: readonly unknown[] = Array.isArray(type) ? type : [type];
+  const wrong = list.find((name) => !allTypes.includes(name as TypeName));
+  if (list.length === 0 || wrong !== undefined) {
+    throw new SchemaError(pointer(path, 'type'), `expected one of the types ${allTypes.join(', ')}`);
   }
+  return list.includes('number') ? (list as TypeName[]).filter((name) => name !== 'integer') : (list as TypeName[]);
+}
+
+/** The types that the keywords speak of: `{"properties": ...}` means an object. `format` speaks of strings only if it is alone. */
+export function meantTypes(schema: SchemaObject): readonly TypeName[] {
   const meant = (Object.keys(keywordsOfType) as TypeName[]).filter((name) =>
     keywordsOfType[name]!.some((keyword) => schema[keyword] !== undefined && keyword !== 'format'),
   );
-  if (meant.length === 0 && schema.format !== undefined) return ['string'];
-  return meant.length > 0 ? meant : ['object', 'array', 'string', 'number', 'boolean', 'null'];
+  return meant.length === 0 && schema.format !== undefined ? ['string'] : meant;
 }
 
 export function typeOfValue(value: unknown): TypeName {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'array';
-  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
+  if (isNumber(value)) return isIntegral(decimalOf(textOfNumber(value))) ? 'integer' : 'number';
   return typeof value as TypeName;
 }
 
@@ -111,13 +90,16 @@ export function typeOfValue(value: unknown): TypeName {
 export function countOf(schema: SchemaObject, keyword: string, path: string, fallback: number): number {
   const value = schema[keyword];
   if (value === undefined) return fallback;
-  if (Number.isInteger(value) && (value as number) >= 0) return value as number;
+  const count = isNumber(value) ? Number(value) : Number.NaN;
+  if (Number.isInteger(count) && count >= 0) return count;
   throw new SchemaError(pointer(path, keyword), 'expected an integer of at least 0');
 }
 
-export function numberOf(schema: SchemaObject, keyword: string, path: string): number | undefined {
+/** The text of a number. */
+export function numberOf(schema: SchemaObject, keyword: string, path: string): string | undefined {
   const value = schema[keyword];
-  if (value === undefined || (typeof value === 'number' && Number.isFinite(value))) return value;
+  if (value === undefined) return undefined;
+  if (isNumber(value)) return textOfNumber(value);
   throw new SchemaError(pointer(path, keyword), 'expected a number');
 }
 
@@ -135,11 +117,18 @@ export function objectOf(schema: SchemaObject, keyword: string, path: string): S
   throw new SchemaError(pointer(path, keyword), 'expected an object');
 }
 
-export const sameValue = (a: unknown, b: unknown): boolean => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b));
+/** Names as in the schema. Throws SchemaError if it is no list of texts. */
+export function namesIn(schema: SchemaObject, keyword: string, path: string): readonly string[] {
+  const value = schema[keyword] ?? [];
+  if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return value;
+  throw new SchemaError(pointer(path, keyword), 'expected a list of names');
+}
 
-function sorted(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (!isSchemaObject(value)) return value;
-  const keys = Object.keys(value).sort((a, b) => (a < b ? -1 : 1));
-  return keys.map((key) => [key, sorted(value[key])]);
+/** Equal for values that are equal in JSON Schema: 1 and 1.0, and objects with another order of names. */
+export function keyOfValue(value: unknown): string {
+  if (isNumber(value)) return keyOfDecimal(decimalOf(textOfNumber(value)));
+  if (Array.isArray(value)) return `[${value.map(keyOfValue).join()}]`;
+  if (!isSchemaObject(value)) return JSON.stringify(value);
+  const names = Object.keys(value).sort((a, b) => (a < b ? -1 : 1));
+  return `{${names.map((name) => `${JSON.stringify(name)}:${keyOfValue(value[name])}`).join()}}`;
 }

@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
+import { constants, type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { downloadCorrupt, downloadStopped, hubFolderUnusable } from './errors.ts';
 import { HubCache } from './hub-cache.ts';
@@ -136,7 +136,8 @@ async function openIncomplete(path: string): Promise<FileHandle> {
       return await open(path, 'wx+', 0o644);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-      return await open(path, 'r+');
+      // A link would lead the bytes to another file.
+      return await open(path, constants.O_RDWR | (constants.O_NOFOLLOW ?? 0));
     }
   });
 }

@@ -21,6 +21,16 @@ export const hubRefused = defineError(
   'The model hub {endpoint} answered with status {status} for {what}: {reason}. {remedy}.',
   502,
 );
+export const hubAnswerInvalid = defineError(
+  'KVASIR_HUB_ANSWER_INVALID',
+  'The answer of the model hub {endpoint} has a wrong {field}: {found}; expected {expected}. Nothing of it was used. If you use a mirror or a proxy, check it, or use another HF_ENDPOINT.',
+  502,
+);
+export const hubNotSecure = defineError(
+  'KVASIR_HUB_NOT_SECURE',
+  'The model hub {endpoint} has no https address, so others on the network could change what it sends. Set HF_ENDPOINT to an https address, or KVASIR_HUB_ALLOW_HTTP=1 if you trust the network.',
+  400,
+);
 export const hubOffline = defineError(
   'KVASIR_HUB_OFFLINE',
   'The model {name} is not downloaded, and HF_HUB_OFFLINE is set. Unset it, and run `kvasir pull {name}`.',

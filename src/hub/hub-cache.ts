@@ -6,12 +6,14 @@
  *   models--owner--name/blobs/HASH                 the content of a file, named by its hash
  */
 import type { Dirent } from 'node:fs';
-import { readdir, readFile, readlink, rename, rm, rmdir, stat, symlink } from 'node:fs/promises';
-import { dirname, join, relative, sep } from 'node:path';
+import { lstat, readdir, readFile, readlink, realpath, rename, rm, rmdir, stat, symlink } from 'node:fs/promises';
+import { basename, dirname, join, relative, sep } from 'node:path';
+import { assert } from '../base/assert.ts';
 import { writeDurably } from '../base/durable-file.ts';
 import { makeFolders } from '../base/make-folders.ts';
 import { hubFolderUnusable } from './errors.ts';
 import type { HubModel } from './model-name.ts';
+import { isBlobName, isCommit, isSafePath } from './safe-names.ts';
 
 /** A file of a downloaded model. */
 export interface CachedFile {
@@ -33,7 +35,6 @@ export interface CachedRevision {
 const repositoryFolder = /^models--(.+?)--(.+)$/;
 /** Of the name of a blob that is not complete. */
 const incompleteEnding = '.kvasir-incomplete';
-const commitPattern = /^[0-9a-f]{40}$/;
 
 export class HubCache {
   readonly folder: string;
@@ -44,9 +45,11 @@ export class HubCache {
 
   /** The path of a blob, whose folder exists afterwards. @throws hubFolderUnusable */
   async blobPath(repository: string, blob: string): Promise<string> {
+    assert(isBlobName(blob), 'the name of a blob is a hash');
     return this.#usable(async () => {
       const folder = join(this.#repository(repository), 'blobs');
       await makeFolders(folder);
+      await this.#checkBelow(repository, folder);
       return join(folder, blob);
     });
   }
@@ -58,15 +61,16 @@ export class HubCache {
 
   /** The path of a file of a commit, which need not exist. */
   location(repository: string, commit: string, path: string): string {
+    assert(isCommit(commit) && isSafePath(path), 'names from the network have been checked');
     return join(this.#repository(repository), 'snapshots', commit, ...path.split('/'));
   }
 
   /** Makes a blob visible as a file of a commit. @throws hubFolderUnusable */
-  async place(location: string, blobPath: string): Promise<void> {
+  async place(repository: string, location: string, blobPath: string): Promise<void> {
     await this.#usable(async () => {
       await makeFolders(dirname(location));
-      // A link whose blob was removed.
-      await rm(location, { force: true });
+      await this.#checkBelow(repository, dirname(location));
+      await removeLink(location);
       try {
         await symlink(relative(dirname(location), blobPath), location);
       } catch (error) {
@@ -80,7 +84,7 @@ export class HubCache {
 
   /** Notes which commit a branch or tag means now. @throws hubFolderUnusable */
   async setRef({ repository, revision }: HubModel, commit: string): Promise<void> {
-    if (commitPattern.test(revision)) return;
+    if (isCommit(revision)) return;
     await this.#usable(async () => {
       const path = join(this.#repository(repository), 'refs', ...revision.split('/'));
       await makeFolders(dirname(path));
@@ -91,10 +95,10 @@ export class HubCache {
   /** The downloaded files of a revision, as it was when it was last asked for. */
   async filesOf({ repository, revision }: HubModel): Promise<readonly CachedFile[]> {
     const folder = this.#repository(repository);
-    const commit = commitPattern.test(revision)
+    const commit = isCommit(revision)
       ? revision
       : (await readFile(join(folder, 'refs', ...revision.split('/')), 'utf8').catch(() => '')).trim();
-    return commitPattern.test(commit) ? filesBelow(join(folder, 'snapshots', commit)) : [];
+    return isCommit(commit) ? filesBelow(join(folder, 'snapshots', commit)) : [];
   }
 
   async revisions(): Promise<CachedRevision[]> {
@@ -104,7 +108,7 @@ export class HubCache {
       if (match === null) continue;
       const folder = join(this.folder, name);
       const refs = await refsIn(join(folder, 'refs'));
-      for (const commit of (await namesIn(join(folder, 'snapshots'))).filter((text) => commitPattern.test(text))) {
+      for (const commit of (await namesIn(join(folder, 'snapshots'))).filter(isCommit)) {
         const files = await filesBelow(join(folder, 'snapshots', commit));
         const named = [...refs].filter(([, meant]) => meant === commit).map(([ref]) => ref);
         found.push({ repository: `${match[1]}/${match[2]}`, commit, refs: named, files });
@@ -142,14 +146,21 @@ export class HubCache {
         await rm(location, { force: true });
         await removeEmpty(dirname(location), folder);
         const blob = target === undefined ? undefined : join(dirname(location), target);
+        // A link that another program made, to a file that is none of the cache.
+        if (blob !== undefined && !isBlobOf(folder, blob)) continue;
         if (blob !== undefined && (await this.#isUsed(folder, blob))) continue;
         if (blob !== undefined) await rm(blob, { force: true });
         freed += bytes;
       }
-      if ((await filesBelow(join(folder, 'snapshots'))).length === 0)
-        await rm(folder, { recursive: true, force: true });
+      if ((await filesBelow(join(folder, 'snapshots'))).length === 0) await removeLayout(folder);
       return freed;
     });
+  }
+
+  /** Links must not lead a download out of the folder of its repository, which may be a link itself. */
+  async #checkBelow(repository: string, folder: string): Promise<void> {
+    const [root, found] = await Promise.all([realpath(this.#repository(repository)), realpath(folder)]);
+    if (!found.startsWith(`${root}${sep}`)) throw new Error(`${folder} is a link to ${found}`);
   }
 
   async #isUsed(folder: string, blob: string): Promise<boolean> {
@@ -171,6 +182,26 @@ export class HubCache {
       throw hubFolderUnusable({ folder: this.folder, reason: (error as Error).message }, error);
     }
   }
+}
+
+/** Removes a link whose blob was removed. Where links need permissions, the file itself may stand there. */
+async function removeLink(location: string): Promise<void> {
+  const found = await lstat(location).catch(() => undefined);
+  if (found === undefined) return;
+  if (!found.isSymbolicLink() && process.platform !== 'win32') throw new Error(`${location} is no link of this cache`);
+  await rm(location, { force: true });
+}
+
+/** Whether a path is that of a blob of a repository, complete or not. */
+const isBlobOf = (repositoryFolder: string, path: string): boolean =>
+  dirname(path) === join(repositoryFolder, 'blobs') && isBlobName(basename(path).replace(incompleteEnding, ''));
+
+/** Removes the folders of a repository that has no files any more, but nothing else that is there. */
+async function removeLayout(folder: string): Promise<void> {
+  for (const part of ['refs', 'snapshots', 'blobs', '.no_exist']) {
+    await rm(join(folder, part), { recursive: true, force: true });
+  }
+  await rmdir(folder).catch(() => undefined);
 }
 
 const namesIn = async (folder: string): Promise<string[]> =>

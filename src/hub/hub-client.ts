@@ -1,7 +1,9 @@
 import { isJsonObject } from '../base/json.ts';
-import { hubRefused, hubUnreachable } from './errors.ts';
-import type { HubModel } from './model-name.ts';
+import { hubAnswerInvalid, hubRefused } from './errors.ts';
+import { hubFetch, limitedBody, reasonOf } from './hub-fetch.ts';
+import { type HubModel, isRepository } from './model-name.ts';
 import { Retries } from './retries.ts';
+import { isBlobName, isCommit, isSafePath, isSha256 } from './safe-names.ts';
 import type { HubSettings } from './settings.ts';
 
 /** A file of a repository at one commit. */
@@ -33,7 +35,11 @@ export interface HubBody {
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
-/** Calls of the hub's HTTP API. Each call has a deadline for silence, and is repeated where that can help. */
+/** Far more than the description of any repository. */
+const descriptionBytesMax = 32 << 20;
+const errorBytesMax = 64 << 10;
+
+/** Calls of the hub's HTTP API. Nothing that the hub sends becomes a path or a message before its form is checked. Each call has a deadline for silence, and is repeated where that can help. */
 export class HubClient {
   readonly #settings: HubSettings;
   readonly #retries: Retries;
@@ -50,7 +56,11 @@ export class HubClient {
     if (!isJsonObject(answer) || typeof answer.sha !== 'string' || !Array.isArray(answer.siblings)) {
       throw this.#refused(`${repository} at ${revision}`, 200, 'the answer is no description of a model');
     }
-    return { commit: answer.sha, files: answer.siblings.flatMap(fileOf) };
+    const { sha: commit } = answer;
+    const expected = isCommit(revision) ? `the commit ${revision}` : 'a commit of 40 hexadecimal digits';
+    if (!isCommit(commit) || (isCommit(revision) && commit !== revision))
+      throw this.#invalid('commit', commit, expected);
+    return { commit, files: answer.siblings.flatMap(fileOf) };
   }
 
   /** Repositories with GGUF files of a model, the ones with the most downloads first. */
@@ -58,7 +68,9 @@ export class HubClient {
     const query = new URLSearchParams({ filter: `base_model:quantized:${repository}`, sort: 'downloads', limit: '3' });
     const answer = await this.#json(`/api/models?${query}&filter=gguf`, `models made from ${repository}`, signal);
     if (!Array.isArray(answer)) return [];
-    return answer.flatMap((model) => (isJsonObject(model) && typeof model.id === 'string' ? [model.id] : []));
+    return answer.flatMap((model) =>
+      isJsonObject(model) && typeof model.id === 'string' && isRepository(model.id) ? [model.id] : [],
+    );
   }
 
   /** Opens a file. Does not repeat the call: a download continues from what has arrived. */
@@ -69,7 +81,12 @@ export class HubClient {
     try {
       const response = await this.#fetch(path, silence.signal, { 'accept-encoding': 'identity', ...range });
       await this.#checkStatus(response, file.path);
-      return { offset: startOf(response, offset), chunks: silence.watch(response.body ?? noChunks()) };
+      const start = startOf(response, offset);
+      if (start !== offset && start !== 0) {
+        await response.body?.cancel();
+        throw this.#invalid('content-range', response.headers.get('content-range') ?? '', `bytes from ${offset} on`);
+      }
+      return { offset: start, chunks: silence.watch(response.body ?? noChunks()) };
     } catch (error) {
       silence.end();
       throw error;
@@ -82,30 +99,42 @@ export class HubClient {
       try {
         const response = await this.#fetch(path, silence.signal);
         await this.#checkStatus(response, what);
-        return await response.json().catch((error: unknown) => {
-          throw this.#refused(what, response.status, `its body is not JSON: ${reasonOf(error)}`);
-        });
+        const body = await limitedBody(this.#settings.endpoint, response, descriptionBytesMax);
+        try {
+          return JSON.parse(body.toString()) as unknown;
+        } catch (error) {
+          throw this.#refused(what, response.status, `its body is not JSON: ${plainText(reasonOf(error))}`);
+        }
       } finally {
         silence.end();
       }
     });
   }
 
-  async #fetch(path: string, signal: AbortSignal, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
-    const { endpoint, token } = this.#settings;
-    // `fetch` leaves the token out when it follows a redirect to another host.
-    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
-    try {
-      return await fetch(`${endpoint}${path}`, { headers: { ...headers, ...authorization }, signal });
-    } catch (error) {
-      throw hubUnreachable({ endpoint, reason: reasonOf(error) }, error);
-    }
+  #fetch(path: string, signal: AbortSignal, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
+    return hubFetch(this.#settings, path, { signal, headers });
   }
 
   async #checkStatus(response: Response, what: string): Promise<void> {
     if (response.ok) return;
-    const reason = response.headers.get('x-error-message') ?? (await shortText(response));
-    throw this.#refused(what, response.status, reason || response.statusText, response.headers.get('retry-after'));
+    const reason = plainText(response.headers.get('x-error-message') ?? (await this.#shortText(response)));
+    throw this.#refused(
+      what,
+      response.status,
+      reason || plainText(response.statusText),
+      response.headers.get('retry-after'),
+    );
+  }
+
+  async #shortText(response: Response): Promise<string> {
+    const body = await limitedBody(this.#settings.endpoint, response, errorBytesMax).catch(() => '');
+    const text = body.toString();
+    return /^\s*</.test(text) ? '' : text;
+  }
+
+  #invalid(field: string, found: string, expected: string) {
+    const { endpoint } = this.#settings;
+    return hubAnswerInvalid({ endpoint, field, found: JSON.stringify(plainText(found)), expected });
   }
 
   #refused(what: string, status: number, reason: string, retryAfter: string | null = null) {
@@ -137,28 +166,23 @@ function startOf(response: Response, asked: number): number {
   return Number(/^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1] ?? asked);
 }
 
+/** Files whose names, hashes or sizes have another form are left out: no model of this hub needs them. */
 function fileOf(sibling: unknown): HubFile[] {
   if (!isJsonObject(sibling) || typeof sibling.rfilename !== 'string') return [];
   const { rfilename: path, size, blobId, lfs } = sibling;
-  // The path becomes a path on this machine.
-  if (path.split('/').some((part) => part === '' || part === '..' || part === '.' || part.includes('\\'))) return [];
-  const sha256 = isJsonObject(lfs) && typeof lfs.sha256 === 'string' ? lfs.sha256 : undefined;
+  const sha256 = isJsonObject(lfs) ? lfs.sha256 : undefined;
   const blob = sha256 ?? blobId;
-  if (typeof size !== 'number' || typeof blob !== 'string' || !/^[0-9a-f]{40,64}$/.test(blob)) return [];
-  return [{ path, bytes: size, blob, ...(sha256 === undefined ? {} : { sha256 }) }];
+  if (!isSafePath(path) || typeof blob !== 'string' || !isBlobName(blob)) return [];
+  if (typeof size !== 'number' || !Number.isSafeInteger(size) || size < 0) return [];
+  if (sha256 === undefined) return [{ path, bytes: size, blob }];
+  return isSha256(blob) ? [{ path, bytes: size, blob, sha256: blob }] : [];
 }
 
-async function shortText(response: Response): Promise<string> {
-  const text = await response.text().catch(() => '');
-  return /^\s*</.test(text) ? '' : text.slice(0, 200).replace(/\s+/g, ' ').trim();
-}
-
-/** `fetch` hides the reason in the cause. */
-function reasonOf(error: unknown): string {
-  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
-  if (!(cause instanceof Error)) return String(cause);
-  const { code } = cause as NodeJS.ErrnoException;
-  return cause.message || code || cause.name;
-}
+/** Text from the network for a message: short, in one line, and without codes that a terminal would obey. */
+const plainText = (text: string): string =>
+  text
+    .slice(0, 200)
+    .replace(/[\s\p{Cc}\p{Cf}]+/gu, ' ')
+    .trim();
 
 async function* noChunks(): AsyncGenerator<Uint8Array> {}

@@ -37,6 +37,10 @@ describe('names of models on the hub', () => {
     'hf:a/b:',
     'hf:a/b:../m.gguf',
     'hf:a/b@../x',
+    'hf:a/b@x\\y',
+    'hf:a/b:m\0.gguf',
+    'hf:a/b:C:/m.gguf',
+    'hf:a/b:nul.gguf',
     'https://huggingface.co/a/b/discussions/1',
   ])('refuses %s', (name) => {
     expect(() => parseHubName(name)).toThrow(expect.objectContaining({ code }));

@@ -1,4 +1,5 @@
 import { hubNameInvalid } from './errors.ts';
+import { isSafePath } from './safe-names.ts';
 
 /** A model on Hugging Face or a mirror of it. */
 export interface HubModel {
@@ -13,6 +14,9 @@ export interface HubModel {
 const webPrefix = /^(?:https?:\/\/)?(?:www\.)?(?:huggingface\.co|hf\.co)\//i;
 const repositoryPattern = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/;
 
+/** Whether the text has the form `owner/name`. */
+export const isRepository = (text: string): boolean => repositoryPattern.test(text);
+
 /** Whether the text names a model on the hub, and not a file. */
 export const isHubName = (text: string): boolean => /^hf:/i.test(text) || webPrefix.test(text);
 
@@ -23,12 +27,11 @@ export const isHubName = (text: string): boolean => /^hf:/i.test(text) || webPre
  */
 export function parseHubName(name: string): HubModel {
   const model = webPrefix.test(name) ? fromAddress(name) : fromShortName(name, name.slice('hf:'.length));
-  if (!repositoryPattern.test(model.repository)) {
+  if (!isRepository(model.repository)) {
     throw hubNameInvalid({ name, reason: `"${model.repository}" is no repository like owner/name` });
   }
-  const parts = [...model.revision.split('/'), ...(model.selector ?? 'x').split('/')];
-  if (parts.some((part) => part === '' || part === '.' || part === '..')) {
-    throw hubNameInvalid({ name, reason: 'its revision or its file is empty, or has an empty part' });
+  if (!isSafePath(model.revision) || !isSafePath(model.selector ?? 'x')) {
+    throw hubNameInvalid({ name, reason: 'its revision or its file is empty, or is no path below a folder' });
   }
   return model;
 }

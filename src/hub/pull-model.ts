@@ -76,7 +76,7 @@ class Pull {
       const location = this.#cache.location(repository, commit, file.path);
       if ((await sizeOf(location)) === file.bytes) continue;
       const blobPath = await this.#cache.blobPath(repository, file.blob);
-      if ((await sizeOf(blobPath)) === file.bytes) await this.#cache.place(location, blobPath);
+      if ((await sizeOf(blobPath)) === file.bytes) await this.#cache.place(repository, location, blobPath);
       else missing.push({ file, location, blobPath });
     }
     await this.#checkSpace(missing);
@@ -91,7 +91,7 @@ class Pull {
         onProgress: (receivedBytes) => onProgress?.(doneBytes + receivedBytes, totalBytes),
         signal,
       });
-      await this.#cache.place(location, blobPath);
+      await this.#cache.place(repository, location, blobPath);
       doneBytes += file.bytes;
     }
   }

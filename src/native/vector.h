@@ -249,6 +249,6 @@ INLINE vec exp2_(vec x) {
   y = fma_(y, r, splat(0.6931472067028324f));
   y = fma_(y, r, splat(1.0f));
   const vec scaled = (vec)((ivec)y + ((ivec)shifted << 23));
-  return (vec)((ivec)scaled & (ivec)(x >= -126.0f));
+  return (vec)((ivec)scaled & ~(ivec)(x < -126.0f));
 }
 INLINE float exp2_one(float x) { return exp2_(splat(x))[0]; }

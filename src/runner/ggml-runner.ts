@@ -87,6 +87,8 @@ export interface GgmlRunnerOptions {
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
   readonly timers?: Timers | undefined;
+  /** For errors. */
+  readonly modelName?: string | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
 }
@@ -287,8 +289,7 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
       };
-      this.#sampler =
-        weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
+      this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {
       this.#graphs.close();
       memory?.close();

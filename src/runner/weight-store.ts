@@ -1,4 +1,5 @@
 import { assertDefined } from '../base/assert.ts';
+import { defineError } from '../base/errors.ts';
 import { preferHugePages } from '../base/huge-pages.ts';
 import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
@@ -6,6 +7,15 @@ import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
+
+export const brokenWeights = defineError(
+  'KVASIR_BROKEN_WEIGHTS',
+  'The model {path} is broken: its tensor {tensor} has {found} as number {index}. Download or convert the model again.',
+  500,
+);
+
+/** Reading so many numbers takes a few milliseconds. */
+const checkedBytesMax = 4 << 20;
 
 /** A matrix and its buffers, which decide the kernel that multiplies it. */
 export interface PlacedMatrix {
@@ -48,6 +58,7 @@ export class WeightStore {
   readonly #file: GgufFile;
   readonly #options: PlacementOptions;
   readonly #groups = new Map<string, BufferGroup>();
+  readonly #tables = new Set<string>();
 
   constructor(device: ComputeDevice, file: GgufFile, options: PlacementOptions) {
     this.#device = device;
@@ -62,6 +73,7 @@ export class WeightStore {
 
   /** A matrix whose rows are read by index. */
   table(name: string): TensorPtr {
+    this.#tables.add(name);
     const { mainBuffers, cpuBuffers } = this.#device;
     return this.#declare(name, canTakeRows(this.#device, this.#source(name)) ? mainBuffers : cpuBuffers);
   }
@@ -112,6 +124,24 @@ export class WeightStore {
       for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
     }
     await readTensors(this.#file, targets, onProgress);
+    this.#checkNumbers();
+  }
+
+  /**
+   * Norms, biases and other small tensors of F32 must be finite. A broken row of a table ends only requests with its token. The scales in large tensors are not read here, which would
+   * take time: with a broken one, the logits are broken too.
+   */
+  #checkNumbers(): void {
+    for (const { tensors } of this.#groups.values()) {
+      for (const [tensor, { pointer, source }] of tensors) {
+        if (source.type.name !== 'F32' || source.byteLength > checkedBytesMax || this.#tables.has(tensor)) continue;
+        const values = new Float32Array(source.byteLength / 4);
+        this.#device.native.ggml_backend_tensor_get(pointer, values, 0, source.byteLength);
+        if (areFinite(values)) continue;
+        const index = values.findIndex((value) => !Number.isFinite(value));
+        throw brokenWeights({ path: this.#file.path, tensor, found: String(values[index]), index });
+      }
+    }
   }
 
   #preferHugePages(buffer: BufferPtr): void {
@@ -169,4 +199,11 @@ export class WeightStore {
       accept: (bytes) => native.ggml_backend_tensor_set(pointer, bytes, 0, source.byteLength),
     };
   }
+}
+
+function areFinite(values: Float32Array): boolean {
+  let sum = 0;
+  // A number minus itself is 0, unless it is NaN or infinite.
+  for (let i = 0; i < values.length; i++) sum += values[i]! - values[i]!;
+  return sum === 0;
 }

@@ -8,6 +8,7 @@ import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import { spansOf } from './spans-of.ts';
 import type { StepDraft } from './step-draft.ts';
+import type { TenantShares, TenantTurns } from './tenant-turns.ts';
 import type { WaitingQueue } from './waiting-queue.ts';
 
 export interface AdmissionParts {
@@ -17,6 +18,8 @@ export interface AdmissionParts {
   readonly waitingForRemoteKv: RequestState[];
   readonly kv: KvCache;
   readonly options: SchedulerOptions;
+  readonly turns: TenantTurns;
+  readonly shares: TenantShares;
   readonly external: ExternalKv | undefined;
   /** Undefined: all promised blocks are loaded. */
   readonly loadChoice: LoadChoice | undefined;
@@ -30,8 +33,9 @@ const LOADS_MIN = 16;
 /**
  * Admits waiting requests in queue order while there are tokens in the budget, running slots and blocks. A request gets
  * blocks for all its tokens at once. So a prompt never runs out of blocks, and requests that wait for loads cannot
- * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve. The exception is
- * `nextOf`: short prompts that pass a long prompt in progress (`short-first.ts`).
+ * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve. There are two exceptions:
+ * requests whose tenant has its share wait (`TenantShares`), and `nextOf`: short prompts that pass a long prompt in progress
+ * (`short-first.ts`).
  *
  * After an admission, the pool has blocks for the next output tokens of all requests (`BlockForecast`). Otherwise a
  * preempted request takes the last blocks, and the next decode that needs one preempts it again: a prefill each time.
@@ -39,10 +43,11 @@ const LOADS_MIN = 16;
 export function admitWaiting(
   parts: AdmissionParts,
   draft: StepDraft,
-  nextOf: () => RequestState | undefined = () => parts.waiting.peek(),
+  nextOf: () => RequestState | undefined = () => firstWithSlot(parts),
 ): void {
-  const { waiting, running, waitingForRemoteKv, kv, options, external, forecast } = parts;
+  const { waiting, running, waitingForRemoteKv, kv, options, external, forecast, shares } = parts;
   let isForecast = false;
+  shares.begin();
   while (running.size < options.maxNumSeqs) {
     // A load needs no scheduled tokens, so it also begins in a step whose budget is used up.
     if (draft.tokensLeft === 0 && external === undefined) return;
@@ -52,8 +57,14 @@ export function admitWaiting(
     isForecast = true;
     const tokensMax = next.outputTokensLeft(options.maxModelLen);
     forecast.addGrowth(next.kv, tokensMax, 1);
-    const headroom = forecast.peak();
+    const leftToOthers = shares.blocksLeft(next);
+    const headroom = forecast.peak() + leftToOthers;
     if (!kv.canAdmit(next.kv, headroom)) {
+      if (leftToOthers > 0) {
+        forecast.addGrowth(next.kv, tokensMax, -1);
+        shares.isFull(next);
+        continue;
+      }
       if (external?.dropUnstartedSaves() !== true) return;
       isForecast = false;
       continue;
@@ -71,6 +82,8 @@ export function admitWaiting(
     waiting.remove(next);
     const loads = kv.admit(next.kv);
     next.admitted(spansOf(kv, loads));
+    parts.turns.began(next);
+    shares.admitted(next);
     external?.admitted(next, match, loads);
     parts.loadChoice?.admitted(found!, loads);
     if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found!, match);
@@ -83,6 +96,12 @@ export function admitWaiting(
     running.insert(next);
     draft.add(next);
   }
+}
+
+/** The first request whose tenant has less than its share. O(1) unless the share of the first one is used up. */
+function firstWithSlot({ waiting, shares }: AdmissionParts): RequestState | undefined {
+  const first = waiting.peek();
+  return first === undefined || shares.hasSlot(first) ? first : waiting.find(shares.hasSlot);
 }
 
 /** The blocks that the requests with blocks will need. O(requests). */

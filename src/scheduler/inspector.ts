@@ -12,6 +12,7 @@ export type RequestPhase = 'queued' | 'loading' | 'prefill' | 'decode' | 'recove
 /** A request that has not ended, for people. */
 export interface RequestView {
   readonly id: RequestId;
+  readonly tenant: string | undefined;
   readonly phase: RequestPhase;
   readonly stats: RequestStats;
 }
@@ -32,6 +33,7 @@ export class Inspector {
   requests(): RequestView[] {
     return Array.from(this.#requests.values(), (state) => ({
       id: state.request.id,
+      tenant: state.request.tenant,
       phase: this.#phaseOf(state),
       stats: state.stats(),
     }));

@@ -42,7 +42,11 @@ export function planShortPrompts(
     if (draft.tokensLeft === 0) return undefined;
     const first = waiting.peek() ?? long;
     admitted = waiting.find(
-      (state) => mayPass(parts, state, long) && mayPass(parts, state, first) && waitingCost(parts, state) <= costMax,
+      (state) =>
+        parts.shares.hasSlot(state) &&
+        mayPass(parts, state, long) &&
+        mayPass(parts, state, first) &&
+        waitingCost(parts, state) <= costMax,
     );
     return admitted;
   };

@@ -2,6 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import type { LoadMode } from '../connector/connector.ts';
+import type { TokenCount } from '../core/ids.ts';
+import type { KvGroupSpec } from '../core/kv-spec.ts';
 
 /**
  * The policy `fail` ends a request whose own load failed. A request that shares this load asks the connector itself and
@@ -76,5 +78,41 @@ describe.each(['async', 'sync'] as const)('policy fail, %s: a load that two requ
       ['2', 'error'],
     ]);
     expect(world.scheduler.stats()).toMatchObject({ running: 0, waitingForRemoteKv: 0, blocks: { referenced: 0 } });
+  });
+});
+
+/**
+ * Request 2 shares the full blocks of request 1 and loads one block of its second group. Without its full block 3, it computes tokens from
+ * before that block on, so it no longer needs the block. Its load failed all the same.
+ */
+describe.each(['state', 'window'] as const)('policy fail, a %s group', (kind) => {
+  const tokens = { blockSize: 16 as TokenCount };
+  const own: KvGroupSpec =
+    kind === 'state' ? { kind, ...tokens, layers: [0] } : { kind, ...tokens, window: 24 as TokenCount, layers: [0] };
+  const reports = ['in one report', 'one report later'] as const;
+  test.each(['async', 'sync'] as const)('%s: a request ends if a shared block and its own load fail', (mode) => {
+    for (const when of reports) {
+      const options = { kvLoadFailurePolicy: 'fail' } as const;
+      const world = connected(100, options, {}, [{ kind: 'full', ...tokens, layers: [0] }, own]);
+      world.connector.mode = mode;
+      world.connector.blocks = () => 5;
+      world.scheduler.add(short('1', range(5 * 16 + 4), 3));
+      world.scheduler.add(short('2', [...range(4 * 16), ...range(4, 500)], 3));
+      const plan = world.plan()!;
+      const [first, second] = [world.loads.get('1')!, world.loads.get('2')!];
+      expect(second.blocks.map(({ group }) => group)).toEqual([1]);
+      const shared = { load: first, failed: [3], failedGroup: 0 };
+      const ownFailure = { load: second, failed: second.blocks.map(({ index }) => index) };
+      world.apply(plan, when === 'in one report' ? [shared, ownFailure] : [shared]);
+      world.connector.blocks = () => 0;
+      if (when === 'one report later') {
+        world.step();
+        world.step([ownFailure]);
+      }
+      expect(outcomes(world), when).toEqual([
+        ['1', 'error'],
+        ['2', 'error'],
+      ]);
+    }
   });
 });

@@ -129,8 +129,9 @@ export class Recovery {
       for (const { block, isBlockBusy } of decided.failed)
         for (const user of kv.loadFailed(block, isBlockBusy)) affected.add(user);
       this.#loadsFailed(affected, decided.failed);
-      // Requests that share the load try themselves: their own load may succeed.
-      if (affected.has(state.kv)) failed.add(state.kv);
+      // Requests that share the load try themselves: their own load may succeed. The request of the load ends by the policy `fail`, also if
+      // it has planned again since, because a shared block failed, and no longer has the failed blocks.
+      if (state.kv.admitted) failed.add(state.kv);
     }
     return [...this.#fail(failed), ...this.invalidate(invalid)];
   }

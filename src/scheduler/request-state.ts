@@ -25,6 +25,8 @@ export class RequestState {
   readonly kv: KvRequest;
   /** Order of `add`; unique. */
   readonly arrival: number;
+  /** By which it waits; see `TenantTurns`. Does not change while it waits. */
+  turn: number;
   readonly sample: SampleRequest;
   /** The request's part of every plan: its spans are those that the KV cache has scheduled last. */
   readonly plans: { readonly sampled: SequencePlan; readonly unsampled: SequencePlan };
@@ -75,6 +77,7 @@ export class RequestState {
     this.tokens = tokens;
     this.kv = kv;
     this.arrival = arrival;
+    this.turn = arrival;
     this.sample = {
       params: request.params,
       eosTokenIds: request.eosTokenIds,
@@ -283,7 +286,7 @@ const spanOf = (start: number, end: number): Span => ({ start: start as TokenCou
 /** Negative if `a` comes before `b`. A total order, because arrivals are unique. */
 export type RequestOrder = (a: RequestState, b: RequestState) => number;
 
-/** First come, first served. A preempted request keeps its arrival, so it waits before all later requests. */
-export const byArrival: RequestOrder = (a, b) => a.arrival - b.arrival;
+/** First come, first served, in turn of the tenants. A preempted request keeps its turn, so it waits before all later requests. */
+export const byTurn: RequestOrder = (a, b) => a.turn - b.turn || a.arrival - b.arrival;
 
-export const byPriority: RequestOrder = (a, b) => a.request.priority - b.request.priority || a.arrival - b.arrival;
+export const byPriority: RequestOrder = (a, b) => a.request.priority - b.request.priority || byTurn(a, b);

@@ -23,13 +23,14 @@ import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
 import { continueRaces } from './race.ts';
 import { Recovery, type UnavailableKv } from './recovery.ts';
-import { byArrival, byPriority, RequestState } from './request-state.ts';
+import { byPriority, byTurn, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
 import { ShortFirst } from './short-first.ts';
 import type { GuessOrder, Speculator } from './speculation/speculator.ts';
 import { StepDraft } from './step-draft.ts';
 import type { StepLoad } from './step-load.ts';
+import { TenantShares, TenantTurns } from './tenant-turns.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
 /**
@@ -50,6 +51,7 @@ export class Scheduler implements SchedulerInterface {
   readonly #waitingForRemoteKv: RequestState[] = [];
   /** What `admit.ts`, `promote.ts` and `preempt.ts` use. */
   readonly #parts: AdmissionParts;
+  readonly #turns = new TenantTurns();
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
@@ -103,15 +105,16 @@ export class Scheduler implements SchedulerInterface {
       this.#layered = new LayeredPrefill(sliceableLayers, sliceChoice ?? this.#pace);
     }
     this.#draft = new StepDraft(this.#kv, options, this.#pace, isAuto || speculator !== undefined, this.#layered);
-    const order = options.policy === 'priority' ? byPriority : byArrival;
+    const order = options.policy === 'priority' ? byPriority : byTurn;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
+    const admitted = { running: this.#running, waitingForRemoteKv: this.#waitingForRemoteKv, options };
     this.#parts = {
+      ...admitted,
       waiting: this.#waiting,
-      running: this.#running,
-      waitingForRemoteKv: this.#waitingForRemoteKv,
       kv: this.#kv,
-      options,
+      turns: this.#turns,
+      shares: new TenantShares(admitted, spec.blockCount - 1),
       external: this.#external,
       loadChoice:
         this.#loadCost === undefined
@@ -130,6 +133,7 @@ export class Scheduler implements SchedulerInterface {
     const tokens = new TokenBuffer(prompt, prompt.length + Math.min(Math.max(outputMax, 1), RESERVED_TOKENS));
     const kv = this.#kv.open(tokens, request.cacheSalt);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
+    state.turn = this.#turns.arrived(request.tenant);
     if (state.promptOutput !== undefined) this.#kv.computeFrom(kv, state.promptOutput.computeFrom);
     this.#requests.set(request.id, state);
     this.#external?.added(state);
@@ -429,6 +433,7 @@ export class Scheduler implements SchedulerInterface {
   #forget(state: RequestState): void {
     this.#release(state);
     this.#requests.delete(state.request.id);
+    this.#turns.ended(state);
     this.#speculator?.ended?.(state);
   }
 

@@ -133,7 +133,7 @@ describe('remote_prefill', () => {
 /**
  * An instance that computes prompts for other instances, with a real tier on the scheduler side and a simulated worker.
  */
-function prefillInstance(role: KvRole = 'kv_producer') {
+function prefillInstance(role: KvRole = 'kv_producer', blocks = 100) {
   const time = new ManualTime();
   const identity = {
     fingerprint: 'test',
@@ -147,7 +147,7 @@ function prefillInstance(role: KvRole = 'kv_producer') {
   const context = { clock: time, timers: time, wake: () => {}, identities: [identity] };
   const options = { role, mode: 'async', lookupTimeoutMs: 1000, engineId: 'prefill-1' } as const;
   const connector = new TierScheduler([new HostTier({ identity, maxBytes: 1 << 20 })], context, options);
-  const spec = onePoolSpec(100, 16);
+  const spec = onePoolSpec(blocks, 16);
   const scheduler = new Scheduler(
     spec,
     { maxNumBatchedTokens: 64, maxNumSeqs: 16, maxModelLen: 10_000, enablePrefixCaching: true, policy: 'fcfs' },
@@ -169,7 +169,7 @@ function prefillInstance(role: KvRole = 'kv_producer') {
 const remote = { kvTransferParams: { do_remote_decode: true, do_remote_prefill: false } };
 
 describe('remote_decode', () => {
-  test('basic: 2.5 blocks, max_tokens 1: the client gets stored_blocks, and a step that overwrites the blocks flushes their save', () => {
+  test('basic: 2.5 blocks, max_tokens 1: the client gets stored_blocks, and the blocks are stored after the end of the request', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(40), 1, remote));
     const { plan, updates } = step();
@@ -202,6 +202,17 @@ describe('remote_decode', () => {
     step(saves);
     expect(scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0, cached: 2 }, transfers: { open: 0 } });
     expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('basic: a step that overwrites the blocks of the request flushes their save first', () => {
+    const { scheduler, step } = prefillInstance('kv_producer', 3);
+    scheduler.add(short('1', range(40), 1, remote));
+    step();
+    const { saves } = step().plan.connectorMetadata!;
+    scheduler.add(short('2', range(40, 500), 1));
+    const { plan } = step();
+    expect(shape(plan)).toEqual(['2: 0-40']);
+    expect(plan.connectorMetadata!.jobsToFlush).toEqual(saves.map(({ transfer }) => transfer));
   });
 
   test('short_prompt: half a block; vLLM lists 1 block, here no block is stored', () => {

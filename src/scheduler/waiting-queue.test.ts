@@ -3,7 +3,7 @@ import { makeRequest } from '../../sim/workload.ts';
 import { Prng } from '../base/prng.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { KvRequest } from '../kv/kv-request.ts';
-import { byArrival, byPriority, RequestState } from './request-state.ts';
+import { byPriority, byTurn, RequestState } from './request-state.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
 const waiting = (arrival: number, priority: number): RequestState => {
@@ -12,7 +12,7 @@ const waiting = (arrival: number, priority: number): RequestState => {
 };
 
 test.each([
-  ['fcfs', byArrival],
+  ['fcfs', byTurn],
   ['priority', byPriority],
 ] as const)(
   '%s: the queue and a sorted array have the same first request after random pushes and removals',

@@ -347,7 +347,7 @@ describe('HTTP', () => {
     const socket = connect(port, '127.0.0.1');
     const fields = {
       ...AUTHORIZED,
-      host: 'x',
+      host: 'localhost',
       'content-length': 100,
       'x-request-id': 'gone',
       expect: '100-continue',

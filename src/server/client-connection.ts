@@ -1,12 +1,11 @@
 import type { FastifyReply } from 'fastify';
 
-/** Aborts when the connection closes before the whole response is written. */
-export function abortWhenGone(reply: FastifyReply): AbortController {
+/** Aborts when the client is gone before the whole response is written. */
+export function abortWhenGone({ request }: FastifyReply): AbortController {
   const controller = new AbortController();
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) controller.abort();
-  });
-  if (reply.raw.destroyed) controller.abort();
+  const { signal } = request.exchange;
+  if (signal.aborted) controller.abort();
+  else signal.addEventListener('abort', () => controller.abort(), { once: true });
   return controller;
 }
 

@@ -37,7 +37,7 @@ function ask(port: number, body: object, path = '/v1/completions'): Socket {
   const socket = connect(port, '127.0.0.1');
   cleanups.push(() => socket.destroy());
   socket.write(
-    `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+    `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
   );
   return socket;
 }

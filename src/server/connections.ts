@@ -1,5 +1,5 @@
-import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { type Exchange, exchangesOf } from './exchange.ts';
 
 /**
  * The connections of the server, and the responses that are not sent yet. Node's own `closeIdleConnections` is not enough.
@@ -9,7 +9,7 @@ export class Connections {
   /** `bytesRead` at the end of the last response: an equal count later means that no new request has begun. */
   readonly #sockets = new Map<Socket, { bytesRead: number }>();
   readonly #handshakes = new Set<Socket>();
-  readonly #responses = new Set<ServerResponse>();
+  readonly #exchanges = new Set<Exchange>();
   #isDraining: boolean = false;
   #isClosed: boolean = false;
 
@@ -33,43 +33,45 @@ export class Connections {
     socket.once('close', () => this.#handshakes.delete(socket));
   }
 
-  /** Called for every response, before its head is written. */
-  add(response: ServerResponse): void {
+  /** Called for every request, before the head of its response is written. */
+  add(exchange: Exchange): void {
+    const { response } = exchange;
     const { socket } = response.req;
-    this.#responses.add(response);
+    this.#exchanges.add(exchange);
     if (this.#isDraining) response.shouldKeepAlive = false;
-    response.once('close', () => {
-      this.#responses.delete(response);
+    exchange.onEnd(() => {
+      this.#exchanges.delete(exchange);
       const known = this.#sockets.get(socket);
       if (known !== undefined) known.bytesRead = socket.bytesRead;
-      if (this.#isDraining && !this.#isBusy(socket)) socket.destroySoon();
+      if (this.#isDraining && !isBusy(socket)) socket.destroySoon();
     });
   }
 
   /** Requests that are received completely and whose responses are not sent completely. */
   get requestCount(): number {
-    let count = 0;
-    for (const { req } of this.#responses) if (req.complete) count++;
-    return count;
+    return this.#served().length;
   }
 
   /** Closes idle connections now, and the other connections after their responses. New connections are still accepted. */
   beginDrain(): void {
     this.#isDraining = true;
     // A response whose head is sent already says keep-alive; its connection is closed when the response ends.
-    for (const response of this.#responses) if (!response.headersSent) response.shouldKeepAlive = false;
+    for (const { response } of this.#exchanges) {
+      // The others of its connection come before it, and the client waits for all of them.
+      const isLast = [...exchangesOf(response.req.socket)].at(-1)?.response === response;
+      if (isLast && !response.headersSent) response.shouldKeepAlive = false;
+    }
     for (const [socket, { bytesRead }] of this.#sockets) {
-      if (!this.#isBusy(socket) && socket.bytesRead === bytesRead) socket.destroySoon();
+      if (!isBusy(socket) && socket.bytesRead === bytesRead) socket.destroySoon();
     }
   }
 
   /**
-   * Resolves when the responses of all completely received requests are sent, or their connections are closed. It does not
+   * Resolves when the responses of all completely received requests are sent, or their clients are gone. It does not
    * wait for a request that is not received completely: its client may never send the rest.
    */
   async sent(): Promise<void> {
-    const open = Array.from(this.#responses).filter(({ req }) => req.complete);
-    await Promise.all(open.map((response) => new Promise<void>((resolve) => response.once('close', () => resolve()))));
+    await Promise.all(this.#served().map((exchange) => new Promise<void>((resolve) => exchange.onEnd(resolve))));
   }
 
   /** Closes every connection, and each later one. */
@@ -78,8 +80,9 @@ export class Connections {
     for (const socket of [...this.#sockets.keys(), ...this.#handshakes]) socket.destroy();
   }
 
-  #isBusy(socket: Socket): boolean {
-    for (const { req } of this.#responses) if (req.socket === socket) return true;
-    return false;
+  #served(): Exchange[] {
+    return Array.from(this.#exchanges).filter(({ isServed }) => isServed);
   }
 }
+
+const isBusy = (socket: Socket): boolean => exchangesOf(socket).size > 0;

@@ -1,5 +1,6 @@
-import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { createServer as createHttpServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
 import fastify from 'fastify';
 import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
@@ -86,6 +87,42 @@ describe('the plugin', () => {
   });
 });
 
+describe('a mounted API without a key', () => {
+  /** The status of a request that calls the server by this name. */
+  async function statusFor(origin: string, path: string, host: string): Promise<number> {
+    const request = get(`${origin}${path}`, { headers: { host } });
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    response.resume();
+    return response.statusCode!;
+  }
+
+  it.each([
+    ['the plugin', undefined],
+    ['the plugin with names', ['app.example']],
+    ['the handler', undefined],
+    ['the handler with names', ['app.example']],
+  ])('answers local names, IP addresses and names that it was told: %s', async (what, allowedHosts) => {
+    const options = { ...silent, ...(allowedHosts && { allowedHosts }) };
+    let origin: string;
+    if (what.startsWith('the plugin')) {
+      const app = fastify({ trustProxy: true });
+      cleanups.push(() => app.close());
+      app.get('/own', () => 'own');
+      await app.register(createServer(new LetterEngine(), options).plugin, { prefix: '/llm' });
+      origin = await app.listen({ port: 0, host: '127.0.0.1' });
+      expect(await statusFor(origin, '/own', 'evil.example')).toBe(200);
+    } else origin = await listen(createServer(new LetterEngine(), { ...options, prefix: '/llm' }).handler);
+    const statuses = ['localhost:3000', '10.0.0.1', 'app.example', 'evil.example'].map((host) =>
+      statusFor(origin, '/llm/v1/models', host),
+    );
+    expect(await Promise.all(statuses)).toEqual([200, 200, allowedHosts === undefined ? 403 : 200, 403]);
+    expect((await fetch(`${origin}/llm/tokenize`, { method: 'POST' })).status).toBe(415);
+    const foreign = await post(`${origin}/llm/tokenize`, { prompt: 'a' }, { origin: 'https://evil.example' });
+    expect(foreign.json().error.code).toBe('KVASIR_ORIGIN_NOT_ALLOWED');
+    expect((await post(`${origin}/llm/tokenize`, { prompt: 'a' })).status).toBe(200);
+  });
+});
+
 describe('the handler', () => {
   it('serves a node:http server, and each of its paths below a prefix', async () => {
     const { handler } = createServer(new LetterEngine(), { ...silent, prefix: '/llm' });
@@ -115,6 +152,18 @@ describe('the handler', () => {
     const spaced = { messages: [{ role: 'user', content: 'e o' }], max_tokens: 3 };
     expect((await post(`${origin}/v1/chat/completions`, spaced)).json().choices[0].message.content).toHaveLength(3);
     expect((await post(`${origin}/v1/chat/completions`, { messages: 1 })).status).toBe(400);
+  });
+
+  it('aborts all requests of a client that disconnects', async () => {
+    const engine = new LetterEngine({ beforeStep: () => new Promise(() => undefined) });
+    const origin = await listen(createServer(engine, silent).handler);
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    const body = JSON.stringify(chat);
+    const head = `host: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\n${head}\r\n\r\n${body}`.repeat(3));
+    await expect.poll(() => engine.stats().running).toBe(3);
+    socket.destroy();
+    await expect.poll(() => engine.stats().running).toBe(0);
   });
 
   it('aborts the request of a client that disconnects', async () => {

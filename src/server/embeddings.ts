@@ -62,16 +62,21 @@ export async function answerEmbeddings(
 ): Promise<object | undefined> {
   if (!isAccepting()) throw engineClosed();
   const parsed = parseEmbeddings(request.body, limits, engine);
-  return unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+  const { caller } = request;
+  using place = caller.place();
+  const atOnce = place.enter(parsed.inputs.length);
+  return await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+    await place.turn(signal);
     const requestId = `embd-${randomUUID().replaceAll('-', '')}`;
     const prompts = await tokensOf(engine, parsed, signal);
     const requests = prompts.map((prompt, i) => ({
       ...parsed.settings,
       ...traceHeadersOf(request),
+      ...(caller.tenant === undefined ? {} : { tenant: caller.tenant }),
       prompt,
       requestId: `${requestId}-${i}`,
     }));
-    const embeddings = await embedAll(engine, requests, signal);
+    const embeddings = await embedAll(engine, requests, { signal, atOnce });
     return {
       id: requestId,
       object: 'list',

@@ -61,45 +61,47 @@ export function tokenizeText(
 export interface GenerationOptions {
   readonly parsed: ParsedGeneration;
   readonly id: string;
+  readonly promptsAtOnce: number;
+  readonly tenant: string | undefined;
   readonly traceHeaders?: TraceHeaders;
 }
 
 /**
- * Runs all prompts of a request and yields their deltas in the order of the steps. Choices are numbered as by OpenAI:
- * first all choices of the first prompt, then those of the second, ... An error of one prompt aborts the others.
+ * Runs all prompts of a request, at most `promptsAtOnce` at a time, and yields their deltas in the order of the steps. Choices are
+ * numbered as by OpenAI: first all choices of the first prompt, then those of the second, ... An error of one prompt aborts
+ * the others.
  */
 export async function* generateAll(
   engine: AsyncEngine,
   prompts: readonly Prompt[],
-  { parsed, id, traceHeaders }: GenerationOptions,
+  { parsed, id, promptsAtOnce, tenant, traceHeaders }: GenerationOptions,
   controller: AbortController,
 ): AsyncGenerator<OutputDelta, void, void> {
   const n = parsed.params.n ?? 1;
-  const streams: AsyncIterator<OutputDelta>[] = [];
+  const begin = (i: number): AsyncIterator<OutputDelta> => {
+    const prompt = prompts[i]!;
+    const request = {
+      prompt: prompt.tokens,
+      params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
+      requestId: prompts.length === 1 ? id : `${id}-${i}`,
+      ...(tenant === undefined ? {} : { tenant }),
+      ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
+      ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
+      ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
+      ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
+      ...(traceHeaders === undefined ? {} : { traceHeaders }),
+    };
+    return engine.generate(request, { signal: controller.signal });
+  };
   try {
-    for (const [i, prompt] of prompts.entries()) {
-      const request = {
-        prompt: prompt.tokens,
-        params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
-        requestId: prompts.length === 1 ? id : `${id}-${i}`,
-        ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
-        ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
-        ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
-        ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
-        ...(traceHeaders === undefined ? {} : { traceHeaders }),
-      };
-      streams.push(engine.generate(request, { signal: controller.signal }));
-    }
-    for await (const { source, value } of mergeStreams(streams)) {
+    const streams = prompts.map((_, i) => () => begin(i));
+    for await (const { source, value } of mergeStreams(streams, promptsAtOnce)) {
       if (value.finish?.reason === 'error') throw value.finish.error ?? generationFailed();
       yield source === 0 ? value : { ...value, index: source * n + value.index };
     }
   } catch (error) {
     controller.abort();
     throw error;
-  } finally {
-    // `mergeStreams` closes the streams. If one prompt could not start, close the streams that were started before.
-    if (streams.length < prompts.length) await Promise.allSettled(streams.map((stream) => stream.return?.()));
   }
 }
 

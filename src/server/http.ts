@@ -4,11 +4,11 @@ import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import { AssertionError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
-import { keyCheck } from './api-keys.ts';
+import { Access, type AccessOptions } from './access.ts';
+import type { Caller } from './callers.ts';
 import type { Connections } from './connections.ts';
-import { allowOrigin } from './cors.ts';
+import { Exchange } from './exchange.ts';
 import { readBodyJson } from './json-limits.ts';
-import type { KeyQueues } from './key-queues.ts';
 import { RequestLog } from './request-log.ts';
 import {
   bodyNotJson,
@@ -20,16 +20,10 @@ import {
   mediaTypeNotSupported,
   methodNotAllowed,
   routeNotFound,
-  unauthorized,
 } from './server-errors.ts';
 import type { LogLevel } from './server-options.ts';
 
-export interface HttpOptions {
-  /** One of them is required on every route that is not public; if absent, no route requires a key. */
-  readonly apiKey?: string | readonly string[];
-  /** The keys that have limits; they are allowed too. */
-  readonly keyQueues?: KeyQueues;
-  readonly allowedOrigins?: readonly string[];
+export interface HttpOptions extends AccessOptions {
   readonly rootPath?: string;
   readonly bodyMaxBytes: number;
   readonly logLevel: LogLevel;
@@ -42,14 +36,17 @@ export interface HttpOptions {
 
 declare module 'fastify' {
   interface FastifyRequest {
+    exchange: Exchange;
+    /** Set unless the request is refused. */
+    caller: Caller;
     /** The log line of this request. */
     requestLog: RequestLog;
   }
   interface FastifyContextConfig {
     /** The route requires no API key. */
     isPublic?: boolean;
-    /** The route's requests count for the limits of their API key. */
-    isGeneration?: boolean;
+    /** The route concerns the requests of all API keys. */
+    isForAdmins?: boolean;
   }
 }
 
@@ -86,19 +83,21 @@ export function createHttp(options: HttpOptions): FastifyInstance {
 
 /** The part of `createHttp` that concerns one context of an application, and no other context of it. */
 export function configureHttp(app: FastifyInstance, options: HttpOptions): void {
-  const { apiKey, keyQueues } = options;
-  const keys = [...(typeof apiKey === 'string' ? [apiKey] : (apiKey ?? [])), ...(keyQueues?.keys ?? [])];
-  const isAllowed = apiKey === undefined && keyQueues === undefined ? undefined : keyCheck(keys);
+  const access = new Access(options);
+  app.decorateRequest('exchange');
+  app.decorateRequest('caller');
   app.decorateRequest('requestLog');
   app.addHook('onRequest', (request, reply, done) => {
     begin(request, reply, options);
-    if (options.allowedOrigins !== undefined && allowOrigin(request, reply, options.allowedOrigins)) return;
-    done(isAllowed === undefined ? undefined : refusal(request, isAllowed));
+    try {
+      const caller = access.callerOf(request, reply);
+      if (caller === undefined) return;
+      request.caller = caller;
+      done();
+    } catch (error) {
+      done(error as Error);
+    }
   });
-  if (keyQueues !== undefined)
-    app.addHook('preHandler', async (request, reply) => {
-      if (request.routeOptions.config.isGeneration === true) await keyQueues.admit(sentKey(request), reply.raw);
-    });
   app.removeAllContentTypeParsers();
   const { bodyMaxBytes: bodyLimit } = options;
   app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (request, body, done) => {
@@ -127,11 +126,13 @@ export function answerNotFound(request: FastifyRequest, reply: FastifyReply): Fa
 }
 
 function begin(request: FastifyRequest, reply: FastifyReply, { clock, connections }: HttpOptions): void {
-  connections.add(reply.raw);
+  const exchange = new Exchange(reply.raw);
   const log = new RequestLog(clock);
+  request.exchange = exchange;
   request.requestLog = log;
+  connections.add(exchange);
   reply.header('x-request-id', request.id);
-  reply.raw.once('close', () => log.write(request, reply));
+  exchange.onEnd(() => log.write(request, reply));
 }
 
 /** Answers in OpenAI's format. Internal errors go to the log with their stack. */
@@ -159,8 +160,9 @@ export function noteError(error: unknown, request: FastifyRequest): void {
   if (answer.internal && !isLogged(error)) request.log.error({ err: error }, 'request failed');
 }
 
-/** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. */
+/** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. Some requests have no body. */
 function parseJson(body: Buffer): unknown {
+  if (body.length === 0) return undefined;
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(body);
@@ -190,14 +192,6 @@ function routeNotFoundOf(request: FastifyRequest): Error {
   if (allowed.length === 0 || allowed.includes(request.method)) return routeNotFound({ method: request.method, path });
   return methodNotAllowed({ path, method: request.method, allowed: allowed.join(', ') });
 }
-
-function refusal(request: FastifyRequest, isAllowed: (key: string) => boolean): Error | undefined {
-  if (request.routeOptions.config.isPublic === true) return undefined;
-  if (request.headers.authorization === undefined) return unauthorized({ problem: 'No API key was sent.' });
-  return isAllowed(sentKey(request)) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
-}
-
-const sentKey = ({ headers }: FastifyRequest): string => /^Bearer +(.*)$/i.exec(headers.authorization ?? '')?.[1] ?? '';
 
 /** A client's id is used if it is short and plain, so that the logs of client and server can be compared. */
 function clientRequestId(request: IncomingMessage): string | undefined {

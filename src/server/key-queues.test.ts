@@ -111,6 +111,14 @@ describe('the limits of an API key', () => {
     await expectCounts({ 'api-key-2 running': 1 });
   });
 
+  it('may be missing for an administrator', () => {
+    const limits = keyLimitsOf(keyLimitsFlag('{"ops":{"key":"k","admin":true},"*":{"max_running":1}}'), ['k', 'a']);
+    expect(limits).toEqual([
+      { name: 'ops', key: 'k', isAdmin: true },
+      { name: 'api-key-2', key: 'a', maxRunning: 1, maxWaiting: 0 },
+    ]);
+  });
+
   it.each([
     ['{', 'It must be JSON.'],
     ['[]', 'It must be an object, like'],
@@ -123,6 +131,11 @@ describe('the limits of an API key', () => {
     ['{"a":{"key":"k","max_runing":1}}', '`a` has no field `max_runing`. Did you mean `max_running`?'],
     ['{"a":{"key":"k","max_running":1},"b":{"key":"k","max_running":1}}', 'Two names have the same key.'],
     ['{"*":{"key":"k","max_running":1}}', '`*` has no key'],
+    ['{"*":{"max_running":1,"admin":true}}', '`*`: admin must be'],
+    ['{"a":{"key":"k","admin":1}}', '`a`: admin must be true or false'],
+    ['{"a":{"key":"k","admin":false}}', '`a`: max_running must be'],
+    ['{"a":{"admin":true}}', '`a`: key must be a text'],
+    ['{"a":{"key":"k","admin":true,"max_waiting":1}}', '`a`: max_running must be'],
   ])('are refused if they are wrong: %s', (json, message) => {
     expect(() => keyLimitsFlag(json)).toThrow(message);
   });

@@ -1,16 +1,17 @@
-import type { ServerResponse } from 'node:http';
 import { assert } from '../base/assert.ts';
-import { clientGone, keyLimitReached } from './server-errors.ts';
+import { clientGone, keyLimitReached, tooManyChoices } from './server-errors.ts';
 
-/** How many requests of one API key the server takes at a time. */
+/** An API key with a name, and how many completions of it the server takes at a time. */
 export interface KeyLimit {
   /** In logs and metrics, instead of the key. */
   readonly name: string;
   readonly key: string;
-  /** Requests that the engine has. */
-  readonly maxRunning: number;
-  /** Requests beyond them that wait, in order of arrival; further ones get status 429. */
-  readonly maxWaiting: number;
+  /** Completions that the engine has; `n` completions of a prompt count `n` times. Default: no limit. */
+  readonly maxRunning?: number;
+  /** Completions beyond them that wait, in order of arrival; further ones get status 429. Default 0. */
+  readonly maxWaiting?: number;
+  /** Whether the key may use the endpoints that concern the requests of all keys. Default false. */
+  readonly isAdmin?: boolean;
 }
 
 export interface KeyCounts {
@@ -20,91 +21,135 @@ export interface KeyCounts {
   readonly refused: number;
 }
 
-/** The requests of the keys that have limits. A key with many requests delays its own requests, not those of others. */
-export class KeyQueues {
-  readonly #queues: ReadonlyMap<string, KeyQueue>;
-
-  constructor(limits: readonly KeyLimit[]) {
-    this.#queues = new Map(limits.map((limit) => [limit.key, new KeyQueue(limit)]));
-  }
-
-  get keys(): readonly string[] {
-    return [...this.#queues.keys()];
-  }
-
-  /**
-   * Waits until the key has room for this request. The room is free again when the response is sent or its connection closed.
-   * @throws keyLimitReached, or clientGone if the client did not wait
-   */
-  async admit(key: string, response: ServerResponse): Promise<void> {
-    await this.#queues.get(key)?.admit(response);
-  }
-
-  counts(): readonly KeyCounts[] {
-    return [...this.#queues.values()].map((queue) => queue.counts());
-  }
+/** What one request has of the limits of its key. */
+interface Seat {
+  readonly completions: number;
+  isRunning: boolean;
+  onTurn(): void;
 }
 
-class KeyQueue {
-  readonly #limit: KeyLimit;
-  readonly #waiting = new Set<() => void>();
+/** The running and waiting completions of one API key. A key with many requests delays its own requests, not those of others. */
+export class KeyQueue {
+  readonly name: string;
+  readonly maxRunning: number;
+  readonly #maxWaiting: number;
+  /** In order of arrival. */
+  readonly #waiting = new Set<Seat>();
   #running = 0;
   #refused = 0;
 
-  constructor(limit: KeyLimit) {
-    this.#limit = limit;
+  constructor({ name, maxRunning = Infinity, maxWaiting = 0 }: Omit<KeyLimit, 'key'>) {
+    this.name = name;
+    this.maxRunning = maxRunning;
+    this.#maxWaiting = maxWaiting;
   }
 
-  async admit(response: ServerResponse): Promise<void> {
-    const { name, maxRunning, maxWaiting } = this.#limit;
-    if (response.destroyed) throw clientGone();
-    if (this.#running < maxRunning) {
-      this.#running++;
-      response.once('close', () => this.#release());
-    } else if (this.#waiting.size < maxWaiting) {
-      await this.#turn(response);
-    } else {
+  /** @throws keyLimitReached */
+  enter(completions: number): Seat {
+    assert(completions <= this.maxRunning, 'a request that never fits is refused before it waits');
+    const seat: Seat = { completions, isRunning: false, onTurn: () => undefined };
+    if (this.#waiting.size === 0 && this.#hasRoom(seat)) this.#begin(seat);
+    else if (this.#waitingCompletions + completions <= this.#maxWaiting) this.#waiting.add(seat);
+    else {
       this.#refused++;
-      throw keyLimitReached({ name, maxRunning, maxWaiting });
+      throw keyLimitReached({ name: this.name, maxRunning: this.maxRunning, maxWaiting: this.#maxWaiting });
+    }
+    return seat;
+  }
+
+  /** The work for this seat has ended, or never begins. */
+  leave(seat: Seat): void {
+    if (seat.isRunning) this.#running -= seat.completions;
+    else assert(this.#waiting.delete(seat), 'a request leaves once');
+    assert(this.#running >= 0, 'a request that ends was running');
+    for (const next of this.#waiting) {
+      // A large request is not passed: small ones could keep it waiting for ever.
+      if (!this.#hasRoom(next)) return;
+      this.#waiting.delete(next);
+      this.#begin(next);
     }
   }
 
   counts(): KeyCounts {
     return {
-      name: this.#limit.name,
+      name: this.name,
       running: this.#running,
-      waiting: this.#waiting.size,
+      waiting: this.#waitingCompletions,
       refused: this.#refused,
     };
   }
 
-  /** Resolves when a request has ended and this one has its place. */
-  #turn(response: ServerResponse): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const begin = (): void => {
-        response.off('close', leave);
-        // At once: the connection may close before the promise's caller continues.
-        response.once('close', () => this.#release());
-        resolve();
-      };
-      const leave = (): void => {
-        this.#waiting.delete(begin);
-        reject(clientGone());
-      };
-      this.#waiting.add(begin);
-      response.once('close', leave);
+  get #waitingCompletions(): number {
+    let sum = 0;
+    for (const { completions } of this.#waiting) sum += completions;
+    return sum;
+  }
+
+  #hasRoom({ completions }: Seat): boolean {
+    return this.#running + completions <= this.maxRunning;
+  }
+
+  #begin(seat: Seat): void {
+    this.#running += seat.completions;
+    seat.isRunning = true;
+    seat.onTurn();
+  }
+}
+
+/**
+ * The place of one request among those of its key. Whoever starts the work disposes of it when the work has ended in any way, which is
+ * the only way in which it becomes free:
+ *
+ *     using place = new Place(queue);
+ *     place.enter(prompts, n);            refused, or accepted
+ *     await place.turn(signal);           other requests of the key have ended
+ */
+export class Place implements Disposable {
+  readonly #queue: KeyQueue | undefined;
+  #seat: Seat | undefined;
+
+  /** @param queue undefined: the key has no limits */
+  constructor(queue: KeyQueue | undefined) {
+    this.#queue = queue;
+  }
+
+  /**
+   * Takes a place for the `n` completions of each prompt. Returns how many prompts may be computed at the same time: the key's
+   * limit can be too small for all of them.
+   * @throws keyLimitReached, or tooManyChoices if the completions of one prompt never fit
+   */
+  enter(prompts: number, n = 1): number {
+    assert(this.#seat === undefined, 'a request takes one place');
+    if (this.#queue === undefined) return prompts;
+    const { maxRunning } = this.#queue;
+    if (n > maxRunning) throw tooManyChoices({ asked: `${n} completions of a prompt`, limit: maxRunning });
+    const atOnce = Math.min(prompts, Math.floor(maxRunning / n));
+    this.#seat = this.#queue.enter(atOnce * n);
+    return atOnce;
+  }
+
+  /** Resolves when the work may begin. @throws clientGone */
+  async turn(signal: AbortSignal): Promise<void> {
+    const seat = this.#seat;
+    if (signal.aborted) throw clientGone();
+    if (seat === undefined || seat.isRunning) return;
+    await new Promise<void>((resolve, reject) => {
+      seat.onTurn = resolve;
+      signal.addEventListener('abort', () => reject(clientGone()), { once: true });
     });
   }
 
-  /** The place goes to the request that has waited longest, so the number of running requests stays. */
-  #release(): void {
-    assert(this.#running > 0, 'a request that ends was running');
-    const [next] = this.#waiting;
-    if (next === undefined) {
-      this.#running--;
-      return;
-    }
-    this.#waiting.delete(next);
-    next();
+  /** The place for an owner that outlives this one, which has none afterwards. */
+  move(): Place {
+    const moved = new Place(this.#queue);
+    moved.#seat = this.#seat;
+    this.#seat = undefined;
+    return moved;
+  }
+
+  [Symbol.dispose](): void {
+    const seat = this.#seat;
+    this.#seat = undefined;
+    if (seat !== undefined) this.#queue!.leave(seat);
   }
 }

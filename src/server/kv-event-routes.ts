@@ -3,12 +3,14 @@ import type { AsyncEngine } from '../engine/contract.ts';
 
 /**
  * `GET /kv_event_sources` tells where KV events are published, as in vLLM. `GET /kv_events/blocks` lists the blocks that are cached, for
- * comparison with a subscriber. `POST /reset_prefix_cache` empties the prefix cache.
+ * comparison with a subscriber. `POST /reset_prefix_cache` empties the prefix cache. Blocks are those of all keys, and events have
+ * the tokens of prompts.
  */
 export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngine): void {
   if (cache === undefined) return;
   const { kvEvents } = cache;
-  app.get('/kv_event_sources', () =>
+  const config = { isForAdmins: true };
+  app.get('/kv_event_sources', { config }, () =>
     (kvEvents?.sources() ?? []).map(({ dataParallelRank, endpoint, replayEndpoint, topic }) => ({
       data_parallel_rank: dataParallelRank,
       endpoint,
@@ -17,7 +19,7 @@ export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngi
     })),
   );
   if (kvEvents !== undefined)
-    app.get('/kv_events/blocks', () => {
+    app.get('/kv_events/blocks', { config }, () => {
       const { nextSequence, media } = kvEvents.snapshot();
       return {
         next_seq: nextSequence,
@@ -29,5 +31,5 @@ export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngi
         })),
       };
     });
-  app.post('/reset_prefix_cache', () => ({ blocks_left: cache.reset() }));
+  app.post('/reset_prefix_cache', { config }, () => ({ blocks_left: cache.reset() }));
 }

@@ -21,7 +21,7 @@ function counter(count: number, log: string[], name: string, failAt = Number.POS
       log.push(`${name} closed`);
     }
   }
-  return count_();
+  return count_;
 }
 
 describe('mergeStreams', () => {

@@ -3,7 +3,7 @@ import { systemClock } from '../base/clock.ts';
 import { modelFormats, toolTemplateOf } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { defaultFormat, formatOfTemplate, knowsTools } from '../tools/formats.ts';
-import { KeyQueues } from './key-queues.ts';
+import { Callers } from './callers.ts';
 import { readableLog } from './log-format.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerRoutes } from './routes.ts';
@@ -14,7 +14,7 @@ export const withDefaults = (options: ServerOptions): FullServerOptions => ({
   logDestination: readableLog(process.stderr),
   clock: systemClock,
   ...options,
-  ...(options.apiKeyLimits === undefined ? {} : { keyQueues: new KeyQueues(options.apiKeyLimits) }),
+  callers: new Callers(options.apiKey, options.apiKeyLimits),
 });
 
 export interface MountOptions extends FullServerOptions {

@@ -1,5 +1,6 @@
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { ChatLogprobs, ChatTokenLogprob, CompletionLogprobs } from './openai-types.ts';
 
 /** JSON has no -Infinity; vLLM writes this number for a token with probability 0. */
@@ -26,22 +27,54 @@ function chatToken(engine: AsyncEngine, token: number, logprob: number): ChatTok
   return { token: lenient.decode(bytes), logprob: atLeastMin(logprob), bytes: [...bytes] };
 }
 
-/** The format of the completions endpoint. `textOffset` is the position of the delta's first token in the text. */
+/**
+ * Counts the characters of a completion as vLLM does: Unicode code points. A token that is a part of a character has the
+ * offset of this character.
+ */
+export class TextOffset {
+  readonly #decoder = new StreamDecoder();
+  #offset: number;
+
+  /** `text`: what the client gets before the completion. */
+  constructor(text: string) {
+    this.#offset = codePointsIn(text);
+  }
+
+  /** The offset of the next token. */
+  next(bytes: Uint8Array): number {
+    const offset = this.#offset;
+    this.#offset += codePointsIn(this.#decoder.push(bytes));
+    return offset;
+  }
+}
+
+export function codePointsIn(text: string): number {
+  let count = 0;
+  for (let at = 0; at < text.length; at++) if (!isSecondHalf(text, at)) count++;
+  return count;
+}
+
+const isSecondHalf = (text: string, at: number): boolean => {
+  const code = text.charCodeAt(at);
+  const before = text.charCodeAt(at - 1);
+  return code >= 0xdc00 && code <= 0xdfff && before >= 0xd800 && before <= 0xdbff;
+};
+
+/** The format of the completions endpoint. `textOffset` counts the tokens of the choice, delta after delta. */
 export function completionLogprobs(
   engine: AsyncEngine,
   delta: OutputDelta,
-  textOffset: number,
+  textOffset: TextOffset,
 ): CompletionLogprobs | null {
   if (delta.logprobs === undefined) return null;
   const rendered: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
-  let offset = textOffset;
   for (const [i, entry] of delta.logprobs.entries()) {
-    const name = tokenName(engine, delta.tokenIds[i]!);
+    const token = delta.tokenIds[i]!;
+    const name = tokenName(engine, token);
     rendered.tokens.push(name);
     rendered.token_logprobs.push(atLeastMin(entry.logprob));
     rendered.top_logprobs.push(topByName(engine, entry, name));
-    rendered.text_offset.push(offset);
-    offset += name.length;
+    rendered.text_offset.push(textOffset.next(engine.tokenBytes(token)));
   }
   return rendered;
 }

@@ -3,7 +3,7 @@ import { ChatAnswer, type ChatAnswerOptions } from '../engine/chat/chat-answer.t
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import type { Prompt } from './generation.ts';
 import { chatDelta, chatMessage } from './openai-chat-message.ts';
-import { chatLogprobs, completionLogprobs } from './openai-logprobs.ts';
+import { chatLogprobs, completionLogprobs, TextOffset } from './openai-logprobs.ts';
 import type {
   ChatBody,
   ChatChunk,
@@ -52,7 +52,10 @@ export function completionRenderer(context: RenderContext): Renderer {
   const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
   const choiceCount = context.prompts.length * context.n;
   const { echoes, promptLogprobs, echoedLogprobs } = context;
-  const textOffsets = Array.from({ length: choiceCount }, (_, i) => echoes?.[Math.floor(i / context.n)]?.length ?? 0);
+  const textOffsets = Array.from(
+    { length: choiceCount },
+    (_, i) => new TextOffset(echoes?.[Math.floor(i / context.n)] ?? ''),
+  );
   const scores = new PromptScores(choiceCount);
   const isBegun = new Array<boolean>(choiceCount).fill(false);
 
@@ -64,7 +67,6 @@ export function completionRenderer(context: RenderContext): Renderer {
     isBegun[index] = true;
     const scored = { tokens: context.prompts[promptIndex]!.tokens, entries: scores.of(index) };
     const logprobs = completionLogprobs(engine, delta, textOffsets[index]!);
-    for (const token of logprobs?.tokens ?? []) textOffsets[index]! += token.length;
     return {
       index,
       text: echo + delta.text,

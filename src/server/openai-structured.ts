@@ -40,9 +40,11 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   }
   // llama.cpp and others take a schema here too.
   const schema = type === 'json_object' ? readSchema(format, 'schema') : undefined;
+  const strict = schema === undefined ? undefined : format.boolean('strict');
   format.finish();
   if (type === 'text') return undefined;
-  if (schema !== undefined && Object.keys(schema).length > 0) return schemaStructure(schema, 'response_format.schema');
+  if (schema !== undefined && Object.keys(schema).length > 0)
+    return schemaStructure(schema, 'response_format.schema', strict);
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
@@ -52,28 +54,29 @@ function readSchema(reader: FieldReader, name: string): object | undefined {
   throw reader.invalid(name, 'a JSON schema, which is an object', describeValue(schema));
 }
 
-const schemaStructure = (schema: object, parameter: string): ParsedStructure => ({
-  outputs: readStructuredOutputs({ json: schema }, parameter),
+const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): ParsedStructure => ({
+  outputs: readStructuredOutputs({ json: schema, ...(strict === undefined ? {} : { strict }) }, parameter),
   parameter,
 });
 
-/** Every schema is strict: the output always matches it. llama.cpp takes the schema without the object around it too. */
+/** llama.cpp takes the schema without the object around it too. */
 function readJsonSchema(format: FieldReader): ParsedStructure {
   const bare = readSchema(format, 'schema');
   if (bare !== undefined && format.raw('json_schema') === undefined) {
-    format.ignore(['name', 'description', 'strict']);
+    format.ignore(['name', 'description']);
+    const strict = format.boolean('strict');
     format.finish();
-    return schemaStructure(bare, 'response_format.schema');
+    return schemaStructure(bare, 'response_format.schema', strict);
   }
   const described = format.required('json_schema', format.object('json_schema'), 'an object with name and schema');
   described.string('name');
   described.string('description');
-  described.boolean('strict');
+  const strict = described.boolean('strict');
   const given = readSchema(described, 'schema') ?? readSchema(described, 'json_schema');
   const schema = described.required('schema', given, 'a JSON schema, which is an object');
   described.finish();
   format.finish();
-  return schemaStructure(schema, 'response_format.json_schema.schema');
+  return schemaStructure(schema, 'response_format.json_schema.schema', strict);
 }
 
 const libraryNames: Readonly<Record<string, string>> = {
@@ -90,7 +93,7 @@ function readOutputs(value: unknown): ParsedStructure | undefined {
   // Objects have no members that their schema does not name, unless it says so.
   reader.boolean('disable_additional_properties');
   const raw: Record<string, unknown> = {};
-  for (const name of ['json', 'regex', 'choice', 'grammar', ...Object.keys(libraryNames)]) {
+  for (const name of ['json', 'regex', 'choice', 'grammar', 'strict', ...Object.keys(libraryNames)]) {
     const field = reader.raw(name);
     if (field !== undefined) raw[libraryNames[name] ?? name] = field;
   }

@@ -69,8 +69,7 @@ function readTool(item: unknown, itemName: string): Tool {
   if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected, describeValue(name));
   const description = described.string('description');
   const parameters = readSchema(described);
-  // Calls that are required follow the schema always, others nearly always.
-  described.boolean('strict');
+  const strict = described.boolean('strict');
   described.finish();
   reader.finish();
   return {
@@ -79,6 +78,7 @@ function readTool(item: unknown, itemName: string): Tool {
       name,
       ...(description === undefined ? {} : { description }),
       ...(parameters === undefined ? {} : { parameters }),
+      ...(strict === true ? { strict } : {}),
     },
   };
 }

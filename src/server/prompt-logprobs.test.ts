@@ -1,5 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { TextOffset } from './openai-logprobs.ts';
+import { echoLogprobs } from './prompt-logprobs.ts';
 import { Server } from './server.ts';
 
 /** In this engine, the token at position `p` of a prompt has the logprob `-p / 8` and the rank 30. */
@@ -116,5 +119,28 @@ describe('echo with logprobs', () => {
     expect(choices[0].text).toBe('xy');
     expect(choices[0].logprobs.text_offset).toEqual([0, 0, 1]);
     expect(choices[0].logprobs.tokens).toEqual(['<|im_start|>', 'x', 'y']);
+  });
+});
+
+describe('offsets in texts count characters, as vLLM does', () => {
+  const bytes = (text: string) => new TextEncoder().encode(text);
+  /** The tokens of `é🙂日🙂a`: whole characters, and parts of them. */
+  const tokens = [bytes('é'), bytes('🙂').subarray(0, 1), bytes('🙂').subarray(1), bytes('日🙂'), bytes('a')];
+  const offsets = [0, 1, 1, 2, 4];
+
+  it('of completions, after the echoed text', () => {
+    const offsetsAfter = (text: string) => {
+      const offset = new TextOffset(text);
+      return tokens.map((token) => offset.next(token));
+    };
+    expect(offsetsAfter('')).toEqual(offsets);
+    expect(offsetsAfter('🙂🙂')).toEqual(offsets.map((offset) => offset + 2));
+    expect(offsetsAfter('\ud83d\ud83d')).toEqual(offsets.map((offset) => offset + 2));
+  });
+
+  it('of echoed prompts', () => {
+    const engine = { tokenBytes: (id: number) => tokens[id]! } as unknown as AsyncEngine;
+    const scored = { tokens: [0, 1, 2, 3, 4], entries: [] };
+    expect(echoLogprobs(engine, scored, 0, 'é🙂日🙂a').text_offset).toEqual(offsets);
   });
 });

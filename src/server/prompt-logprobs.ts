@@ -3,7 +3,7 @@ import { describeValue } from '../core/sampling-read.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { FieldReader } from './field-reader.ts';
-import { atLeastMin, lenient, tokenName, topByName } from './openai-logprobs.ts';
+import { atLeastMin, codePointsIn, lenient, tokenName, topByName } from './openai-logprobs.ts';
 import type { CompletionLogprobs, PromptTokenLogprobs } from './openai-types.ts';
 
 /** vLLM's `prompt_logprobs`: the number of top tokens. As in vLLM, a stream has none. */
@@ -76,6 +76,8 @@ export function echoLogprobs(
 class TokenOffsets {
   readonly #text: string;
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  /** In UTF-16 units, and in the characters that the answer counts. */
+  #at = 0;
   #offset = 0;
 
   constructor(text: string) {
@@ -83,12 +85,13 @@ class TokenOffsets {
   }
 
   next(bytes: Uint8Array): number {
-    const start = this.#offset;
+    const offset = this.#offset;
     const piece = this.#decoder.decode(bytes, { stream: true });
     const parts = piece.startsWith(' ') ? [piece, piece.slice(1)] : [piece];
-    const found = parts.find((part) => this.#text.startsWith(part, start)) ?? '';
-    this.#offset = start + found.length;
-    return start;
+    const found = parts.find((part) => this.#text.startsWith(part, this.#at)) ?? '';
+    this.#at += found.length;
+    this.#offset += codePointsIn(found);
+    return offset;
   }
 }
 

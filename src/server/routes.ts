@@ -18,6 +18,7 @@ import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
+import type { Place } from './key-queues.ts';
 import { registerKvEventRoutes } from './kv-event-routes.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerMetrics } from './metrics/metrics-routes.ts';
@@ -54,6 +55,8 @@ const COMPLETION_MAX_TOKENS_DEFAULT = 16;
 interface Generation {
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
+  /** How many prompts may be computed at the same time. */
+  readonly promptsAtOnce: number;
   render(context: RenderContext): Renderer;
   readonly idPrefix: string;
   readonly echoes?: readonly string[];
@@ -80,10 +83,12 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   });
   const generations = new GenerationRoute(engine, options);
 
-  app.post('/v1/completions', { config: { isGeneration: true } }, (request, reply) =>
-    generations.answer(request, reply, async (signal) => {
+  app.post('/v1/completions', (request, reply) =>
+    generations.answer(request, reply, async (signal, place) => {
       const parsed = parseCompletion(request.body, limits);
       checkModel(engine, parsed.model);
+      const promptsAtOnce = place.enter(parsed.prompts.length, parsed.params.n);
+      await place.turn(signal);
       const prompts = await preparePrompts(
         engine,
         parsed,
@@ -92,22 +97,30 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       );
       const { bestOf } = parsed;
       const chosen = bestOf === undefined ? {} : { bestOf };
-      const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl', ...chosen };
+      const generation: Generation = {
+        parsed,
+        prompts,
+        promptsAtOnce,
+        render: completionRenderer,
+        idPrefix: 'cmpl',
+        ...chosen,
+      };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
   );
-  app.post('/v1/chat/completions', { config: { isGeneration: true } }, (request, reply) =>
-    generations.answer(request, reply, async (signal) => {
+  app.post('/v1/chat/completions', (request, reply) =>
+    generations.answer(request, reply, async (signal, place) => {
       const asked = parseChat(request.body, limits);
       checkModel(engine, asked.model);
-      return { ...(await prepareChat(engine, asked, options, signal)), render: chatRenderer, idPrefix: 'chatcmpl' };
+      const promptsAtOnce = place.enter(1, asked.params.n);
+      await place.turn(signal);
+      const prepared = await prepareChat(engine, asked, options, signal);
+      return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
   registerResponseRoutes(app, engine, limits, options);
   const { isAccepting } = options;
-  app.post('/v1/embeddings', { config: { isGeneration: true } }, (request, reply) =>
-    answerEmbeddings(engine, request, reply, { limits, isAccepting }),
-  );
+  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { limits, isAccepting }));
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
     checkModel(engine, request.params.model);
@@ -194,15 +207,16 @@ class GenerationRoute {
   async answer(
     request: FastifyRequest,
     reply: FastifyReply,
-    prepare: (signal: AbortSignal) => Promise<Generation>,
+    prepare: (signal: AbortSignal, place: Place) => Promise<Generation>,
   ): Promise<FastifyReply | object> {
     if (!this.#options.isAccepting()) throw engineClosed();
+    using place = request.caller.place();
     const controller = abortWhenGone(reply);
     // Only for the preparation: `#generate` aborts the signal itself if one prompt of several fails.
     const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
-      generation: await prepare(signal),
+      generation: await prepare(signal, place),
     }));
-    return prepared === undefined ? reply : this.#generate(request, reply, controller, prepared.generation);
+    return prepared === undefined ? reply : await this.#generate(request, reply, controller, prepared.generation);
   }
 
   async #generate(
@@ -211,7 +225,7 @@ class GenerationRoute {
     controller: AbortController,
     generation: Generation,
   ): Promise<FastifyReply | object> {
-    const { parsed, prompts } = generation;
+    const { parsed, prompts, promptsAtOnce } = generation;
     const n = parsed.params.n ?? 1;
     const { clock } = this.#options;
     if (parsed.ignored.length > 0) {
@@ -232,7 +246,9 @@ class GenerationRoute {
       ...promptScoresOf(parsed),
       ...(generation.answers === undefined ? {} : { answers: generation.answers }),
     });
-    const deltas = generateAll(this.#engine, prompts, { parsed, id, ...traceHeadersOf(request) }, controller);
+    const { tenant } = request.caller;
+    const settings = { parsed, id, promptsAtOnce, tenant, ...traceHeadersOf(request) };
+    const deltas = generateAll(this.#engine, prompts, settings, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n);
     for await (const delta of deltas) {

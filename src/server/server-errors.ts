@@ -46,6 +46,21 @@ export const unauthorized = defineError(
   '{problem} Send the header `Authorization: Bearer <key>` with the key that the server was started with.',
   401,
 );
+export const adminOnly = defineError(
+  'KVASIR_ADMIN_ONLY',
+  '{method} {path} concerns the requests of all API keys, and this key is only for its own. Use a key that has `admin: true` in --api-key-limits.',
+  403,
+);
+export const hostNotAllowed = defineError(
+  'KVASIR_HOST_NOT_ALLOWED',
+  'This server has no API key, so it answers only to local names and IP addresses, and `{host}` is none. Start it with --allowed-hosts {host}, or with --api-key.',
+  403,
+);
+export const originNotAllowed = defineError(
+  'KVASIR_ORIGIN_NOT_ALLOWED',
+  'A web page of {origin} may not use this server. Start it with --allowed-origins and the origin of the page.',
+  403,
+);
 export const modelNotFound = defineError(
   'KVASIR_MODEL_NOT_FOUND',
   'The model `{requested}` does not exist. This server serves `{served}`.',
@@ -79,7 +94,7 @@ export const tooManyChoices = defineError(
 );
 export const keyLimitReached = defineError(
   'KVASIR_KEY_LIMIT_REACHED',
-  'The API key `{name}` has {maxRunning} running and {maxWaiting} waiting requests, which is its limit. Send the request again when others have ended.',
+  'The API key `{name}` may have {maxRunning} running and {maxWaiting} waiting completions, and has no room for this request. Send the request again when others have ended.',
   429,
   { retryable: true },
 );
@@ -100,6 +115,9 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_JSON_OVER_LIMIT: 'invalid_value',
   KVASIR_PREVIOUS_RESPONSE_NOT_FOUND: 'previous_response_not_found',
 };
+
+/** Errors of the model: clients need the message, and a stack says nothing. */
+const modelErrors: ReadonlySet<string> = new Set(['KVASIR_BROKEN_LOGITS', 'KVASIR_BROKEN_EMBEDDING']);
 
 /** Seconds that a client should wait before it repeats a request that the server had no room for. */
 const RETRY_AFTER_SECONDS = 1;
@@ -127,7 +145,8 @@ export interface ErrorAnswer {
  */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = error instanceof KvasirError ? error : undefined;
-  if (known === undefined || (known.httpStatus >= 500 && !known.retryable)) {
+  const isOfModel = known !== undefined && modelErrors.has(known.code);
+  if (known === undefined || (known.httpStatus >= 500 && !known.retryable && !isOfModel)) {
     const body = errorBody('Internal server error.', 'server_error', null, known?.code ?? 'internal_error');
     return { status: known?.httpStatus ?? 500, headers: {}, body, internal: true };
   }
@@ -138,7 +157,7 @@ export function errorAnswer(error: unknown): ErrorAnswer {
     status: httpStatus,
     headers: answerHeaders(known),
     body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
-    internal: httpStatus === 500,
+    internal: httpStatus === 500 && !isOfModel,
   };
 }
 

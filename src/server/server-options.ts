@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
-import type { KeyLimit, KeyQueues } from './key-queues.ts';
+import type { Callers } from './callers.ts';
+import type { KeyLimit } from './key-queues.ts';
 import type { TlsIdentity } from './tls.ts';
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
@@ -10,6 +11,11 @@ export interface ServerOptions {
   readonly apiKey?: string | readonly string[];
   /** Keys with limits, besides those of `apiKey`. */
   readonly apiKeyLimits?: readonly KeyLimit[];
+  /**
+   * Without a key: the names by which requests may call the server, besides local names and IP addresses. `*.example.com`: all names
+   * below it; `*`: all.
+   */
+  readonly allowedHosts?: readonly string[];
   /** Origins of web pages whose scripts may call the API, such as `https://example.com`; `*`: all. Default: none. */
   readonly allowedOrigins?: readonly string[];
   /** A path before every endpoint, which a proxy may remove or not. */
@@ -49,6 +55,6 @@ export const serverDefaults = {
 /** The options with all defaults. */
 export type FullServerOptions = ServerOptions &
   Required<Pick<ServerOptions, keyof typeof serverDefaults | 'logDestination' | 'clock'>> & {
-    /** Of `apiKeyLimits`. */
-    readonly keyQueues?: KeyQueues;
+    /** Of `apiKey` and `apiKeyLimits`. */
+    readonly callers: Callers;
   };

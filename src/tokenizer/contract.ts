@@ -18,6 +18,8 @@ export interface Tokenizer {
   readonly eosTokenIds: readonly number[];
   /** The tokens around the parts of a text with a gap; absent if the model was not trained to fill in the middle. */
   readonly fimTokens?: FimTokens;
+  /** A sentence for the log about a vocabulary whose tokens may be wrong; absent: none is known. */
+  readonly warning?: string;
 
   /**
    * `addSpecial`: add BOS and EOS as the vocabulary says. `parseSpecial`: convert the names of control tokens

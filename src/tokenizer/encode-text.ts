@@ -1,16 +1,24 @@
 import { assert } from '../base/assert.ts';
 import type { NativeApi, VocabPtr } from '../ggml/ffi.ts';
 import { cutLongRuns } from './long-runs.ts';
+import type { CutRule } from './pre-tokenizers.ts';
+import { type SpecialTokens, splitAtSpecialTokens } from './special-tokens.ts';
 
 /** A vocabulary for encoding, as plain data, so that another thread can encode with the same vocabulary. */
 export interface EncodingVocab {
   /** Valid in every thread of this process while the model is open. `llama_tokenize` only reads the vocabulary. */
   readonly pointer: VocabPtr;
-  readonly isSentencePiece: boolean;
+  readonly cutRule: CutRule;
+  readonly specialTokens: SpecialTokens;
+  /** libllama alone takes `</s>` for a control token (`vocabulary-check.ts`). */
+  readonly hasEndTag: boolean;
   /** The tokens that `addSpecial` adds before and after a text. */
   readonly before: readonly number[];
   readonly after: readonly number[];
 }
+
+/** Texts up to this number of characters are given to libllama as a whole, if they need no cut. */
+const wholeTextMax = 8_192;
 
 type Tokenize = NativeApi['llama_tokenize'];
 
@@ -28,10 +36,7 @@ export class TextEncoding {
   }
 
   encode(vocab: EncodingVocab, text: string, addSpecial: boolean, parseSpecial: boolean): Int32Array {
-    const cuts = vocab.isSentencePiece ? [] : cutLongRuns(text);
-    const pieces = [0, ...cuts].map((start, i) =>
-      this.#encodePiece(vocab.pointer, text.slice(start, cuts[i]), parseSpecial),
-    );
+    const pieces = this.#encodeParts(vocab, text, parseSpecial);
     const before = addSpecial ? vocab.before : [];
     const after = addSpecial ? vocab.after : [];
     const length = pieces.reduce((sum, piece) => sum + piece.length, before.length + after.length);
@@ -42,6 +47,22 @@ export class TextEncoding {
       end += part.length;
     }
     return tokens;
+  }
+
+  /**
+   * Finds special tokens before it cuts the text: a cut within a token would lose it. In a long text that needs no cut,
+   * libllama would take long to find many tokens.
+   */
+  #encodeParts(vocab: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
+    const { pointer, cutRule, specialTokens, hasEndTag } = vocab;
+    const needsSplit = text.length > wholeTextMax || (hasEndTag && text.includes('</s>'));
+    if (!needsSplit && cutLongRuns(text, cutRule).length === 0) return [this.#encodePiece(pointer, text, parseSpecial)];
+    const parts = splitAtSpecialTokens(text, specialTokens, parseSpecial);
+    return parts.flatMap((part) => {
+      if (typeof part === 'number') return [Int32Array.of(part)];
+      const cuts = cutLongRuns(part, cutRule);
+      return [0, ...cuts].map((start, i) => this.#encodePiece(pointer, part.slice(start, cuts[i]), false));
+    });
   }
 
   #encodePiece(vocab: VocabPtr, text: string, parseSpecial: boolean): Int32Array {

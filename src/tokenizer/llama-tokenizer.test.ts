@@ -1,12 +1,12 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeVocabulary } from '../../bench/make-model/vocabulary-maker.ts';
-import { type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
+import { byteLevelKeys, type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { readGguf } from '../ggml/gguf.ts';
 import type { Tokenizer } from './contract.ts';
 import { openTokenizer } from './llama-tokenizer.ts';
+import { RUN_LENGTH_MAX } from './long-runs.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -140,6 +140,31 @@ describe('the tokenizer of a SentencePiece model', () => {
     tokenizer.close();
   });
 
+  const types = sentencePieceKeys().flatMap(([, value]) => ('i32s' in value ? value.i32s : []));
+  it.each([
+    ['control', 3, { isFound: true, isText: false }],
+    ['user-defined', 4, { isFound: true, isText: true }],
+    ['normal', 1, { isFound: false, isText: true }],
+  ] as const)(
+    '`</s>` is what the file says, not what libllama makes of it: %s',
+    async (_, type, { isFound, isText }) => {
+      const tokenizer = await open(
+        ['tokenizer.ggml.eos_token_id', { u32: 1 }],
+        ['tokenizer.ggml.token_type', { i32s: types.map((other, id) => (id === 2 ? type : other)) }],
+      );
+      const long = 'fox '.repeat(3_000);
+      for (const text of ['fox</s>', `${long}</s>`]) {
+        expect(tokenizer.encode(text, { parseSpecial: true }).includes(2)).toBe(isFound);
+        expect(tokenizer.encode(text).includes(2)).toBe(isFound && isText);
+        expect(tokenizer.decode(tokenizer.encode(text))).toBe(text);
+      }
+      expect(tokenizer.eosTokenIds.includes(2)).toBe(!isText);
+      expect([tokenizer.isControl(2), tokenizer.isEndOfGeneration(2)]).toEqual([!isText, !isText]);
+      expect(utf8(tokenizer.tokenBytes(2))).toBe(isText ? '</s>' : '');
+      tokenizer.close();
+    },
+  );
+
   const tokens = sentencePieceKeys().flatMap(([, value]) => ('strings' in value ? value.strings : []));
   const withToken = (id: number, text: string) => ({ strings: tokens.map((token, i) => (i === id ? text : token)) });
   it.each([
@@ -171,38 +196,41 @@ describe('the tokenizer of a SentencePiece model', () => {
   });
 });
 
-describe('a vocabulary whose pre-tokenizer is recursive', () => {
-  const open = async (pre: string) => {
-    const { tokens, types, merges } = makeVocabulary(400);
+describe('a pre-tokenizer', () => {
+  const open = async (pre: string | undefined) => {
     const path = folder.file('pre.gguf');
-    const keys: GgufBytesOptions['keys'] = [
-      ['general.architecture', { string: 'llama' }],
-      ['tokenizer.ggml.model', { string: 'gpt2' }],
-      ['tokenizer.ggml.pre', { string: pre }],
-      ['tokenizer.ggml.tokens', { strings: tokens }],
-      ['tokenizer.ggml.token_type', { i32s: [...types] }],
-      ['tokenizer.ggml.merges', { strings: merges }],
-      ['tokenizer.ggml.bos_token_id', { u32: 392 }],
-      ['tokenizer.ggml.add_bos_token', { bool: true }],
-    ];
-    writeFileSync(path, ggufBytes({ keys }));
+    writeFileSync(path, ggufBytes({ keys: byteLevelKeys(pre) }));
     return openTokenizer(await readGguf(path));
   };
 
-  it('encodes words that would overflow any stack', async () => {
+  it('is refused if it is unsupported or unknown', async () => {
+    await expect(open('superbpe')).rejects.toMatchObject({ code: 'KVASIR_VOCABULARY_UNSUPPORTED' });
+    await expect(open('bogus')).rejects.toThrow(/loaded by llama.cpp: .*unknown pre-tokenizer type: 'bogus'/);
+  });
+
+  it('that recurses does not make a control token lose a part to a cut', async () => {
     const tokenizer = await open('tekken');
-    for (const text of ['a', '7', ' ', '!', '日', '🙂'].map((character) => character.repeat(70_000))) {
-      const tokens = tokenizer.encode(`${text}b`);
-      expect(tokens.filter((id) => id === tokenizer.bosTokenId)).toHaveLength(1);
-      expect(tokens[0]).toBe(tokenizer.bosTokenId);
-      expect(tokenizer.decode(tokens) === `${text}b`).toBe(true);
+    const end = '<|im_end|>';
+    const id = tokenizer.encode(end, { ...plain, parseSpecial: true })[0]!;
+    expect(tokenizer.isControl(id)).toBe(true);
+    const plainId = tokenizer.encode('b', plain)[0];
+    for (let length = RUN_LENGTH_MAX - end.length - 1; length <= RUN_LENGTH_MAX + 1; length++) {
+      const text = `${'a'.repeat(length)}${end}b`;
+      expect([...tokenizer.encode(text, { ...plain, parseSpecial: true }).slice(-2)]).toEqual([id, plainId]);
+      expect(tokenizer.encode(text, plain).includes(id)).toBe(false);
     }
     tokenizer.close();
   });
 
-  it('is refused if its pre-tokenizer is unsupported or unknown', async () => {
-    await expect(open('superbpe')).rejects.toMatchObject({ code: 'KVASIR_VOCABULARY_UNSUPPORTED' });
-    await expect(open('bogus')).rejects.toThrow(/loaded by llama.cpp: .*unknown pre-tokenizer type: 'bogus'/);
+  it('that the file does not name causes a warning', async () => {
+    const warningOf = async (pre: string | undefined) => {
+      const tokenizer = await open(pre);
+      tokenizer.close();
+      return tokenizer.warning;
+    };
+    expect(await warningOf(undefined)).toMatch(/does not name its pre-tokenizer .*answers may be worse/);
+    expect(await warningOf('')).toBeDefined();
+    expect(await warningOf('qwen2')).toBeUndefined();
   });
 });
 

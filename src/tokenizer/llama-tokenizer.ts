@@ -5,8 +5,10 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
+import { cutRuleOf } from './pre-tokenizers.ts';
+import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
-import { checkVocabulary } from './vocabulary-check.ts';
+import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
 const NO_BYTES = new Uint8Array(0);
@@ -19,7 +21,7 @@ const DECODE_PART_TOKENS = 16_384;
  * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
 export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
-  const { tokenBytesMax } = await checkVocabulary(file);
+  const vocabulary = await checkVocabulary(file);
   const native = loadNative();
   const params = { ...native.llama_model_default_params(), vocab_only: true };
   const model = native.llama_model_load_from_file(file.path, params);
@@ -30,7 +32,7 @@ export async function openTokenizer(file: GgufFile, thread = openTextThread()): 
     native.llama_model_free(model);
     throw vocabularyInvalid({ path: file.path, problem: `it adds ${missing} to prompts, but has no such token` });
   }
-  return new LlamaTokenizer(native, model, vocab, { file, thread, tokenBytesMax });
+  return new LlamaTokenizer(native, model, vocab, { file, thread, ...vocabulary });
 }
 
 /** The error that libllama logged, without the name of the C function. */
@@ -46,6 +48,12 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   return undefined;
 }
 
+/** Only byte-level BPE has pre-tokenizers. */
+function missingPreTokenizer({ metadata, path }: GgufFile): string | undefined {
+  if (metadata.string('tokenizer.ggml.model') === 'llama' || metadata.string('tokenizer.ggml.pre')) return undefined;
+  return `${path} does not name its pre-tokenizer (tokenizer.ggml.pre). Texts are split in llama.cpp's default way, so answers may be worse. Convert the model again, with a new llama.cpp.`;
+}
+
 /** From the file's metadata, or found by libllama by their names. */
 function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined {
   const prefix = native.llama_vocab_fim_pre(vocab);
@@ -57,10 +65,9 @@ function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined 
 /** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
 const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
 
-interface VocabularySource {
+interface VocabularySource extends CheckedVocabulary {
   readonly file: GgufFile;
   readonly thread: TextThread;
-  readonly tokenBytesMax: number;
 }
 
 class LlamaTokenizer implements Tokenizer {
@@ -70,11 +77,14 @@ class LlamaTokenizer implements Tokenizer {
   readonly eosTokenId?: number;
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
+  readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
   /** Decodes only whole texts, so it has no state between calls. */
   readonly #decoder = textDecoder();
   readonly #thread: TextThread;
+  /** Text of this file, which libllama takes for a control token that ends answers. */
+  readonly #endTag: number | undefined;
   readonly #encoding: TextEncoding;
   readonly #encodingVocab: EncodingVocab;
   /** Cached results of `tokenBytes`, without and with names of control tokens. */
@@ -89,8 +99,10 @@ class LlamaTokenizer implements Tokenizer {
   /** Undefined after `close`. */
   #model: ModelPtr | undefined;
 
-  constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, { file, thread, tokenBytesMax }: VocabularySource) {
+  constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, source: VocabularySource) {
+    const { file, thread, tokenBytesMax, endTag } = source;
     const { metadata } = file;
+    this.#endTag = endTag?.id;
     this.#native = native;
     this.#thread = thread;
     this.tokenBytesMax = tokenBytesMax;
@@ -105,13 +117,20 @@ class LlamaTokenizer implements Tokenizer {
     const eos = native.llama_vocab_eos(vocab);
     if (eos >= 0) this.eosTokenId = eos;
     const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
-    this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
+    this.eosTokenIds = ids.filter((id) => id !== endTag?.id && native.llama_vocab_is_eog(vocab, id));
     const fimTokens = fimTokensOf(native, vocab);
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
+    const warning = missingPreTokenizer(file);
+    if (warning !== undefined) this.warning = warning;
+    const attributes = ids.map((id) => native.llama_vocab_get_attr(vocab, id));
+    if (endTag !== undefined)
+      attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
     this.#encodingVocab = {
       pointer: vocab,
-      isSentencePiece,
+      cutRule: isSentencePiece ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
+      specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
+      hasEndTag: endTag !== undefined,
       before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
       after: native.llama_vocab_get_add_eos(vocab) ? [eos] : [],
     };
@@ -160,7 +179,7 @@ class LlamaTokenizer implements Tokenizer {
 
   tokenBytes(id: number, options: TokenBytesOptions = {}): Uint8Array {
     this.#checkId(id);
-    const special = options.special ?? false;
+    const special = id === this.#endTag || (options.special ?? false);
     const cache = special ? this.#bytesWithNames : this.#bytes;
     const known = cache[id];
     if (known !== undefined) return known;
@@ -171,12 +190,12 @@ class LlamaTokenizer implements Tokenizer {
 
   isControl(id: number): boolean {
     this.#checkId(id);
-    return this.#native.llama_vocab_is_control(this.#openVocab(), id);
+    return id !== this.#endTag && this.#native.llama_vocab_is_control(this.#openVocab(), id);
   }
 
   isEndOfGeneration(id: number): boolean {
     this.#checkId(id);
-    return this.#native.llama_vocab_is_eog(this.#openVocab(), id);
+    return id !== this.#endTag && this.#native.llama_vocab_is_eog(this.#openVocab(), id);
   }
 
   close(): void {

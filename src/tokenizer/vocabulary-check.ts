@@ -1,26 +1,35 @@
 import type { GgufFile } from '../ggml/gguf.ts';
 import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
+import { refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
 /** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
 const kinds = ['gpt2', 'llama'];
-/** Pre-tokenizers that abort for tokens with spaces, or whose time for a long number is unbounded. */
-const refusedPreTokenizers = ['whitespace', 'superbpe'];
-const BYTE_TYPE = 6;
+
+/** The token `</s>` of a file in which it does not end texts. */
+export interface EndTag {
+  readonly id: number;
+  /** It is found in every text. Otherwise it is a token like others. */
+  readonly isUserDefined: boolean;
+}
+
+export interface CheckedVocabulary {
+  /** The largest number of bytes of a token's text. */
+  readonly tokenBytesMax: number;
+  readonly endTag?: EndTag;
+}
 
 /**
  * Checks all that libllama assumes of a vocabulary: for an invalid vocabulary, libllama aborts the process. Throws
  * `vocabularyUnsupported`, `vocabularyInvalid`, `metadataMissing`.
- *
- * `tokenBytesMax`: the largest number of bytes of a token's text.
  */
-export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenBytesMax: number }> {
+export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary> {
   const { metadata, path } = file;
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
   const pre = metadata.string('tokenizer.ggml.pre') ?? 'default';
-  if (refusedPreTokenizers.includes(pre)) {
+  if (refusedPreTokenizers.has(pre)) {
     throw vocabularyUnsupported({
       path,
       found: `${kind}, ${pre}`,
@@ -31,10 +40,29 @@ export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenB
   if (array.elementType !== 'string' || array.length === 0) throw metadata.invalid(TOKENS, 'an array of strings');
   const texts = cStrings(await readGgufStrings(file, array, 'latin1'));
   const ids = checkDistinct(path, texts);
-  await checkByteTokens(file, texts);
+  const types = await readTokenTypes(file, texts.length);
+  if (types !== undefined) checkByteTokens(path, texts, types);
   if (kind === 'llama') checkEveryByteHasToken(path, ids);
   // The stored text of a token has at least as many bytes as its decoded text.
-  return { tokenBytesMax: texts.reduce((most, text) => Math.max(most, text.length), 1) };
+  const tokenBytesMax = texts.reduce((most, text) => Math.max(most, text.length), 1);
+  const endTag = endTagOf(file, ids, types);
+  return { tokenBytesMax, ...(endTag === undefined ? {} : { endTag }) };
+}
+
+/**
+ * libllama makes the token `</s>` a control token that ends answers, whatever the file says. In Qwen2.5 it is text, and in Gemma 3 a tag
+ * of HTML. Undefined: there is no such token, or it is what libllama makes of it.
+ */
+function endTagOf(
+  { metadata }: GgufFile,
+  ids: ReadonlyMap<string, number>,
+  types: ArrayLike<number> | undefined,
+): EndTag | undefined {
+  const id = ids.get('</s>');
+  const type = id === undefined ? undefined : types?.[id];
+  if (id === undefined || (type !== TokenType.normal && type !== TokenType.userDefined)) return undefined;
+  const isEnd = ['eos', 'eot', 'eom'].some((name) => metadata.u32(`tokenizer.ggml.${name}_token_id`) === id);
+  return isEnd ? undefined : { id, isUserDefined: type === TokenType.userDefined };
 }
 
 /** Strings as C reads them: up to the first zero byte; empty strings get the name that libllama gives them. */
@@ -56,17 +84,23 @@ function checkDistinct(path: string, texts: readonly string[]): Map<string, numb
   return ids;
 }
 
-/** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. */
-async function checkByteTokens(file: GgufFile, texts: readonly string[]): Promise<void> {
-  const { metadata, path } = file;
+/** As in `llama_token_type`. */
+const TokenType = { normal: 1, userDefined: 4, byte: 6 } as const;
+
+async function readTokenTypes(file: GgufFile, count: number): Promise<ArrayLike<number> | undefined> {
+  const { metadata } = file;
   const array = metadata.array('tokenizer.ggml.token_type');
-  if (array === undefined) return;
-  if (array.elementType !== 'i32' || array.length < texts.length) {
-    throw metadata.invalid('tokenizer.ggml.token_type', `an array of ${texts.length} i32`);
+  if (array === undefined) return undefined;
+  if (array.elementType !== 'i32' || array.length < count) {
+    throw metadata.invalid('tokenizer.ggml.token_type', `an array of ${count} i32`);
   }
-  const types = await readGgufNumbers(file, array);
+  return await readGgufNumbers(file, array);
+}
+
+/** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. */
+function checkByteTokens(path: string, texts: readonly string[], types: ArrayLike<number>): void {
   for (const [id, text] of texts.entries()) {
-    if (types[id] === BYTE_TYPE && !/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
+    if (types[id] === TokenType.byte && !/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
       throw vocabularyInvalid({ path, problem: `token ${id} has the type byte, but its text is not like <0x41>` });
     }
   }

@@ -1,4 +1,5 @@
 import type { ReadStructuredOutputs } from '../core/structured-outputs.ts';
+import { Budget, type GrammarLimits } from '../grammar/budget.ts';
 import {
   characters,
   choice,
@@ -11,8 +12,7 @@ import {
   token,
   until,
 } from '../grammar/expression.ts';
-import { JsonGrammar } from '../grammar/json-schema.ts';
-import type { GrammarLimits } from '../grammar/limits.ts';
+import { JsonGrammar } from '../grammar/json-grammar.ts';
 import { type GrammarSource, layoutOf, structuredGrammar, structuredSource } from '../grammar/structured-grammar.ts';
 import { type CallShape, callsOf, header, message, mistralShape, type ToolText, toolText } from './call-grammar.ts';
 import { type AnswerFormat, beginsInThoughts } from './formats.ts';
@@ -87,13 +87,17 @@ export interface AnswerJob {
 }
 
 export function buildAnswer({ outputs, calls, shape }: AnswerJob, limits?: GrammarLimits): Grammar {
-  const json = new JsonGrammar(layoutOf(outputs ?? {}), limits);
+  const json = new JsonGrammar(layoutOf(outputs ?? {}), new Budget(limits));
   const content = outputs === undefined ? undefined : structuredGrammar(outputs, json);
   const options = [
     ...(content === undefined ? [] : [asContent(content.root, shape)]),
     ...(calls === undefined ? [] : [callsOf({ ...calls, shape, json })]),
   ];
-  return { root: sequence(thoughtsOf(shape), choice(...options)), rules: content?.rules ?? json.rules };
+  return {
+    root: sequence(thoughtsOf(shape), choice(...options)),
+    rules: content?.rules ?? json.rules,
+    notes: json.notes,
+  };
 }
 
 function asContent(content: Expression, { format, isBegun }: AnswerShape): Expression {

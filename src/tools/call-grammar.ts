@@ -1,8 +1,9 @@
-import { readExactJson, writeExactJson } from '../base/exact-json.ts';
+import { writeExactJson } from '../base/exact-json.ts';
 import type { JsonObject } from '../base/json.ts';
 import { characters, choice, type Expression, repeat, sequence, text, token } from '../grammar/expression.ts';
-import type { JsonGrammar } from '../grammar/json-schema.ts';
+import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
+import { readSchema } from '../grammar/structured-grammar.ts';
 import type { ToolFormat } from './formats.ts';
 import { namedArguments, taggedArguments } from './parameter-grammar.ts';
 import type { Tool } from './tool.ts';
@@ -12,10 +13,12 @@ export interface ToolText {
   readonly name: string;
   /** The JSON schema. */
   readonly parameters: string | undefined;
+  readonly strict: boolean;
 }
 
-export const toolText = ({ function: { name, parameters } }: Tool): ToolText => ({
+export const toolText = ({ function: { name, parameters, strict = false } }: Tool): ToolText => ({
   name,
+  strict,
   parameters: parameters === undefined ? undefined : writeExactJson(parameters),
 });
 
@@ -109,18 +112,25 @@ function mistralCalls(each: (call: (tool: ToolText) => Expression) => Expression
 
 function functionTags(tool: ToolText, json: JsonGrammar): Expression {
   const begin = sequence(token('<tool_call>'), text(`\n<function=${tool.name}>\n`));
-  return sequence(begin, taggedArguments(schemaOf(tool), json), text('</function>\n'), token('</tool_call>'));
+  return sequence(
+    begin,
+    taggedArguments(schemaOf(tool), json, tool.strict),
+    text('</function>\n'),
+    token('</tool_call>'),
+  );
 }
 
 const pythonCall = (tool: ToolText, json: JsonGrammar): Expression =>
-  sequence(text(`${tool.name}(`), namedArguments(schemaOf(tool), json), text(')'));
+  sequence(text(`${tool.name}(`), namedArguments(schemaOf(tool), json, tool.strict), text(')'));
 
 const schemaOf = ({ parameters }: ToolText): JsonObject =>
-  parameters === undefined ? {} : (readExactJson(parameters) as JsonObject);
+  parameters === undefined ? {} : (readSchema(parameters) as JsonObject);
 
 function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
   const parameters = schemaOf(tool);
-  return Object.keys(parameters).length === 0 ? json.object : json.schema({ type: 'object', ...parameters });
+  return Object.keys(parameters).length === 0
+    ? json.object
+    : json.schema({ type: 'object', ...parameters }, tool.strict);
 }
 
 /** Errors name the tool. */

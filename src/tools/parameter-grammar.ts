@@ -11,7 +11,7 @@ import {
   text,
   until,
 } from '../grammar/expression.ts';
-import type { JsonGrammar } from '../grammar/json-schema.ts';
+import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { plainTextOf } from '../grammar/plain-text.ts';
 import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
 import { asJson, isOnlyText, resolve, typesOfSchema } from './written-values.ts';
@@ -35,9 +35,10 @@ interface Parameters {
   readonly list: readonly Parameter[];
   /** The schema of parameters without a name; undefined: there are none. */
   readonly others: unknown;
+  readonly isStrict: boolean;
 }
 
-function parametersOf(root: JsonObject): Parameters {
+function parametersOf(root: JsonObject, isStrict: boolean): Parameters {
   const target = typeof root.$ref === 'string' ? resolve(root.$ref, root) : undefined;
   const schema = isJsonObject(target) ? target : root;
   for (const keyword of ofAllParameters) {
@@ -57,27 +58,28 @@ function parametersOf(root: JsonObject): Parameters {
   return {
     root,
     list,
+    isStrict,
     others: names.length === 0 && additionalProperties !== false ? (additionalProperties ?? true) : undefined,
   };
 }
 
 /** The JSON of a parameter. References in its schema begin at the root. */
-function jsonOf({ name, schema }: Parameter, { root }: Parameters, json: JsonGrammar): Expression {
+function jsonOf({ name, schema }: Parameter, { root, isStrict }: Parameters, json: JsonGrammar): Expression {
   if (!isJsonObject(schema)) return schema === false ? json.schema(false) : json.value;
   const definitions = Object.fromEntries(
     ['$defs', 'definitions'].map((key) => [key, root[key]]).filter(([, value]) => value !== undefined),
   );
   const place = pointer('#/properties', name);
   try {
-    return json.schema({ ...definitions, ...schema });
+    return json.schema({ ...definitions, ...schema }, isStrict);
   } catch (error) {
     throw error instanceof SchemaError ? error.under(place) : error;
   }
 }
 
 /** `<parameter=name>`, a line break, the value, a line break and `</parameter>`, for each parameter. */
-export function taggedArguments(schema: JsonObject, json: JsonGrammar): Expression {
-  const parameters = parametersOf(schema);
+export function taggedArguments(schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression {
+  const parameters = parametersOf(schema, isStrict);
   const parts = parameters.list.map((parameter) => {
     const { name, isRequired } = parameter;
     if (name === '' || /[>\n]/.test(name))
@@ -124,8 +126,8 @@ function constantTexts(
 }
 
 /** `name=value, name=value`: required parameters first. Values are JSON, which the reader of calls takes as it takes Python. */
-export function namedArguments(schema: JsonObject, json: JsonGrammar): Expression {
-  const parameters = parametersOf(schema);
+export function namedArguments(schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression {
+  const parameters = parametersOf(schema, isStrict);
   const comma = text(', ');
   const member = (parameter: Parameter): Expression => {
     const { name } = parameter;

@@ -8,6 +8,8 @@ export interface Tool {
     readonly description?: string;
     /** JSON schema of the arguments. */
     readonly parameters?: JsonObject;
+    /** Refuses schemas that cannot be kept. Templates do not see it. */
+    readonly strict?: boolean;
   };
 }
 

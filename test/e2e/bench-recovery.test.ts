@@ -3,14 +3,17 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CaseRow, LoadMode } from '../../bench/recovery/case-run.ts';
 import { faultsOf } from '../../bench/recovery/faults.ts';
 import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
-import { buildCommand } from '../support/cli-process.ts';
+import type { StageRow } from '../../src/cli/demo/report.ts';
+import { buildCommand, run } from '../support/cli-process.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
+import { testsNeed } from '../support/needs.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
+import { realModel, timeoutMs } from '../support/real-models.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-bench-test-'));
@@ -125,3 +128,60 @@ it.each(inLongForm<readonly PlantedBug[]>(plantedBugs, []))(
     }
   },
 );
+
+const limits = ['--threads', '1', '--kv-cache-memory', '128MiB', '--json'];
+const fewTokens =
+  '--requests 3 --prefixes 1 --prefix-len 48 --prompt-len 12 --gen-len 4 --part 0.4 --down-seconds 1'.split(' ');
+
+/** Real models: each has one stage of the demo and one fault, because other tests have all of them with the bundled models. */
+const othersModels = [
+  { ...realModel('smollm2'), stages: ['a hole in the middle'], fault: 'truncated', mode: 'sync' },
+  { ...realModel('gemma3'), stages: ['the last window'], fault: 'bit flip', mode: 'async' },
+  {
+    ...realModel('qwen2.5-coder'),
+    stages: ['corrupt bytes'],
+    fault: 'missing',
+    mode: 'async',
+  },
+];
+
+describe.each(inLongForm(othersModels, []))('$name', ({ path, isThere, reason, stages, fault, mode }) => {
+  testsNeed(isThere, reason);
+
+  it(
+    'shows the same texts in the demo, and computes the minimum',
+    async () => {
+      const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', ...stages]);
+      expect(code, stderr).toBe(0);
+      const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
+      expect(isProven).toBe(true);
+      expect(rows.map(({ name }) => name)).toEqual(expect.arrayContaining(stages));
+      for (const row of rows) {
+        expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
+      }
+    },
+    timeoutMs,
+  );
+
+  it(
+    'keeps its texts in the fault benchmark, and computes the minimum',
+    async () => {
+      const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
+      const { code, stdout, stderr } = await run([
+        'bench',
+        'recovery',
+        '--model',
+        path,
+        ...limits,
+        ...fewTokens,
+        ...shape,
+      ]);
+      expect(code, stderr).toBe(0);
+      const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
+      expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
+      for (const row of rows)
+        expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
+    },
+    timeoutMs,
+  );
+});

@@ -103,7 +103,7 @@ describe('/v1/completions', () => {
     const { choices } = await client.completions.create(body);
     const { tokens, token_logprobs, top_logprobs, text_offset } = choices[0]!.logprobs!;
     expect(tokens!.join('')).toBe(choices[0]!.text);
-    expect(tokens!.map((_, i) => tokens!.slice(0, i).join('').length)).toEqual(text_offset);
+    expect(tokens!.map((_, i) => [...tokens!.slice(0, i).join('')].length)).toEqual(text_offset);
     for (const [i, token] of tokens!.entries()) {
       const top = top_logprobs![i]!;
       expect(Object.keys(top)).toHaveLength(3);
@@ -215,7 +215,7 @@ describe('a client', () => {
     const body = JSON.stringify({ prompt, max_tokens: 8000, ignore_eos: true, stream: true, n: 3 });
     const socket = connect(port, '127.0.0.1');
     socket.write(
-      `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
     );
     await once(socket, 'data');
     expect(engine.stats().blocks.referenced).toBeGreaterThan(0);

@@ -59,7 +59,7 @@ const hasAccepted = async ({ origin }: Served): Promise<void> => {
 };
 
 describe('connections without a complete request', () => {
-  const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
+  const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n';
 
   // The default form has such connections in the last test of this group.
   const connections: [string, string][] = [
@@ -100,7 +100,7 @@ describe('connections without a complete request', () => {
     const server = await serve(aDay);
     const [silent, kept] = [
       await connection(server),
-      await connection(server, 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'),
+      await connection(server, 'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n'),
     ];
     await once(kept, 'data');
     const reader = (await server.complete(long)).body!.getReader();
@@ -121,6 +121,20 @@ describe('connections without a complete request', () => {
   });
 });
 
+it('several requests of a connection that is destroyed do not delay the shutdown', async () => {
+  const server = await serve([...aDay, '--api-key-limits', '{"team":{"key":"k","max_running":2,"max_waiting":2}}']);
+  const body = JSON.stringify({ prompt: 'Once upon a time', ...endless });
+  const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json';
+  const request = `${head}\r\nauthorization: Bearer k\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+  const socket = await connection(server, request.repeat(4));
+  const waiting = async () =>
+    (await (await fetch(`${server.origin}/metrics`)).text()).includes('waiting{key="team"} 2');
+  while (!(await waiting())) await new Promise((resolve) => setTimeout(resolve, 10));
+  socket.resetAndDestroy();
+  server.child.kill('SIGTERM');
+  expect(await server.exited).toEqual([0, null]);
+});
+
 describe('a request that does not end', () => {
   // The default form has this end in the next test, with the other signal.
   itInLongForm('is aborted at the end of the shutdown timeout, and the exit code is that of the signal', async () => {
@@ -134,7 +148,7 @@ describe('a request that does not end', () => {
   it('is aborted even if its client reads nothing', async () => {
     const server = await serve(['--shutdown-timeout', '1']);
     const body = JSON.stringify({ prompt: 'Once upon a time', ...endless, n: 4 });
-    const head = `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    const head = `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     const socket = await connection(server, `${head}\r\n\r\n${body}`);
     await once(socket, 'data');
     socket.pause();
@@ -283,7 +297,7 @@ describe('a thread that computes without end does not stop the server from endin
     writeFileSync(template, loops);
     const server = await serve(['--shutdown-timeout', '0', '--chat-template', template]);
     const body = JSON.stringify({ messages: [{ role: 'user', content: 'a' }] });
-    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
     expect((await server.complete({ max_tokens: 1 })).status).toBe(200);
@@ -305,7 +319,7 @@ describe('a thread that computes without end does not stop the server from endin
   itInLongForm('at the shutdown timeout, while long texts are tokenized', async () => {
     const server = await serve(['--shutdown-timeout', '0', '--max-body-size', '16MiB']);
     const body = JSON.stringify({ prompt: 'a\u00e9 '.repeat(1 << 21) });
-    const head = `POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
+    const head = `POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
     for (let i = 0; i < 4; i++) await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
     server.child.kill('SIGTERM');

@@ -1,4 +1,6 @@
 /** Writes GGUF files byte by byte, also invalid ones: independent of the reader. */
+import { makeVocabulary } from '../../bench/make-model/vocabulary-maker.ts';
+
 export type GgufFieldValue =
   | { readonly u32: number }
   | { readonly f32: number }
@@ -86,12 +88,21 @@ function field(value: GgufFieldValue): Buffer {
   return Buffer.concat([u32(6), f32(value.f32)]);
 }
 
-/** A vocabulary as in SentencePiece models (Llama 2, Mistral): pieces with scores, and a token for each byte. */
-export function sentencePieceKeys(): NonNullable<GgufBytesOptions['keys']> {
+/** Tokens of a vocabulary with GGUF's types: 2 unknown, 3 control, 4 user-defined. */
+export type SpecialTexts = readonly (readonly [text: string, type: number])[];
+
+/**
+ * A vocabulary as in SentencePiece models (Llama 2, Mistral): pieces with scores, and a token for each byte. `special`:
+ * further tokens.
+ */
+export function sentencePieceKeys(special: SpecialTexts = []): NonNullable<GgufBytesOptions['keys']> {
   const pieces = ['▁', 'f', 'o', 'x', 'fo', 'fox', '▁fox', '▁the', 't', 'h', 'e', 'th', 'he', 'the', '▁t', '▁f', '▁fo'];
   const byteNames = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
-  const tokens = ['<unk>', '<s>', '</s>', ...byteNames, ...pieces];
-  const type = (id: number): number => (id === 0 ? 2 : id < 3 ? 3 : id < 259 ? 6 : 1);
+  const begin = ['<unk>', '<s>', '</s>'];
+  const added = special.filter(([text]) => !begin.includes(text));
+  const tokens = [...begin, ...byteNames, ...pieces, ...added.map(([text]) => text)];
+  const ownCount = tokens.length - added.length;
+  const type = (id: number): number => added[id - ownCount]?.[1] ?? (id === 0 ? 2 : id < 3 ? 3 : id < 259 ? 6 : 1);
   return [
     ['general.architecture', { string: 'llama' }],
     ['tokenizer.ggml.model', { string: 'llama' }],
@@ -100,5 +111,23 @@ export function sentencePieceKeys(): NonNullable<GgufBytesOptions['keys']> {
     ['tokenizer.ggml.token_type', { i32s: tokens.map((_, id) => type(id)) }],
     ['tokenizer.ggml.bos_token_id', { u32: 1 }],
     ['tokenizer.ggml.eos_token_id', { u32: 2 }],
+  ];
+}
+
+/** A byte-level BPE vocabulary with a pre-tokenizer; undefined: the file names none. `special`: further tokens. */
+export function byteLevelKeys(
+  pre: string | undefined,
+  special: SpecialTexts = [],
+): NonNullable<GgufBytesOptions['keys']> {
+  const { tokens, types, merges, endOfText } = makeVocabulary(400);
+  return [
+    ['general.architecture', { string: 'llama' }],
+    ['tokenizer.ggml.model', { string: 'gpt2' }],
+    ...(pre === undefined ? [] : [['tokenizer.ggml.pre', { string: pre }] as const]),
+    ['tokenizer.ggml.tokens', { strings: [...tokens, ...special.map(([text]) => text)] }],
+    ['tokenizer.ggml.token_type', { i32s: [...types, ...special.map(([, type]) => type)] }],
+    ['tokenizer.ggml.merges', { strings: merges }],
+    ['tokenizer.ggml.bos_token_id', { u32: endOfText }],
+    ['tokenizer.ggml.add_bos_token', { bool: true }],
   ];
 }

@@ -16,7 +16,8 @@ export type ContentFault =
   | { readonly kind: 'silence'; readonly afterBytes: number }
   | { readonly kind: 'status'; readonly status: number; readonly headers?: Readonly<Record<string, string>> }
   | { readonly kind: 'changed-bytes' }
-  | { readonly kind: 'whole-file' };
+  | { readonly kind: 'whole-file' }
+  | { readonly kind: 'other-range' };
 
 /**
  * A hub that speaks Hugging Face's protocol over HTTP: descriptions of repositories, tokens, and redirects to a second
@@ -33,6 +34,10 @@ export class HubServer {
   /** Names of repositories with GGUF files, by the model that they were made from. */
   readonly quantizations = new Map<string, readonly string[]>();
   descriptionRequests = 0;
+  /** Changes descriptions before they are sent, in any way. */
+  changeDescription: (description: HubDescription) => unknown = (description) => description;
+  /** Where the next request of content is sent, instead of the second host. */
+  redirect: string | undefined;
   readonly #repositories = new Map<string, Repository>();
   readonly #hub: Server;
   readonly #content: Server;
@@ -93,7 +98,11 @@ export class HubServer {
     if (repository.token !== undefined && token !== repository.token) {
       return refusal(403, 'Access to this model is restricted');
     }
-    if (description !== null) return describeRepository(repository, decodeURIComponent(description[2]!));
+    if (description !== null) {
+      return describeRepository(repository, decodeURIComponent(description[2]!), this.changeDescription);
+    }
+    const { redirect } = this;
+    if (redirect !== undefined) return { status: 302, headers: { location: redirect } };
     const location = `http://127.0.0.1:${portOf(this.#content)}/${encodeURIComponent(name)}/${resolved![2]}`;
     return { status: 302, headers: { location } };
   }
@@ -129,7 +138,21 @@ const portOf = (server: Server): number => (server.address() as AddressInfo).por
 
 const refusal = (status: number, reason: string): Answer => ({ status, headers: { 'x-error-message': reason } });
 
-function describeRepository({ commit, files }: Repository, revision: string): Answer {
+export interface HubDescription {
+  readonly sha: string;
+  readonly siblings: readonly {
+    readonly rfilename: string;
+    readonly size: number;
+    readonly blobId: string;
+    readonly lfs: { readonly sha256: string; readonly size: number; readonly pointerSize: number };
+  }[];
+}
+
+function describeRepository(
+  { commit, files }: Repository,
+  revision: string,
+  change: (description: HubDescription) => unknown,
+): Answer {
   if (revision !== 'main' && revision !== commit) return refusal(404, `Invalid rev id: ${revision}`);
   const siblings = [...files].map(([rfilename, bytes]) => ({
     rfilename,
@@ -137,13 +160,16 @@ function describeRepository({ commit, files }: Repository, revision: string): An
     blobId: createHash('sha1').update(bytes).digest('hex'),
     lfs: { sha256: createHash('sha256').update(bytes).digest('hex'), size: bytes.length, pointerSize: 134 },
   }));
-  return { status: 200, body: JSON.stringify({ sha: commit, siblings }) };
+  const changed = change({ sha: commit, siblings });
+  return { status: 200, body: typeof changed === 'string' ? changed : JSON.stringify(changed) };
 }
 
 function sendPart(response: ServerResponse, bytes: Buffer, range: string | undefined, fault?: ContentFault): void {
   const start = Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1] ?? 0);
   const part = fault?.kind === 'changed-bytes' ? Buffer.alloc(bytes.length - start, 1) : bytes.subarray(start);
-  const place = { 'content-range': `bytes ${start}-${bytes.length - 1}/${bytes.length}` };
+  const place = {
+    'content-range': `bytes ${fault?.kind === 'other-range' ? start + 1 : start}-${bytes.length - 1}/${bytes.length}`,
+  };
   response.writeHead(range === undefined ? 200 : 206, {
     'content-length': part.length,
     ...(range === undefined ? {} : place),

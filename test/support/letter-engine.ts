@@ -183,7 +183,7 @@ export class LetterEngine implements AsyncEngine {
     const counters = { computedTokens: length, recomputedTokens: 0, preemptions: 0 };
     const finish = { reason: 'length' as const };
     const delta = { index: 0, text: '', tokenIds: [], stats: { ...stats, ...counters }, embedding, finish };
-    return collectEmbedding(Readable.from([delta]), request, signal);
+    return collectEmbedding(Readable.from([delta]), this.model.name, request, signal);
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {

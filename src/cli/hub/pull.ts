@@ -15,7 +15,7 @@ Names:
 
 Environment:
   HF_TOKEN       token for private and gated models (also read from the file that \`hf auth login\` writes)
-  HF_ENDPOINT    address of a mirror
+  HF_ENDPOINT    address of a mirror; http only on this machine, or with KVASIR_HUB_ALLOW_HTTP=1
   HF_HUB_CACHE   folder of downloaded models, shared with Hugging Face's programs (default: ~/.cache/huggingface/hub)
 
 Every command that takes a model takes these names too, and downloads what is missing.`;

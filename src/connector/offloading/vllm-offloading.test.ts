@@ -2,11 +2,13 @@
  * vLLM's tests of its offloading connector (offloading_connector/test_scheduler, kv_offload/tiering), with our outcomes. The engine without
  * a model runs the real connector; blocks have 16 tokens and chunks three blocks.
  */
-import { describe, expect, test } from 'vitest';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
-import type { TransferId } from '../connector.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import { headerBytes } from '../tier/block-header.ts';
@@ -15,6 +17,9 @@ import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey 
 import { OffloadingConnector } from './offloading-connector.ts';
 import { found, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
 import { newStack } from './stack-under-test.suite.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-vllm-offloading-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 const signal = new AbortController().signal;
 const identities = suiteWorld(1);
@@ -187,18 +192,27 @@ describe('tiering', () => {
     await stack.close();
   });
 
-  test('duplicate lookups promote once: the second request finds the block in host memory', () => {
-    const { scheduler, output } = newScheduler();
-    const load = {
-      transfer: 1 as TransferId,
-      requestId: request('a', []).id,
-      mode: 'async' as const,
-      timeoutMs: 1000,
-      blocks: [{ ...request('a', [3]).wanted[0]!, place: 'disk', block: 53 as never }],
-    };
-    scheduler.updateStateAfterAlloc(request('a', []), load, () => []);
-    output({ finishedRecving: [load.transfer] });
-    expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
+  test('duplicate lookups promote once: a block that two requests want is read from the disk once', async () => {
+    const secondaries = [{ type: 'fs', root_dir: root }];
+    const engine = await open(12, {
+      spec_name: 'TieringOffloadingSpec',
+      cpu_bytes_to_use: 10 * blockBytes,
+      secondary_tiers: secondaries,
+    });
+    const prompt = promptOf('promoted', 8);
+    await run(engine, 'first', prompt);
+    await run(engine, 'evicting', promptOf('evicting', 10));
+    expect(engine.counters).not.toHaveProperty(['tier.disk.loadedBlocks']);
+    const a = engine.add('a', prompt);
+    // The second request looks up the blocks while they are promoted.
+    await engine.runUntil(() => engine.scheduler.stats().waitingForRemoteKv === 1);
+    const b = engine.add('b', prompt);
+    await engine.runToEnd();
+    await engine.runToDrained();
+    expect([a.loadedBlocks, b.loadedBlocks]).toEqual([8, 0]);
+    expect([a.computedBlocks, b.computedBlocks]).toEqual([0, 0]);
+    expect(engine.counters['tier.disk.loadedBlocks']).toBe(8);
+    await engine.close();
   });
 
   test('a failed store does not cascade: a block for which host memory has no room is not offered below', async () => {

@@ -66,8 +66,9 @@ export async function renderConversation(
   { messages, tools, addGenerationPrompt, continueFinalMessage, variables }: Conversation,
   signal?: AbortSignal,
 ): Promise<string> {
+  const described = tools.map(withoutStrict);
   const shown = continueFinalMessage ? withOpenEnd(messages) : messages;
-  const template = tools.length > 0 ? toolTemplateOf(engine.model) : (engine.model.chatTemplate ?? '');
+  const template = described.length > 0 ? toolTemplateOf(engine.model) : (engine.model.chatTemplate ?? '');
   const render = async (input: TemplateInput): Promise<string> => {
     const { text } = await engine.renderChat(input.messages, {
       addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
@@ -77,8 +78,8 @@ export async function renderConversation(
     return text;
   };
   const text = await (knowsTools(template)
-    ? render(templateInput(template, shown, tools))
-    : renderPlain(render, shown, tools));
+    ? render(templateInput(template, shown, described))
+    : renderPlain(render, shown, described));
   if (text === '') throw chatPromptEmpty();
   return continueFinalMessage ? cutAtOpenEnd(text) : text;
 }
@@ -128,6 +129,11 @@ const isTemplateError = (error: unknown): boolean =>
 function templateInput(template: string, messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
   if (knowsCalls(template)) return forTemplate(messages, tools);
   return withWrittenCalls(messages, tools, formatOfTemplate(template) === 'lfm2' ? 'lfm2' : 'hermes');
+}
+
+/** As vLLM shows tools to templates. */
+function withoutStrict({ type, function: { strict: _, ...described } }: Tool): Tool {
+  return { type, function: described };
 }
 
 /** How the answer is read. Without tools, calls are content, except in formats with channels. */

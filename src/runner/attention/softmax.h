@@ -1,6 +1,7 @@
 /*
  * Softmax of a query over its tokens: tile after tile within a range (`weigh`), and range after range (`join`,
- * `finish`). Scores are multiplied by log2(e), so that all exponentials are powers of two.
+ * `finish`). Scores are multiplied by log2(e), so that all exponentials are powers of two. A score that is NaN makes the
+ * weight NaN, and so the result: a model that is broken must not get text from the rest of its attention.
  */
 
 /* Scores of the tokens [from, to) of a tile become weights; the weights of the other tokens are 0. */
@@ -11,7 +12,8 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
     /* tanh x = 1 - 2 / (e^2x + 1); the queries were divided by the cap */
     for (int t = 0; t < TILE; t += LANES) {
       const vec x = load(scores + t);
-      const vec e = exp2_(-max_(-max_(x * (2 * LOG2E), splat(-60.0f)), splat(-60.0f)));
+      /* NaN stays NaN. */
+      const vec e = exp2_(-max_(splat(-60.0f), -max_(splat(-60.0f), x * (2 * LOG2E))));
       const vec capped = (1.0f - 2.0f / (e + 1.0f)) * (layer->soft_cap * LOG2E);
       store(scores + t, choose((ivec)(x == NONE), x, capped));
     }
@@ -28,7 +30,8 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
     UNROLL for (int p = 0; p < PARTS; p++) w[p] *= shrink;
     *top = highest;
   }
-  const vec base = splat(*top);
+  /* Without a score so far, all exponents below are -infinity, or NaN. */
+  const vec base = splat(*top == NONE ? 0.0f : *top);
   for (int t = 0; t < TILE; t += WIDTH) {
     UNROLL for (int p = 0; p < PARTS; p++) {
       const vec e = exp2_(load(scores + t + p * LANES) - base);
@@ -49,8 +52,8 @@ INLINE float sum_weights(const float *weight) {
 
 /* Adds a range's result (top, weight, sum) to a query's total. */
 INLINE void join(float *total_top, float *total_weight, float *total, float top, float weight, const float *sum) {
-  if (top == NONE) return;
-  if (*total_top == NONE) {
+  if (top == NONE && weight == 0) return;
+  if (*total_top == NONE && *total_weight == 0) {
     *total_top = top;
     *total_weight = weight;
     memcpy(total, sum, HEAD_DIM * sizeof(float));

@@ -18,15 +18,21 @@ export interface BatchSamples {
   readonly failures: readonly SequenceFailure[];
 }
 
+export interface BatchSamplerOptions {
+  /** For errors. */
+  readonly modelName?: string | undefined;
+  readonly onLogits?: LogitsObserver;
+}
+
 /** Chooses the next token of each sampled sequence of a batch; only the last stage of a pipeline has one. */
 export class BatchSampler {
   readonly #vocabSize: number;
   readonly sampler: Sampler;
   readonly #onLogits: LogitsObserver | undefined;
 
-  constructor(vocabSize: number, passes: LogitsPasses | undefined, onLogits: LogitsObserver | undefined) {
+  constructor(vocabSize: number, passes: LogitsPasses | undefined, { modelName, onLogits }: BatchSamplerOptions) {
     this.#vocabSize = vocabSize;
-    this.sampler = new Sampler(vocabSize, passes);
+    this.sampler = new Sampler(vocabSize, passes, modelName);
     this.#onLogits = onLogits;
   }
 

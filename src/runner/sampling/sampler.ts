@@ -27,7 +27,7 @@ import { TopKTopPFilter } from './top-k-top-p-filter.ts';
 
 export const brokenLogits = defineError(
   'KVASIR_BROKEN_LOGITS',
-  'The model computed {found} as the logit of token {token} for position {position}: the weights are corrupt, or the file does not fit its architecture. Download or convert the model again.',
+  'The model {model} computed {found} as the logit of token {token} for position {position}: its weights are corrupt, its file does not fit its architecture, or numbers overflow for this text. Download or convert the model again.',
   500,
 );
 
@@ -59,6 +59,7 @@ export interface RowFacts {
  * which samples one row at a time.
  */
 export class Sampler {
+  readonly #model: string;
   readonly #passes: LogitsPasses;
   readonly #editor: LogitsEditor;
   readonly #filter: TopKTopPFilter;
@@ -74,7 +75,9 @@ export class Sampler {
   };
   readonly #weightSum = new Float64Array(1);
 
-  constructor(vocabSize: number, passes: LogitsPasses = scriptPasses) {
+  /** `model`: its name, for errors. */
+  constructor(vocabSize: number, passes: LogitsPasses = scriptPasses, model = 'without a name') {
+    this.#model = model;
     this.#passes = passes;
     this.#editor = new LogitsEditor(vocabSize);
     this.#filter = new TopKTopPFilter(vocabSize);
@@ -113,7 +116,7 @@ export class Sampler {
   /** A broken logit is an error of the model, also if the grammar does not allow its token. */
   #checkLogits(row: Float32Array, position: number, known: number | undefined): void {
     if (this.#findBest(row, position, known) !== undefined) return;
-    throw brokenLogits({ found: '-Infinity', token: 'every', position });
+    throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position });
   }
 
   #sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
@@ -133,7 +136,8 @@ export class Sampler {
       row = logits;
       best = this.#findBest(row, tokens.length, known);
     }
-    if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position: tokens.length });
+    if (best === undefined)
+      throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position: tokens.length });
     const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
     if (params.logprobs === undefined) return { token };
     const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length, known) ?? best);
@@ -143,7 +147,7 @@ export class Sampler {
   /** The logprobs of a given token at `position`. @throws KvasirError `brokenLogits`, as `sample`. */
   logprobsOf(logits: Float32Array, token: TokenId, topCount: number, position: number): TokenLogprobs {
     const best = this.#findBest(logits, position);
-    if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position });
+    if (best === undefined) throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position });
     return computeLogprobs(logits, logits[best]!, token, topCount);
   }
 
@@ -153,7 +157,7 @@ export class Sampler {
     if (best >= 0) return best as TokenId;
     if (best === noToken) return undefined;
     const token = nonFiniteAt(best);
-    throw brokenLogits({ found: String(row[token]), token, position });
+    throw brokenLogits({ model: this.#model, found: String(row[token]), token, position });
   }
 
   #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {

@@ -76,7 +76,7 @@ describe('the feed of the cache', () => {
     const { cached } = toy.engine.stats().blocks;
     const last = one.messages[2]!;
     expect(last.isWhole).toBe(false);
-    expect(new Set(Object.keys(last.parts))).toEqual(new Set(['request a#1.0', 'requests', 'totals']));
+    expect(new Set(Object.keys(last.parts))).toEqual(new Set(['request a-1.0', 'requests', 'totals']));
     expect(one.cells.filter((cell) => stateOfCell(cell) === 'cached').length).toBe(cached);
     leave();
     await toy.engine.close();

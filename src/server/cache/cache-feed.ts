@@ -32,19 +32,28 @@ interface ViewerState {
   needsAll: boolean;
 }
 
+/** Viewers with this audience see the requests of all tenants. */
+export const everyTenant = Symbol('every tenant');
+
+/** Viewers that see the same requests: those of one tenant, or of all. */
+interface Audience {
+  readonly tenant: string | undefined | typeof everyTenant;
+  readonly viewers: Set<ViewerState>;
+  /** The JSON of what the viewers have, by name. */
+  known: Map<string, string>;
+}
+
 /**
  * Sends the state of the pool and the requests to people who watch it: first all of it, then what has changed, at most five times
- * a second. All viewers share one computation. Without viewers there is no timer and no computation.
+ * a second. All viewers of an audience share one computation. Without viewers there is no timer and no computation.
  */
 export class CacheFeed {
   readonly #parts: CacheFeedParts;
-  readonly #viewers = new Set<ViewerState>();
+  readonly #audiences = new Map<Audience['tenant'], Audience>();
   #watch: CacheWatch | undefined;
   #timer: NodeJS.Timeout | undefined;
   #cells = new Uint8Array(0);
   #nextCells = new Uint8Array(0);
-  /** The JSON of what the viewers have, by name. */
-  #known = new Map<string, string>();
   #version = -1;
 
   constructor(parts: CacheFeedParts) {
@@ -52,47 +61,59 @@ export class CacheFeed {
   }
 
   get viewerCount(): number {
-    return this.#viewers.size;
+    return this.#viewers().length;
   }
 
   /** Returns the call that removes the viewer. */
-  add(viewer: Viewer): () => void {
+  add(viewer: Viewer, tenant: Audience['tenant'] = everyTenant): () => void {
     const { monitor, canLoseBlocks } = this.#parts;
     const state: ViewerState = { viewer, isBusy: false, needsAll: true };
-    if (this.#viewers.size === 0) this.#begin();
-    this.#viewers.add(state);
+    if (this.#audiences.size === 0) this.#begin();
+    const audience = this.#audiences.get(tenant) ?? { tenant, viewers: new Set(), known: new Map() };
+    this.#audiences.set(tenant, audience);
+    audience.viewers.add(state);
     this.#send(state, JSON.stringify({ type: 'start', pool: monitor.shape, states: cellStates, canLoseBlocks }));
     return () => {
-      if (!this.#viewers.delete(state) || this.#viewers.size > 0) return;
-      this.#end();
+      if (!audience.viewers.delete(state) || audience.viewers.size > 0) return;
+      this.#audiences.delete(tenant);
+      if (this.#audiences.size === 0) this.#end();
     };
   }
 
   /** Tells the viewers at once, because a recovery can be shorter than a tick. Viewers that are too slow do not see it. */
   lost(loss: Loss): void {
-    if (this.#viewers.size > 0) this.tick(loss);
+    if (this.#audiences.size > 0) this.tick(loss);
   }
 
   /** Called by the timer: sends the changes since the last tick. */
   tick(loss?: Loss): void {
     const { monitor } = this.#parts;
-    const isAnyNew = [...this.#viewers].some(({ needsAll, isBusy }) => needsAll && !isBusy);
+    const isAnyNew = this.#viewers().some(({ needsAll, isBusy }) => needsAll && !isBusy);
     const { version } = monitor;
     if (version === this.#version && !isAnyNew) return;
     this.#version = version;
-    const changes = this.#changes(loss);
+    const runs = this.#changedRuns();
+    for (const audience of this.#audiences.values()) this.#tell(audience, runs, loss);
+  }
+
+  #tell(audience: Audience, runs: readonly number[], loss: Loss | undefined): void {
+    const changes = this.#changes(audience, runs, loss);
     let all: string | undefined;
-    for (const state of this.#viewers) {
+    for (const state of audience.viewers) {
       if (state.isBusy) {
         state.needsAll ||= changes !== undefined;
         continue;
       }
       if (state.needsAll) {
         state.needsAll = false;
-        all ??= this.#all(loss);
+        all ??= this.#all(audience, loss);
         this.#send(state, all);
       } else if (changes !== undefined) this.#send(state, changes);
     }
+  }
+
+  #viewers(): ViewerState[] {
+    return [...this.#audiences.values()].flatMap(({ viewers }) => [...viewers]);
   }
 
   #begin(): void {
@@ -100,7 +121,6 @@ export class CacheFeed {
     this.#watch = monitor.watch();
     this.#cells = new Uint8Array(monitor.shape.blockCount);
     this.#nextCells = new Uint8Array(monitor.shape.blockCount);
-    this.#known = new Map();
     this.#version = -1;
     this.#timer = setInterval(() => this.tick(), TICK_MS);
     this.#timer.unref();
@@ -119,24 +139,29 @@ export class CacheFeed {
     });
   }
 
-  /** What has changed since the last call; undefined: nothing. */
-  #changes(loss: Loss | undefined): string | undefined {
+  /** The blocks that have changed since the last call. */
+  #changedRuns(): number[] {
     const next = this.#nextCells;
     this.#watch!.drawBlocks(next);
     const runs = changedRuns(this.#cells, next);
     this.#nextCells = this.#cells;
     this.#cells = next;
-    const parts = this.#named();
-    const changed = [...parts].filter(([name, json]) => this.#known.get(name) !== json);
-    this.#known = parts;
+    return runs;
+  }
+
+  /** What has changed for this audience since the last call; undefined: nothing. */
+  #changes(audience: Audience, runs: readonly number[], loss: Loss | undefined): string | undefined {
+    const parts = this.#named(audience.tenant);
+    const changed = [...parts].filter(([name, json]) => audience.known.get(name) !== json);
+    audience.known = parts;
     if (runs.length === 0 && changed.length === 0 && loss === undefined) return undefined;
     return this.#message({ isWhole: false, runs, lost: loss?.blocks }, new Map(changed));
   }
 
   /** The state that `#changes` has computed last, for a viewer that has none. */
-  #all(loss: Loss | undefined): string {
+  #all({ known }: Audience, loss: Loss | undefined): string {
     const runs = changedRuns(undefined, this.#cells);
-    return this.#message({ isWhole: true, runs, lost: loss?.blocks }, this.#known);
+    return this.#message({ isWhole: true, runs, lost: loss?.blocks }, known);
   }
 
   #message(fields: object, parts: ReadonlyMap<string, string>): string {
@@ -146,21 +171,22 @@ export class CacheFeed {
   }
 
   /** Every named part of the state as JSON, so that only changed parts are sent. */
-  #named(): Map<string, string> {
+  #named(tenant: Audience['tenant']): Map<string, string> {
     const watch = this.#watch!;
-    const shown = shownRequests(watch.timelines());
+    const all = watch.timelines();
+    const shown = shownRequests(tenant === everyTenant ? all : all.filter((timeline) => timeline.tenant === tenant));
     const parts = new Map<string, string>();
     const add = (name: string, value: unknown): void => void parts.set(name, JSON.stringify(value));
     add(
       'requests',
-      shown.map(({ id }) => id),
+      shown.map(({ name }) => name),
     );
-    for (const timeline of shown) add(`request ${timeline.id}`, rowOf(timeline));
-    for (const { id } of shown.filter((timeline) => !isFinished(timeline)).slice(0, TABLES_MAX)) {
+    for (const timeline of shown) add(`request ${timeline.name}`, rowOf(timeline));
+    for (const { id, name } of shown.filter((timeline) => !isFinished(timeline)).slice(0, TABLES_MAX)) {
       const tables = watch.tablesOf(id);
       if (tables !== undefined)
         add(
-          `tables ${id}`,
+          `tables ${name}`,
           tables.map((table) => table.slice(0, TABLE_BLOCKS_MAX)),
         );
     }

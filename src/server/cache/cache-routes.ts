@@ -9,7 +9,7 @@ import type { AsyncEngine } from '../../engine/contract.ts';
 import { FieldReader } from '../field-reader.ts';
 import { faultInjectionOff } from '../server-errors.ts';
 import { EventStream, type EventStreamOptions } from '../sse.ts';
-import { CacheFeed } from './cache-feed.ts';
+import { CacheFeed, everyTenant } from './cache-feed.ts';
 
 export interface CacheRouteOptions extends EventStreamOptions {
   readonly clock: Clock;
@@ -24,7 +24,10 @@ const SHUTDOWN_CHECK_MS = 200;
 /** Blocks of one loss. */
 const LOST_MAX = 4096;
 
-/** `GET /cache/events` shows the pool live; `POST /cache/lose` loses blocks. Only for engines that show their pool. */
+/**
+ * `GET /cache/events` shows the pool live, and the requests of the caller; `POST /cache/lose` loses blocks. Only for engines that show
+ * their pool.
+ */
 export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, options: CacheRouteOptions): void {
   const { cache } = engine;
   if (cache === undefined) return;
@@ -40,15 +43,17 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
   app.addHook('preClose', async () => {
     for (const events of open) events.close();
   });
-  app.get('/cache/events', (_, reply) => {
+  // The answer to a `HEAD` would not end.
+  app.get('/cache/events', { exposeHeadRoute: false }, (request, reply) => {
     if (!options.isAccepting()) throw engineClosed();
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, options);
     open.add(events);
-    const leave = feed.add(events);
+    const { isAdmin, tenant } = request.caller;
+    const leave = feed.add(events, isAdmin ? everyTenant : tenant);
     const check = setInterval(() => {
       if (!options.isAccepting()) events.close();
     }, SHUTDOWN_CHECK_MS);
-    reply.raw.once('close', () => {
+    request.exchange.onEnd(() => {
       clearInterval(check);
       leave();
       events.close();
@@ -56,7 +61,7 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
     });
     return reply.hijack();
   });
-  app.post('/cache/lose', async (request) => {
+  app.post('/cache/lose', { config: { isForAdmins: true } }, async (request) => {
     if (!options.enableFaultInjection) throw faultInjectionOff({});
     const loss = await cache.loseBlocks(parseLoss(request.body));
     feed.lost(loss);

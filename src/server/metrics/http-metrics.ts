@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
-import type { KeyCounts, KeyQueues } from '../key-queues.ts';
+import type { KeyCounts, KeyQueue } from '../key-queues.ts';
 import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
@@ -16,7 +16,7 @@ export interface HttpMetrics {
 }
 
 /** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
-export function createHttpMetrics(keyQueues?: KeyQueues): HttpMetrics {
+export function createHttpMetrics(keyQueues: readonly KeyQueue[] = []): HttpMetrics {
   const registry = new Registry();
   const requests = new Counter({
     name: 'http_requests_total',
@@ -32,7 +32,7 @@ export function createHttpMetrics(keyQueues?: KeyQueues): HttpMetrics {
     registers: [registry],
   });
   addProcessMetrics(registry);
-  if (keyQueues !== undefined) addKeyMetrics(registry, keyQueues);
+  if (keyQueues.length > 0) addKeyMetrics(registry, keyQueues);
   return {
     watch(app) {
       app.addHook('onRequest', (request, reply, done) => {
@@ -40,7 +40,7 @@ export function createHttpMetrics(keyQueues?: KeyQueues): HttpMetrics {
         const handler = request.routeOptions.url ?? 'none';
         if (!notCounted.has(handler)) {
           const end = durations.startTimer({ method, handler });
-          reply.raw.once('close', () => {
+          request.exchange.onEnd(() => {
             requests.inc({ method, handler, status: `${Math.floor(reply.raw.statusCode / 100)}xx` });
             end();
           });
@@ -52,14 +52,14 @@ export function createHttpMetrics(keyQueues?: KeyQueues): HttpMetrics {
   };
 }
 
-function addKeyMetrics(registry: Registry, queues: KeyQueues): void {
+function addKeyMetrics(registry: Registry, queues: readonly KeyQueue[]): void {
   const samples = (count: (key: KeyCounts) => number) => () =>
-    queues.counts().map((key) => ({ labels: { key: key.name }, value: count(key) }));
+    queues.map((queue) => ({ labels: { key: queue.name }, value: count(queue.counts()) }));
   addGauge(
     registry,
     {
       name: 'kvasir:key_requests_running',
-      help: 'Running requests of an API key with limits.',
+      help: 'Running completions of an API key with limits.',
       read: samples(({ running }) => running),
     },
     ['key'],
@@ -68,7 +68,7 @@ function addKeyMetrics(registry: Registry, queues: KeyQueues): void {
     registry,
     {
       name: 'kvasir:key_requests_waiting',
-      help: 'Requests of an API key that wait for its limit.',
+      help: 'Completions of an API key that wait for its limit.',
       read: samples(({ waiting }) => waiting),
     },
     ['key'],

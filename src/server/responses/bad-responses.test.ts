@@ -157,7 +157,8 @@ it.each(['resp_none', '%2e%2e', 'x'.repeat(90)])('the response %j does not exist
     ['DELETE', ''],
     ['POST', '/cancel'],
   ] as const) {
-    const response = await fetch(`${origin}/v1/responses/${id}${path}`, { method });
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${origin}/v1/responses/${id}${path}`, { method, headers });
     expect([method, response.status]).toEqual([method, 404]);
   }
 });

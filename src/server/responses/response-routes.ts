@@ -8,6 +8,7 @@ import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter } from '../generation.ts';
 import { noteError } from '../http.ts';
+import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
 import type { RouteOptions } from '../routes.ts';
 import { fieldNotSupported } from '../server-errors.ts';
@@ -15,7 +16,7 @@ import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
 import { type ParsedResponse, parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
-import { type ResponseJob, Responses } from './responses.ts';
+import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
 import { truncated } from './truncate-conversation.ts';
 
 /** `/v1/responses`: OpenAI's API for conversations whose state is on the server. */
@@ -25,32 +26,32 @@ export function registerResponseRoutes(
   limits: ParseLimits,
   options: RouteOptions,
 ): void {
-  const responses = new Responses(engine, options.responseStoreMaxBytes);
+  const responses = new TenantResponses(engine, options.responseStoreMaxBytes);
   const route = new ResponseRoute(engine, responses, limits, options);
   type WithId = { Params: { id: string }; Querystring: { stream?: string } };
-  app.post('/v1/responses', { config: { isGeneration: true } }, (request, reply) => route.create(request, reply));
-  app.get<WithId>('/v1/responses/:id', ({ params, query }, reply) => {
+  app.post('/v1/responses', (request, reply) => route.create(request, reply));
+  app.get<WithId>('/v1/responses/:id', ({ params, query, caller }, reply) => {
     if (query.stream === 'true') {
       throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
     }
-    return reply.type('application/json; charset=utf-8').send(responses.json(params.id));
+    return reply.type('application/json; charset=utf-8').send(responses.of(caller).json(params.id));
   });
-  app.delete<WithId>('/v1/responses/:id', ({ params: { id } }) => {
-    responses.delete(id);
+  app.delete<WithId>('/v1/responses/:id', ({ params: { id }, caller }) => {
+    responses.of(caller).delete(id);
     return { id, object: 'response', deleted: true };
   });
-  app.post<WithId>('/v1/responses/:id/cancel', ({ params: { id } }, reply) =>
-    reply.type('application/json; charset=utf-8').send(responses.cancel(id)),
+  app.post<WithId>('/v1/responses/:id/cancel', ({ params: { id }, caller }, reply) =>
+    reply.type('application/json; charset=utf-8').send(responses.of(caller).cancel(id)),
   );
 }
 
 class ResponseRoute {
   readonly #engine: AsyncEngine;
-  readonly #responses: Responses;
+  readonly #responses: TenantResponses;
   readonly #limits: ParseLimits;
   readonly #options: RouteOptions;
 
-  constructor(engine: AsyncEngine, responses: Responses, limits: ParseLimits, options: RouteOptions) {
+  constructor(engine: AsyncEngine, responses: TenantResponses, limits: ParseLimits, options: RouteOptions) {
     this.#engine = engine;
     this.#responses = responses;
     this.#limits = limits;
@@ -59,25 +60,31 @@ class ResponseRoute {
 
   async create(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | object> {
     if (!this.#options.isAccepting()) throw engineClosed();
-    const asked = parseResponse(request.body, this.#limits, this.#responses);
+    const responses = this.#responses.of(request.caller);
+    const asked = parseResponse(request.body, this.#limits, responses);
     checkModel(this.#engine, asked.chat.model);
+    using place = request.caller.place();
+    place.enter(1);
     if (asked.ignored.length > 0) {
       reply.header('warning', warningHeader(asked.ignored));
       request.requestLog.ignored = asked.ignored;
     }
     // A response in the background goes on without its client.
     const controller = asked.echo.background ? new AbortController() : abortWhenGone(reply);
-    const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
-      job: await this.#prepare(request, asked, controller, signal),
-    }));
+    const prepared = await unlessGone(reply, controller.signal, async (signal) => {
+      // A response in the background is answered before its turn, and a stream of one can be cut while it waits.
+      if (!asked.echo.background) await place.turn(signal);
+      return { job: await this.#prepare(request, asked, controller, signal) };
+    });
     if (prepared === undefined) return reply;
     const { job } = prepared;
-    if (asked.stream) return this.#stream(request, reply, job);
+    responses.begin(job);
+    if (asked.stream) return await this.#stream(request, reply, { job, responses, place });
     if (asked.echo.background) {
-      void this.#finish(request, job);
+      void this.#finish(request, { job, responses, place });
       return job.run.body();
     }
-    for await (const _ of this.#responses.generate(job));
+    for await (const _ of responses.generate(job));
     // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
     reply.raw.setTimeout(this.#options.stallTimeoutMs);
@@ -106,15 +113,23 @@ class ResponseRoute {
   }
 
   /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */
-  async #stream(request: FastifyRequest, reply: FastifyReply, job: ResponseJob): Promise<FastifyReply> {
+  async #stream(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { job, responses, place }: ResponseWork,
+  ): Promise<FastifyReply> {
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
     try {
-      for await (const event of this.#responses.generate(job)) await events.send(JSON.stringify(event), event.type);
+      if (job.asked.echo.background) await place.turn(job.controller.signal);
+      for await (const event of responses.generate(job)) await events.send(JSON.stringify(event), event.type);
     } catch (error) {
       job.controller.abort();
-      if (!events.isOpen) throw error;
+      if (!events.isOpen) {
+        responses.forget(job);
+        throw error;
+      }
       noteError(error, request);
-      for (const event of this.#responses.fail(job, error)) await events.send(JSON.stringify(event), event.type);
+      for (const event of responses.fail(job, error)) await events.send(JSON.stringify(event), event.type);
     } finally {
       events.close();
     }
@@ -122,12 +137,22 @@ class ResponseRoute {
   }
 
   /** Generates without a client. */
-  async #finish(request: FastifyRequest, job: ResponseJob): Promise<void> {
+  async #finish(request: FastifyRequest, { job, responses, place: given }: ResponseWork): Promise<void> {
+    using place = given.move();
     try {
-      for await (const _ of this.#responses.generate(job));
+      await place.turn(job.controller.signal);
+      for await (const _ of responses.generate(job));
     } catch (error) {
+      // While it waited.
+      if (job.run.status === 'cancelled') return;
       noteError(error, request);
-      this.#responses.fail(job, error);
+      responses.fail(job, error);
     }
   }
+}
+
+interface ResponseWork {
+  readonly job: ResponseJob;
+  readonly responses: Responses;
+  readonly place: Place;
 }

@@ -38,7 +38,8 @@ const BYTES_PER_ENTRY = 1024;
 const BYTES_PER_ITEM = 256;
 
 /**
- * Ended responses, in at most `bytesMax` of memory. The response that was unused for the longest time is removed first. A response
+ * The ended responses of one tenant. All stores of a server have at most `bytesMax` of memory: the store with the most loses the response
+ * that was unused for the longest time, so a tenant cannot push out the responses of others. A response
  * can be continued after an earlier response of its conversation was deleted: it keeps the turns that it needs, and they
  * count as long as a stored response needs them.
  *
@@ -48,13 +49,17 @@ const BYTES_PER_ITEM = 256;
  */
 export class ResponseStore {
   readonly #bytesMax: number;
+  /** Those that share the memory, this one included. */
+  readonly #all: Set<ResponseStore>;
   /** Least recently used first. */
   readonly #responses = new Map<string, StoredResponse>();
   readonly #items = new Map<string, ConversationItem>();
   #bytes = 0;
 
-  constructor(bytesMax: number) {
+  /** @param all the stores that share `bytesMax`; this one is added to them */
+  constructor(bytesMax: number, all: Set<ResponseStore> = new Set()) {
     this.#bytesMax = bytesMax;
+    this.#all = all.add(this);
   }
 
   get size(): number {
@@ -66,7 +71,7 @@ export class ResponseStore {
     return this.#bytes;
   }
 
-  /** Stores a response unless it is larger than the store. */
+  /** Stores a response unless it is larger than the memory. */
   put({ id, json, history, items, outputItems }: ResponseToStore): void {
     assert(!this.#responses.has(id), 'a response is stored once');
     const turn: Turn = { items, bytes: bytesOf(items), previous: history, users: 1 };
@@ -75,9 +80,10 @@ export class ResponseStore {
     for (const [itemId, item] of outputItems) this.#items.set(itemId, item);
     this.#bytes += bytes;
     this.#count(turn);
-    for (const oldest of this.#responses.keys()) {
-      if (this.#bytes <= this.#bytesMax) break;
-      this.delete(oldest);
+    while (this.#bytesOfAll() > this.#bytesMax) {
+      const largest = [...this.#all].reduce((most, store) => (store.bytes > most.bytes ? store : most));
+      const [oldest] = largest.#responses.keys();
+      assert(oldest !== undefined && largest.delete(oldest), 'a store with bytes has responses');
     }
   }
 
@@ -129,7 +135,13 @@ export class ResponseStore {
     }
     assert(bytes === this.#bytes, 'the bytes are those of the responses and their turns');
     assert(items === this.#items.size, 'each item belongs to a stored response');
-    assert(bytes <= this.#bytesMax, 'the store is within its limit');
+    assert(this.#bytesOfAll() <= this.#bytesMax, 'the stores are within their limit');
+  }
+
+  #bytesOfAll(): number {
+    let sum = 0;
+    for (const { bytes } of this.#all) sum += bytes;
+    return sum;
   }
 
   /** A new turn needs the turns before it; those that no stored response needed any more count again. */

@@ -1,5 +1,6 @@
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { TraceHeaders } from '../../engine/observer.ts';
+import type { Caller } from '../callers.ts';
 import type { GenerationMeter, Prompt } from '../generation.ts';
 import { generateAll } from '../generation.ts';
 import type { ParsedChat } from '../openai-parse.ts';
@@ -22,6 +23,29 @@ export interface ResponseJob {
   readonly traceHeaders?: TraceHeaders;
 }
 
+/** The responses of each tenant, which no other tenant can name. */
+export class TenantResponses {
+  readonly #engine: AsyncEngine;
+  readonly #storeMaxBytes: number;
+  readonly #stores = new Set<ResponseStore>();
+  readonly #tenants = new Map<string | undefined, Responses>();
+
+  /** @param storeMaxBytes of all tenants together */
+  constructor(engine: AsyncEngine, storeMaxBytes: number) {
+    this.#engine = engine;
+    this.#storeMaxBytes = storeMaxBytes;
+  }
+
+  of({ tenant }: Caller): Responses {
+    const known = this.#tenants.get(tenant);
+    if (known !== undefined) return known;
+    const store = new ResponseStore(this.#storeMaxBytes, this.#stores);
+    const responses = new Responses(this.#engine, store, tenant);
+    this.#tenants.set(tenant, responses);
+    return responses;
+  }
+}
+
 /**
  * The responses that clients can name: those that are generated now, and those that have ended and are stored. A response moves from
  * the first to the second before a client can read its last event.
@@ -29,11 +53,13 @@ export interface ResponseJob {
 export class Responses implements EarlierResponses {
   readonly #engine: AsyncEngine;
   readonly #store: ResponseStore;
+  readonly #tenant: string | undefined;
   readonly #running = new Map<string, ResponseJob>();
 
-  constructor(engine: AsyncEngine, storeMaxBytes: number) {
+  constructor(engine: AsyncEngine, store: ResponseStore, tenant: string | undefined) {
     this.#engine = engine;
-    this.#store = new ResponseStore(storeMaxBytes);
+    this.#store = store;
+    this.#tenant = tenant;
   }
 
   readonly history = (id: string): History => {
@@ -88,17 +114,27 @@ export class Responses implements EarlierResponses {
     return this.json(id);
   }
 
+  /** From now on, clients can name this response. */
+  begin(job: ResponseJob): void {
+    // Without `store`, only its own stream knows the response.
+    if (job.asked.echo.store) this.#running.set(job.run.id, job);
+  }
+
+  /** No client has learned its id. */
+  forget({ run }: ResponseJob): void {
+    this.#running.delete(run.id);
+  }
+
   /**
-   * Generates a response. Its events tell a client what each step of the engine added. Throws if the engine refuses the
+   * Generates a response that has begun. Its events tell a client what each step of the engine added. Throws if the engine refuses the
    * request or fails; the caller then calls `fail` if the client knows the response already.
    */
   async *generate(job: ResponseJob): AsyncGenerator<ResponseEvent, void, void> {
     const { run, prompts, meter, controller, asked } = job;
-    // Without `store`, only its own stream knows the response.
-    if (asked.echo.store) this.#running.set(run.id, job);
     let hasEnded = false;
     try {
-      for await (const delta of generateAll(this.#engine, prompts, { ...job, id: run.id }, controller)) {
+      const settings = { ...job, id: run.id, promptsAtOnce: 1, tenant: this.#tenant };
+      for await (const delta of generateAll(this.#engine, prompts, settings, controller)) {
         if (run.status === 'cancelled') return;
         meter.add(delta);
         const events = run.add(delta);

@@ -195,7 +195,7 @@ describe('a response that is generated', () => {
       });
       const socket = connect(Number(new URL(origin).port), '127.0.0.1');
       const body = JSON.stringify({ input: 'Rome?', stream: true, background });
-      const head = `POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+      const head = `POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
       socket.write(`${head}\r\n\r\n${body}`);
       let text = '';
       while (!text.includes('output_text.delta')) text += String((await once(socket, 'data'))[0]);

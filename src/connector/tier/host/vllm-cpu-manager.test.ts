@@ -61,7 +61,7 @@ it('test_cpu_manager: rooms are made for all blocks or none, never by evicting p
 });
 
 it.each(evictionPolicyNames)(
-  'test_already_stored_block_not_evicted_during_prepare_store, %s: room for new blocks of a request never costs its stored blocks',
+  'test_already_stored_chunk_not_evicted_during_prepare_store, %s: room for new blocks of a request never costs its stored blocks',
   (policy) => {
     const manager = new Manager(4, policy);
     manager.store(1, 2);
@@ -93,7 +93,7 @@ it('test_cpu_manager_reports_cache_usage_gauge: the levels say how full the tier
   expect(manager.tier.levels()).toMatchObject({ bytes: 4 * storedBlockBytes, blocks: 4 });
 });
 
-it('test_evictable_cache_block_count: pins count once per block, and a tier without evictable blocks asks no policy', async () => {
+it('test_evictable_cache_chunk_count: pins count once per block, and a tier without evictable blocks asks no policy', async () => {
   const manager = new Manager(4);
   const { tier } = manager;
   expect(manager.evictable()).toBe(0);

@@ -17,7 +17,7 @@ const remedies: readonly (readonly [pattern: RegExp, remedy: string])[] = [
   [/DB index|SELECT is not allowed/i, 'Name a database in the URL that the server has'],
   [/^(CROSSSLOT|MOVED)/, 'The server is part of a cluster: add ?cluster=true to the URL'],
   [/cluster support disabled/, 'The server is not part of a cluster: remove ?cluster=true from the URL'],
-  [/Protocol error|Unknown RESP type/i, 'Name the address of a Redis or Valkey server'],
+  [/Protocol error|Unknown RESP type|is not Redis's protocol/i, 'Name the address of a Redis or Valkey server'],
   [
     /SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|CERT_|ALTNAME/,
     'Name the certificate of the authority in NODE_EXTRA_CA_CERTS, or a host that the certificate has',

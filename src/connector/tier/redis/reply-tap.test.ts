@@ -44,7 +44,7 @@ describe('ReplyTap', () => {
   it.each([
     ['a value', '$536870912000\r\n', 'the server sends a value of 536870912000 bytes'],
     ['a line', `+${'x'.repeat(70_000)}`, 'the server sends a line of more than 65536 bytes'],
-    ['a list', '*1000000000\r\n', 'the server sends more than 65536 elements'],
+    ['a list', '*1000000000\r\n', 'the server sends more than 524288 elements'],
   ])('refuses %s that is longer than any reply, and passes none of it', (_, reply, reason) => {
     const { tap, refused, passed } = newTap();
     tap.write(Buffer.from('+OK\r\n'));
@@ -52,6 +52,51 @@ describe('ReplyTap', () => {
     for (let i = 0; i < 3; i++) tap.write(Buffer.alloc(100_000, 'x'));
     expect(refused).toEqual([reason]);
     expect(String(passed())).toBe('+OK\r\n');
+  });
+
+  it.each([
+    ['nested arrays', '*1\r\n'.repeat(9), 'arrays in more than 8 others', 8 * 4],
+    ['lists of lists', `*2\r\n*1\r\n:1\r\n*524288\r\n`, 'more than 524288 elements', 12],
+    ['many values', `*3\r\n$9000000\r\n${'x'.repeat(9e6)}\r\n$9000000\r\n`, 'a reply of more than 16778', 9_000_016],
+    ...['%1', '~1', '>1', '|1', '=15', '(1', '_', '#t', ',1', '!1', '@', '', ' '].map(
+      (line) => [JSON.stringify(line), `${line}\r\n`, 'a line that is not', 0] as const,
+    ),
+    ...[
+      '$1x',
+      '$-2',
+      '$',
+      '$ 1',
+      '$1e3',
+      '$0x1',
+      '$+1',
+      '$99999999999999',
+      '*1.5',
+      '*-2',
+      '*',
+      ':',
+      ':1x',
+      ':1\r2',
+    ].map((line) => [JSON.stringify(line), `${line}\r\n`, 'a line that is not', 0] as const),
+    ['a line that ends in another way', '+a\n+b\r\n', 'a line that is not', 0],
+    ['a return within a line', '+a\r+b\r\n', 'a line that is not', 0],
+  ] as const)('refuses %s', (_, reply, reason, passedBytes) => {
+    const { tap, refused, passed } = newTap();
+    tap.write(Buffer.from('+OK\r\n'));
+    for (const part of reply.match(/[\s\S]{1,65536}/g)!) tap.write(Buffer.from(part));
+    tap.write(Buffer.from('+more\r\n'));
+    expect(refused).toEqual([expect.stringContaining(reason)]);
+    expect(passed()).toHaveLength(5 + passedBytes);
+  });
+
+  it('limits each reply, not all of them together', () => {
+    const { tap, refused, passed } = newTap();
+    const deep = `${'*1\r\n'.repeat(8)}:1\r\n*0\r\n*-1\r\n*2\r\n$-1\r\n*1\r\n$0\r\n\r\n`;
+    const value = `*1\r\n$9000000\r\n${'x'.repeat(9e6)}\r\n`;
+    const many = `*300000\r\n${':1\r\n'.repeat(300_000)}`;
+    const replies = [deep, value, many, deep, value, many, deep].join('');
+    tap.write(Buffer.from(replies));
+    expect(refused).toEqual([]);
+    expect(passed().toString() === replies).toBe(true);
   });
 
   it('passes all other replies unchanged, in pieces of any length', () => {

@@ -50,7 +50,10 @@ export interface ReplyTapOptions {
   readonly sinks: BlockSinks;
   /** Gets all bytes for the client; it may keep them. */
   readonly pass: (bytes: Buffer) => void;
-  /** Called for a reply that is longer than any that a tier asks for. The client would keep it in memory. */
+  /**
+   * Called for a reply that is longer or deeper than any that a tier asks for, or that is not Redis's protocol 2: the client
+   * would keep it in memory, or take long to read it.
+   */
   readonly refuse: (reason: string) => void;
 }
 
@@ -59,9 +62,20 @@ type State = 'line' | 'body' | 'header' | 'payload' | 'end' | 'refused';
 
 /** A longer line is not Redis's protocol. */
 const lineMax = 65_536;
-const elementsMax = 65_536;
-/** A value under the key of a block may be longer than the block: that is a miss. */
+/** Of one reply. Descriptions of clusters have a few for each range of slots, of which there are at most 16,384. */
+const elementsMax = 2 ** 19;
+/** Of arrays in arrays. Descriptions of clusters have four. The client's time for each part of a reply grows with the depth. */
+const depthMax = 8;
+/** Of one reply. A value under the key of a block may be longer than the block: that is a miss. */
 const otherBytesMax = 16 * 1024 ** 2;
+/** The client would read other texts as other numbers. */
+const lineForms: Readonly<Record<string, RegExp>> = {
+  '+': /^[^\r]*$/,
+  '-': /^[^\r]*$/,
+  ':': /^[+-]?\d{1,19}$/,
+  $: /^(-1|\d{1,12})$/,
+  '*': /^(-1|\d{1,12})$/,
+};
 const empty = Buffer.alloc(0);
 
 /**
@@ -82,6 +96,13 @@ export class ReplyTap {
   #state: State = 'line';
   /** Of a line. */
   #text = '';
+  /** Whole lines for the client. */
+  #lines = '';
+  /** How many elements each open array of the reply still needs, the outermost first. */
+  readonly #arrays: number[] = [];
+  /** Of the reply so far. */
+  #elements = 0;
+  #bytes = 0;
   /** Bytes until the end of the state. */
   #left = 0;
   #sink: OpenSink | undefined;
@@ -93,6 +114,7 @@ export class ReplyTap {
   /** Keeps none of the bytes. */
   write(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length; ) at += this.#take(bytes.subarray(at));
+    this.#passLines();
   }
 
   /** Returns how many bytes it has taken, which is at least one. */
@@ -101,7 +123,7 @@ export class ReplyTap {
     if (this.#state === 'refused') return bytes.length;
     const part = bytes.subarray(0, this.#left);
     if (this.#state === 'header') this.#header.set(part, headerBytes - this.#left);
-    else if (this.#state === 'body') this.#options.pass(Buffer.from(part));
+    else if (this.#state === 'body') this.#pass(Buffer.from(part));
     else if (this.#state === 'payload') this.#fill(part);
     this.#left -= part.length;
     if (this.#left === 0) this.#next();
@@ -119,28 +141,58 @@ export class ReplyTap {
 
   #endLine(): void {
     const { valueBytes } = this.#options;
-    const length = this.#text.startsWith('$') ? Number(this.#text.slice(1, -2)) : -1;
-    if (length === valueBytes) {
-      this.#begin('header', headerBytes);
-      this.#text = '';
+    const line = this.#text;
+    this.#text = '';
+    const kind = line[0]!;
+    if (!line.endsWith('\r\n') || lineForms[kind]?.test(line.slice(1, -2)) !== true) {
+      this.#refuse(`a line that is not Redis's protocol 2`);
       return;
     }
-    if (length > valueBytes + otherBytesMax) {
-      this.#refuse(`a value of ${length} bytes`);
+    const length = kind === '$' || kind === '*' ? Number(line.slice(1, -2)) : -1;
+    const reason = this.#excess(kind, line.length, length);
+    if (reason !== undefined) {
+      this.#refuse(reason);
       return;
     }
-    if (this.#text.startsWith('*') && Number(this.#text.slice(1, -2)) > elementsMax) {
-      this.#refuse(`more than ${elementsMax} elements`);
-      return;
+    if (kind === '$' && length === valueBytes) this.#begin('header', headerBytes);
+    else {
+      this.#lines += line;
+      // With the end of the line after the body.
+      if (kind === '$' && length >= 0) this.#begin('body', length + 2);
+      else if (kind === '*' && length > 0) this.#arrays.push(length);
+      else this.#endElement();
     }
-    this.#passText();
-    // With the end of the line after the body.
-    if (length >= 0) this.#begin('body', length + 2);
+  }
+
+  /** Counts a line of a reply. Returns what is too much. */
+  #excess(kind: string, lineBytes: number, length: number): string | undefined {
+    const bytesMax = this.#options.valueBytes + otherBytesMax;
+    this.#bytes += lineBytes + (kind === '$' ? Math.max(length, 0) : 0);
+    this.#elements += kind === '*' ? Math.max(length, 0) : 0;
+    if (kind === '$' && length > bytesMax) return `a value of ${length} bytes`;
+    if (this.#bytes > bytesMax) return `a reply of more than ${bytesMax} bytes`;
+    if (this.#elements > elementsMax) return `more than ${elementsMax} elements`;
+    if (kind === '*' && length > 0 && this.#arrays.length === depthMax) return `arrays in more than ${depthMax} others`;
+    return undefined;
+  }
+
+  /** A value or an empty array is complete, and with it all arrays of which it is the last element. */
+  #endElement(): void {
+    while (this.#arrays.length > 0) {
+      const left = this.#arrays.at(-1)! - 1;
+      if (left > 0) {
+        this.#arrays[this.#arrays.length - 1] = left;
+        return;
+      }
+      this.#arrays.pop();
+    }
+    this.#elements = 0;
+    this.#bytes = 0;
   }
 
   /** The end of a state. */
   #next(): void {
-    const { valueBytes, sinks, pass } = this.#options;
+    const { valueBytes, sinks } = this.#options;
     const payloadBytes = valueBytes - headerBytes;
     if (this.#state === 'header') {
       this.#sink = sinks.take(this.#header);
@@ -148,17 +200,19 @@ export class ReplyTap {
         this.#begin('payload', payloadBytes);
         return;
       }
-      pass(Buffer.concat([ascii(`$${valueBytes}\r\n`), this.#header]));
+      this.#pass(Buffer.concat([ascii(`$${valueBytes}\r\n`), this.#header]));
       this.#begin('body', payloadBytes + 2);
     } else if (this.#state === 'payload') this.#begin('end', 2);
     else {
       if (this.#state === 'end') this.#endBlock();
       this.#begin('line', 0);
+      this.#endElement();
     }
   }
 
   #refuse(what: string): void {
     this.#text = '';
+    this.#passLines();
     this.#state = 'refused';
     this.#options.refuse(`the server sends ${what}`);
   }
@@ -170,22 +224,30 @@ export class ReplyTap {
 
   /** The rest of a block whose sink was removed is dropped. */
   #fill(part: Uint8Array): void {
-    const { sinks, pass } = this.#options;
+    const { sinks } = this.#options;
     if (this.#sink !== undefined && sinks.isOpen(this.#sink))
       this.#sink.into.set(part, this.#sink.into.length - this.#left);
     // The client sees that the server answers.
-    pass(empty);
+    this.#pass(empty);
   }
 
   #endBlock(): void {
     if (this.#sink !== undefined) this.#sink.isFilled = true;
     this.#sink = undefined;
-    this.#options.pass(Buffer.concat([ascii(`$${headerBytes}\r\n`), this.#header, ascii('\r\n')]));
+    this.#pass(Buffer.concat([ascii(`$${headerBytes}\r\n`), this.#header, ascii('\r\n')]));
   }
 
-  #passText(): void {
-    this.#options.pass(Buffer.from(this.#text, 'latin1'));
-    this.#text = '';
+  #pass(bytes: Buffer): void {
+    this.#passLines();
+    this.#options.pass(bytes);
+  }
+
+  /** Many lines at once: each call of the client takes about a microsecond. */
+  #passLines(): void {
+    if (this.#lines === '') return;
+    const lines = ascii(this.#lines);
+    this.#lines = '';
+    this.#options.pass(lines);
   }
 }
 

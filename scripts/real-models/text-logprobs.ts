@@ -1,0 +1,55 @@
+import { readFileSync } from 'node:fs';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { openReference, type ReferenceOptions } from '../../src/ggml/llama-reference.ts';
+import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
+
+export const windowLength = 512;
+
+/** Stories of the bundled model (`kvasir-demo.gguf`, temperature 0.7, seeds 1 to 21). */
+const textPath = 'test/real-models/stories.txt';
+
+/** The tokens of the text in windows, each of which begins with BOS if the model has one. */
+export async function windowsOf(path: string, count: number): Promise<Int32Array[]> {
+  const tokenizer = await openTokenizer(await readGguf(path));
+  const bos = tokenizer.encode('');
+  const tokens = tokenizer.encode(readFileSync(textPath, 'utf8'), { addSpecial: false });
+  tokenizer.close();
+  const length = windowLength - bos.length;
+  return Array.from({ length: count }, (_, i) =>
+    Int32Array.from([...bos, ...tokens.subarray(i * length, (i + 1) * length)]),
+  );
+}
+
+export interface TextResults {
+  /** Of each token after the first of its window. */
+  readonly logprobs: readonly number[];
+  /** All logits after each window. */
+  readonly rows: readonly Float32Array[];
+}
+
+export function byLibllama(
+  path: string,
+  windows: readonly Int32Array[],
+  options: Partial<ReferenceOptions> = {},
+): TextResults {
+  const reference = openReference(path, { contextLength: windowLength, threads: 1, batch: windowLength, ...options });
+  const rows: Float32Array[] = [];
+  const logprobs: number[] = [];
+  for (const window of windows) {
+    reference.clear();
+    reference.decode(window, { wantAllLogits: true });
+    for (const [at, token] of window.subarray(1).entries()) logprobs.push(logprobOf(reference.logits(at), token));
+    rows.push(reference.logits(window.length - 1));
+  }
+  reference.close();
+  return { logprobs, rows };
+}
+
+/** Without a closure for each of up to 262,144 logits. Logits that are 40 below the greatest add nothing to the sum. */
+function logprobOf(row: Float32Array, token: number): number {
+  let most = -Infinity;
+  for (const logit of row) if (logit > most) most = logit;
+  let sum = 0;
+  for (const logit of row) if (logit > most - 40) sum += Math.exp(logit - most);
+  return row[token]! - most - Math.log(sum);
+}

@@ -1,0 +1,60 @@
+/** Texts of `format`. */
+const label = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
+/** Without a limit, so that automata of other patterns can be combined with it. */
+const freeLabel = '[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?';
+const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+const byte = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
+const ipv4 = `${byte}(\\.${byte}){3}`;
+const leapYear = '([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)';
+const date = `([0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)|${leapYear}-02-29)`;
+const time = '([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])';
+const days = '([0-9]{1,9}Y([0-9]{1,9}M)?([0-9]{1,9}D)?|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}D)';
+const hours = 'T([0-9]{1,9}H([0-9]{1,9}M)?([0-9]{1,9}S)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S)';
+const group = '[0-9a-fA-F]{1,4}';
+/** An address of 16 bytes, whole or with one run of zeros left out. */
+const ipv6 = `((${group}:){7}${group}|${Array.from(
+  { length: 7 },
+  (_, before) => `${before === 0 ? '' : `${group}(:${group}){${before - 1}}`}::(${group}(:${group}){0,${5 - before}})?`,
+)
+  .slice(0, 6)
+  .join('|')}|(${group}:){6}${ipv4}|::([fF]{4}:)?${ipv4})`;
+const escaped = '%[0-9a-fA-F]{2}';
+const inPath = `([A-Za-z0-9._~!$&'()*+,;=:@-]|${escaped})`;
+const inQuery = `([A-Za-z0-9._~!$&'()*+,;=:@/?-]|${escaped})`;
+const authority = `(([A-Za-z0-9._~!$&'()*+,;=:-]|${escaped})*@)?([A-Za-z0-9._~-]|${escaped})+(:[0-9]{1,5})?`;
+const base64 = '([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?';
+const pointerPart = '(/([^~/"\\\\\\u0000-\\u001f]|~[01])*)';
+
+const quantifier = '([*+?]|\\{[0-9]{1,2},?\\})?';
+const patternAtom = `([A-Za-z0-9 _/,;:!@#%&=<>'~-]|\\\\[dwsDWS.*+?()\\[\\]{}|^$/\\\\]|\\.|\\[\\^?([A-Za-z0-9_ .,;:@]|\\\\[dws])+\\])${quantifier}`;
+const patternGroup = `\\((\\?:)?(${patternAtom})*(\\|(${patternAtom})*)*\\)${quantifier}`;
+
+/** Values of `format` that are enforced; each pattern allows a part of the format's texts. Others are annotations. */
+const formats: Readonly<Record<string, string>> = {
+  date,
+  time,
+  'date-time': `${date}T${time}`,
+  duration: `P([0-9]{1,9}W|${days}(${hours})?|${hours})`,
+  email: `${atom}(\\.${atom})*@(${freeLabel}\\.)+${freeLabel}`,
+  hostname: `${label}(\\.${label}){0,2}`,
+  ipv4,
+  ipv6,
+  uuid: '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}',
+  uri: `[A-Za-z][A-Za-z0-9+.-]*:(//(${authority})?(/${inPath}*)*|/?${inPath}+(/${inPath}*)*)(\\?${inQuery}*)?(#${inQuery}*)?`,
+  regex: `\\^?(${patternAtom}|${patternGroup})*(\\|(${patternAtom}|${patternGroup})*)*\\$?`,
+  byte: base64,
+  'json-pointer': `${pointerPart}*`,
+};
+
+/** The pattern of a whole text; undefined for formats that are annotations. */
+export const patternOfFormat = (format: string): string | undefined =>
+  Object.hasOwn(formats, format) ? `^(?:${formats[format]})$` : undefined;
+
+/** Patterns that libraries write beside a format, that all texts of the format match, and that are large automata. */
+const implied: Readonly<Record<string, string>> = {
+  '^(?=.{1,253}\\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\\.?$':
+    'hostname',
+};
+
+export const isImplied = (pattern: string, format: unknown): boolean =>
+  Object.hasOwn(implied, pattern) && implied[pattern] === format;

@@ -1,0 +1,165 @@
+/** Chats, calls of tools and JSON of real models: prompts of their own templates, and answers in the forms that requests ask for. */
+import { Ajv } from 'ajv';
+import addFormats from 'ajv-formats';
+import type OpenAI from 'openai';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createEngine } from '../../src/compose.ts';
+import type { AsyncEngine } from '../../src/engine/contract.ts';
+import { inLongForm } from '../support/long-form.ts';
+import { testsNeed } from '../support/needs.ts';
+import { realModel, timeoutMs } from '../support/real-models.ts';
+import { serveEngine } from '../support/served-model.ts';
+
+const ajv = new Ajv({ strict: false });
+addFormats.default(ajv);
+
+const conversation = [
+  { role: 'user', content: 'Name a colour.' },
+  { role: 'assistant', content: '  Blue, <b>of course</b>.\n' },
+  { role: 'user', content: 'Another? \u{1f642}' },
+];
+const system = { role: 'system', content: 'Answer in one word.' };
+
+const smolDefault = 'You are a helpful AI assistant named SmolLM, trained by Hugging Face';
+const qwenDefault = 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.';
+const turn = (role: string, content: string): string => `<|im_start|>${role}\n${content}<|im_end|>\n`;
+const turns = conversation.map(({ role, content }) => turn(role, content)).join('');
+const start = '<|im_start|>assistant\n';
+
+const functions = [
+  {
+    name: 'get_weather',
+    properties: { city: { type: 'string', maxLength: 30 }, unit: { enum: ['celsius', 'fahrenheit'] } },
+  },
+  { name: 'set_timer', properties: { minutes: { type: 'integer', minimum: 1, maximum: 600 } } },
+  { name: 'send_mail', properties: { to: { type: 'string', maxLength: 40 }, urgent: { type: 'boolean' } } },
+  { name: 'search', properties: { words: { type: 'array', items: { type: 'string', maxLength: 15 }, maxItems: 4 } } },
+].map(({ name, properties }) => ({
+  name,
+  description: `Call it to ${name.replace('_', ' ')}.`,
+  parameters: { type: 'object', properties, required: Object.keys(properties), additionalProperties: false },
+}));
+const tools = functions.map((each) => ({ type: 'function' as const, function: each }));
+const questions = [
+  'What is the weather in Rome?',
+  'Wake me in half an hour.',
+  'Tell Anna that the train is late.',
+  'Who painted the Mona Lisa?',
+  'Hello!',
+  'Write a poem about the sea.',
+  '12 * 12 = ?',
+  'Is it warmer in Oslo or in Bergen?',
+];
+const choices = [
+  'required',
+  ...functions.map(({ name }) => ({ type: 'function' as const, function: { name } })),
+] as const;
+/** Each question with each choice. */
+const requests = questions.flatMap((content) => choices.map((tool_choice) => ({ content, tool_choice })));
+
+const schemas = [
+  {
+    type: 'object',
+    properties: { name: { type: 'string', maxLength: 20 }, age: { type: 'integer' } },
+    required: ['name', 'age'],
+  },
+  { type: 'array', items: { enum: ['red', 'green', 'blue'] }, minItems: 1, maxItems: 3 },
+  {
+    type: 'object',
+    properties: { at: { type: 'string', format: 'date' }, price: { type: 'number', minimum: 0, maximum: 100 } },
+    required: ['at'],
+  },
+  { anyOf: [{ type: 'boolean' }, { type: 'null' }, { const: 'unknown' }] },
+];
+
+const models = [
+  {
+    ...realModel('smollm2'),
+    requestCount: inLongForm(10, 1),
+    schemaCount: inLongForm(4, 1),
+    defaultSystem: smolDefault,
+  },
+  { ...realModel('qwen2.5-coder'), requestCount: 20, schemaCount: 2, defaultSystem: qwenDefault },
+].slice(0, inLongForm(2, 1));
+
+describe.each(models)('$name', ({ path, isThere, reason, requestCount, schemaCount, defaultSystem }) => {
+  testsNeed(isThere, reason);
+  let engine: AsyncEngine;
+  let client: OpenAI;
+  let close: () => Promise<void>;
+  beforeAll(async () => {
+    if (!isThere) return;
+    engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 192 << 20, maxModelLen: 2048 });
+    ({ client, close } = await serveEngine(engine));
+  });
+  afterAll(async () => {
+    if (!isThere) return;
+    await close();
+    await engine.close();
+  });
+  const ask = (content: string, options: object) =>
+    client.chat.completions.create({
+      ...{ model: engine.model.name, messages: [{ role: 'user', content }], max_tokens: 200, temperature: 0 },
+      ...options,
+    } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+  /** Some of the list, from all over it. */
+  const some = <T>(all: readonly T[], count: number): readonly T[] =>
+    Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]!);
+
+  it('renders prompts as its template says', () => {
+    const rendered = (messages: readonly { role: string; content: string }[], addGenerationPrompt = true): string =>
+      engine.applyChatTemplate(messages, { addGenerationPrompt }).text;
+    expect(rendered(conversation)).toBe(turn('system', defaultSystem) + turns + start);
+    expect(rendered([system, ...conversation])).toBe(turn('system', system.content) + turns + start);
+    expect(rendered(conversation.slice(0, 2), false)).toBe(
+      turn('system', defaultSystem) +
+        conversation
+          .slice(0, 2)
+          .map(({ role, content }) => turn(role, content))
+          .join(''),
+    );
+  });
+
+  it(
+    'calls the tool that a request names, or one of the tools if it requires a call',
+    async () => {
+      const answers = await Promise.all(
+        some(requests, requestCount).map(async ({ content, tool_choice }) => ({
+          tool_choice,
+          answer: await ask(content, { tools, tool_choice, parallel_tool_calls: false }),
+        })),
+      );
+      const wrong = answers.filter(({ answer, tool_choice }) => {
+        const call = answer.choices[0]!.message.tool_calls?.[0];
+        if (call?.type !== 'function' || answer.choices[0]!.finish_reason !== 'tool_calls') return true;
+        if (typeof tool_choice === 'object' && call.function.name !== tool_choice.function.name) return true;
+        const called = functions.find((each) => each.name === call.function.name);
+        return called === undefined || !ajv.validate(called.parameters, JSON.parse(call.function.arguments));
+      });
+      expect(wrong).toEqual([]);
+    },
+    timeoutMs,
+  );
+
+  it('answers with JSON that follows a schema', async () => {
+    await Promise.all(
+      some(schemas, schemaCount).map(async (schema) => {
+        const response_format = { type: 'json_schema', json_schema: { name: 'answer', schema } };
+        const { message, finish_reason } = (await ask('Answer with JSON.', { response_format })).choices[0]!;
+        expect(finish_reason, message.content!).toBe('stop');
+        expect(ajv.validate(schema, JSON.parse(message.content!)), message.content!).toBe(true);
+      }),
+    );
+  });
+});
+
+const gemma = realModel('gemma3');
+describe.each(inLongForm([gemma], []))('$name', ({ path, isThere, reason }) => {
+  testsNeed(isThere, reason);
+
+  it('has no chat template, so a chat is refused with the reason', async () => {
+    const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 64 << 20, maxModelLen: 512 });
+    expect(() => engine.applyChatTemplate(conversation)).toThrow(/has no chat template/);
+    await engine.close();
+  });
+});
