@@ -179,7 +179,11 @@ function propertyOf(value: Value, name: string): Value | undefined {
 export function sliceOf(value: Value, start: Value, stop: Value, step: Value): Value {
   if (value instanceof Undefined) return value.fail();
   const isSliced = isText(value) || isList(value) || value instanceof Tuple || value instanceof Range;
-  if (!isSliced || ![start, stop, step].every(isIndex)) return missing(value, null);
+  if (value instanceof Dict) throw new TemplateError("unhashable type: 'slice'");
+  if (!isSliced) throw new TemplateError(`'${typeName(value)}' object is not subscriptable`);
+  if (![start, stop, step].every(isIndex)) {
+    throw new TemplateError('slice indices must be integers or None or have an __index__ method');
+  }
   const stride = step === null ? 1 : intOf(step);
   if (stride === 0) throw new TemplateError('slice step cannot be zero');
   if (value instanceof Range) return slicedRange(value, placesOf(value.length, start, stop, stride));

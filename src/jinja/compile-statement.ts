@@ -16,7 +16,19 @@ import { type Bound, Macro, type MacroShape } from './macro.ts';
 import { charge, checkLength } from './meter.ts';
 import { print } from './print.ts';
 import { Output, Scope } from './scope.ts';
-import { isTrue, iterate, listOf, Markup, Namespace, orElse, typeName, Undefined, type Value } from './values.ts';
+import {
+  isText,
+  isTrue,
+  iterate,
+  listOf,
+  Markup,
+  Namespace,
+  orElse,
+  textOf,
+  typeName,
+  Undefined,
+  type Value,
+} from './values.ts';
 import { namesIn } from './walk.ts';
 
 /** How a statement ended: `break` and `continue` end the statements around them, up to their loop. */
@@ -91,7 +103,11 @@ function compileBlock(statement: Block, settings: Settings): Run {
     }
     case 'filter block': {
       const text = compileText(statement.filter, statement.body, settings);
-      return (scope, output) => text(scope, (value) => write(output, print(value)));
+      return (scope, output) =>
+        text(scope, (value) => {
+          if (!isText(value)) throw new TemplateError(`a filter block needs a text, not ${typeName(value)}`);
+          return write(output, textOf(value));
+        });
     }
     case 'call block':
       return compileCallBlock(statement, settings);
@@ -197,16 +213,17 @@ function compileFor(statement: ForStatement, settings: Settings): Run {
       ? new Loop(iterate(items), sizeOf(items), depth, recurse)
       : new Loop(selected(scope, items), undefined, depth, recurse);
   const run = (scope: Scope, output: Output, loop: Loop): Ending => {
-    let isEmpty = true;
+    let hasEnded: boolean = false;
     for (let item = loop.next(); item !== undefined; item = loop.next()) {
       const inner = new Scope(scope);
       inner.set('loop', loop);
       assign(inner, item);
       const ending = body(inner, output);
-      isEmpty = false;
+      // As in Jinja, the else part also runs if each iteration ended early.
+      if (ending === undefined) hasEnded = true;
       if (ending === 'break') break;
     }
-    return isEmpty ? otherwise(new Scope(scope), output) : undefined;
+    return hasEnded ? undefined : otherwise(new Scope(scope), output);
   };
   if (!statement.isRecursive) return (scope, output) => run(scope, output, start(scope, values(scope)));
   return (scope, output) => {

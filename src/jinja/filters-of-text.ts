@@ -1,4 +1,4 @@
-import { bind, chargeReading, intOf, noArguments, parameters } from './bind.ts';
+import { bind, chargeReading, intOf, parameters } from './bind.ts';
 import { sorted } from './compare.ts';
 import type { Filter } from './compile-expression.ts';
 import { TemplateError } from './errors.ts';
@@ -6,10 +6,11 @@ import { escapeHtml, escapeText } from './escape.ts';
 import { fixed } from './format-number.ts';
 import { formatPercent } from './format-percent.ts';
 import { chargeText, joinTexts } from './meter.ts';
+import { floatOf } from './numbers-of-text.ts';
 import { operate } from './operators.ts';
 import { print, represent } from './print.ts';
 import { replaceText, textMethod } from './text-methods.ts';
-import { lines, splitAtSpace, strip } from './text-split.ts';
+import { lines, splitAtSpace } from './text-split.ts';
 import {
   type Arguments,
   characterCount,
@@ -18,11 +19,13 @@ import {
   isText,
   isTrue,
   iterable,
+  lengthOf,
   lettersOf,
   listOf,
   Markup,
   Tuple,
   textOf,
+  typeName,
   Undefined,
   type Value,
 } from './values.ts';
@@ -41,17 +44,16 @@ export function filter(list: string, run: (value: Value, ...args: (Value | undef
 /** Text or markup of any value. */
 const asText = (value: Value): string | Markup => (value instanceof Markup ? value : print(value));
 
-/** A filter that is a method of texts, for any value. */
-function likeMethod(name: string): Filter {
-  const run = textMethod(name)!;
-  const readers = { attribute: () => null, item: () => null };
-  return (value, args) => {
-    const text = asText(value);
-    chargeText(textOf(text).length / 4);
-    const result = run(textOf(text), args, readers);
-    return text instanceof Markup && typeof result === 'string' ? new Markup(result) : result;
-  };
+/** A method of texts, for any value. */
+function methodOf(value: Value, name: string, positional: readonly Value[]): Value {
+  const text = asText(value);
+  chargeText(textOf(text).length / 4);
+  const result = textMethod(name)!(textOf(text), { positional, named: new Map() }, noReaders);
+  return text instanceof Markup && typeof result === 'string' ? new Markup(result) : result;
 }
+
+const noReaders = { attribute: () => null, item: () => null };
+const likeMethod = (name: string): Filter => filter('', (value) => methodOf(value, name, []));
 
 const isGiven = (value: Value | undefined): value is Value => value !== undefined;
 
@@ -88,15 +90,14 @@ const title = (text: string): string =>
   });
 
 function truncate(value: Value, [length, killWords, end, leeway]: readonly (Value | undefined)[]): Value {
-  const text = print(value);
-  const letters = lettersOf(text);
   const size = isGiven(length) ? intOf(length) : 255;
   const ending = isGiven(end) ? print(end) : '...';
   const slack = isGiven(leeway) && leeway !== null ? intOf(leeway) : 5;
   const kept = size - characterCount(ending);
   if (kept < 0) throw new TemplateError(`expected length >= ${characterCount(ending)}, got ${size}`);
-  if (letters.length <= size + slack) return value;
-  const cut = letters.slice(0, kept).join('');
+  if (lengthOf(value) <= size + slack) return value;
+  if (!isText(value)) throw new TemplateError(`'${typeName(value)}' object has no attribute 'rsplit'`);
+  const cut = lettersOf(textOf(value)).slice(0, kept).join('');
   if (isGiven(killWords) && isTrue(killWords)) return cut + ending;
   const lastSpace = cut.lastIndexOf(' ');
   return (lastSpace < 0 ? cut : cut.slice(0, lastSpace)) + ending;
@@ -172,7 +173,7 @@ function xmlAttributes(value: Value, hasSpace: Value | undefined): Value {
 }
 
 function fileSize(value: Value, binary: Value | undefined): Value {
-  const bytes = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : Number(print(value));
+  const bytes = floatOf(value);
   const [base, suffix] = isGiven(binary) && isTrue(binary) ? [1024, 'iB'] : [1000, 'B'];
   if (bytes === 1) return '1 Byte';
   if (bytes < base) return `${Math.trunc(bytes)} Bytes`;
@@ -215,13 +216,7 @@ const words = /[\p{L}\p{N}\p{M}_]+/gu;
 
 export const textFilters: Readonly<Record<string, Filter>> = {
   capitalize: likeMethod('capitalize'),
-  center: (value, args) =>
-    likeMethod('center')(
-      value,
-      args === noArguments || args.positional.length + args.named.size === 0
-        ? { positional: [80n], named: args.named }
-        : args,
-    ),
+  center: filter('width?', (value, width) => methodOf(value, 'center', [width ?? 80n])),
   e: filter('', escapeHtml),
   escape: filter('', escapeHtml),
   filesizeformat: filter('binary?', fileSize),
@@ -236,9 +231,7 @@ export const textFilters: Readonly<Record<string, Filter>> = {
   striptags: filter('', stripTags),
   title: filter('', (value) => title(print(value))),
   tojson: filter('ensure_ascii? indent? separators? sort_keys?', (value, ...args) => toJson(value, args)),
-  trim: filter('chars?', (value, chars) =>
-    strip(print(value), isGiven(chars) && chars !== null ? print(chars) : undefined, 'both'),
-  ),
+  trim: filter('chars?', (value, chars) => methodOf(value, 'strip', isGiven(chars) ? [chars] : [])),
   truncate: filter('length? killwords? end? leeway?', (value, ...args) => truncate(value, args)),
   upper: likeMethod('upper'),
   urlencode: filter('', urlEncode),

@@ -6,9 +6,9 @@ import { TemplateError } from './errors.ts';
 import { filter } from './filters-of-text.ts';
 import { fixed } from './format-number.ts';
 import { charge, joinTexts } from './meter.ts';
+import { toFloat, toInt } from './numbers-of-text.ts';
 import { operate } from './operators.ts';
 import { print } from './print.ts';
-import { strip } from './text-split.ts';
 import {
   type Arguments,
   Dict,
@@ -31,6 +31,9 @@ import {
 } from './values.ts';
 
 const isSet = (value: Value | undefined): boolean => value !== undefined && isTrue(value);
+
+/** Python's `sorted` takes ints and bools. */
+const isReversed = (value: Value | undefined): boolean => value !== undefined && intOf(value) !== 0;
 
 type Getter = (item: Value) => Value;
 
@@ -62,7 +65,7 @@ const folding = (read: Getter, isCaseSensitive: boolean): Getter =>
 function sort(value: Value, [reverse, caseSensitive, attribute]: readonly (Value | undefined)[]): Value {
   const names = attribute !== undefined && isText(attribute) ? textOf(attribute).split(',') : [attribute];
   const getters = names.map((name) => folding(getter(name), isSet(caseSensitive)));
-  return sorted(listOf(value), (item) => getters.map((read) => read(item)), isSet(reverse));
+  return sorted(listOf(value), (item) => getters.map((read) => read(item)), isReversed(reverse));
 }
 
 function dictSort(value: Value, [caseSensitive, by, reverse]: readonly (Value | undefined)[]): Value {
@@ -72,7 +75,7 @@ function dictSort(value: Value, [caseSensitive, by, reverse]: readonly (Value | 
   if (key !== 'key' && key !== 'value') throw new TemplateError('You can only sort by either "key" or "value"');
   const place = key === 'key' ? 0 : 1;
   const read = folding((item) => (item as Tuple).items[place]!, isSet(caseSensitive));
-  return sorted(listOf(new DictView('items', value)), read, isSet(reverse));
+  return sorted(listOf(new DictView('items', value)), read, isReversed(reverse));
 }
 
 function groupBy(value: Value, [attribute, fallback, caseSensitive]: readonly (Value | undefined)[]): Value {
@@ -176,12 +179,12 @@ function batch(value: Value, size: Value, fill: Value | undefined): Value {
 }
 
 function slice(value: Value, slices: Value, fill: Value | undefined): Value {
-  const items = listOf(value);
-  const count = intOf(slices);
-  if (count === 0) throw new TemplateError('integer division or modulo by zero');
-  const [size, longer] = [Math.floor(items.length / count), items.length % count];
   return new Stream(
     (function* (): Generator<Value> {
+      const items = listOf(value);
+      const count = intOf(slices);
+      if (count === 0) throw new TemplateError('integer division or modulo by zero');
+      const [size, longer] = [Math.floor(items.length / count), items.length % count];
       let start = 0;
       for (let i = 0; i < count; i++) {
         charge(1);
@@ -192,59 +195,6 @@ function slice(value: Value, slices: Value, fill: Value | undefined): Value {
       }
     })(),
   );
-}
-
-/** Python's `int` of a text: digits with a sign, in this base; undefined if it is none. */
-function parseInt_(text: string, base: number): bigint | undefined {
-  const match = /^([-+]?)(0[xob])?([\da-z]+(?:_[\da-z]+)*)$/i.exec(strip(text, undefined, 'both'));
-  if (match === null) return undefined;
-  const [, sign, prefix = '', digits = ''] = match;
-  const bases: Readonly<Record<string, number>> = { '0x': 16, '0o': 8, '0b': 2 };
-  const named = bases[prefix.toLowerCase()];
-  const isPrefix = named !== undefined && (base === 0 || base === named);
-  const radix = base === 0 ? (named ?? 10) : base;
-  let value = 0n;
-  for (const digit of (isPrefix ? digits : prefix + digits).replaceAll('_', '').toLowerCase()) {
-    const amount = Number.parseInt(digit, 36);
-    if (!(amount < radix)) return undefined;
-    value = value * BigInt(radix) + BigInt(amount);
-  }
-  return sign === '-' ? -value : value;
-}
-
-/** Python's `float` of a text; undefined if it is none. */
-function parseFloat_(text: string): number | undefined {
-  // Python reads more digits, to the same infinity.
-  if (text.length > 4300) return undefined;
-  const plain = strip(text, undefined, 'both').toLowerCase();
-  const special = /^([-+]?)(inf|infinity|nan)$/.exec(plain);
-  if (special !== null)
-    return (special[1] === '-' ? -1 : 1) * (special[2] === 'nan' ? Number.NaN : Number.POSITIVE_INFINITY);
-  return /^[-+]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[-+]?\d+)?$/.test(plain)
-    ? Number(plain.replaceAll('_', ''))
-    : undefined;
-}
-
-function toInt(value: Value, fallback: Value = 0n, base: Value = 10n): Value {
-  if (value instanceof Undefined) return value.fail();
-  if (isText(value)) {
-    const text = textOf(value);
-    // Python refuses more digits too.
-    const whole = text.length > 4300 ? undefined : parseInt_(text, intOf(base));
-    if (whole !== undefined) return whole;
-  }
-  const number = toFloat(value, null);
-  return typeof number === 'number' && Number.isFinite(number)
-    ? isNumeric(value) && typeof value !== 'number'
-      ? numberOf(value)
-      : BigInt(Math.trunc(number))
-    : fallback;
-}
-
-function toFloat(value: Value, fallback: Value = 0): Value {
-  if (value instanceof Undefined) return value.fail();
-  if (isText(value)) return parseFloat_(textOf(value)) ?? fallback;
-  return isNumeric(value) ? Number(value) : fallback;
 }
 
 function round(value: Value, precision: Value | undefined, method: Value | undefined): Value {
@@ -283,9 +233,13 @@ function absolute(value: Value): Value {
 }
 
 function items(value: Value): Value {
-  if (value instanceof Undefined) return new Stream([]);
-  if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.');
-  return new Stream(new DictView('items', value));
+  return new Stream(
+    (function* () {
+      if (value instanceof Undefined) return;
+      if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.');
+      yield* new DictView('items', value);
+    })(),
+  );
 }
 
 function fallback(value: Value, [replacement = '', alsoFalse]: readonly (Value | undefined)[]): Value {

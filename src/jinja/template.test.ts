@@ -10,7 +10,7 @@ interface Snippets {
   readonly cases: readonly (readonly [group: string, template: string, expected: string | null])[];
 }
 
-const snippets = JSON.parse(readFileSync('test/chat-templates/snippets.json', 'utf8')) as Snippets;
+const snippets = JSON.parse(readFileSync('tools/chat-templates/snippets.json', 'utf8')) as Snippets;
 const variables = readExactJson(snippets.variables) as Readonly<Record<string, unknown>>;
 const dates: Readonly<Record<string, string>> = { '%Y': '2026', '%d %b %Y': '05 Jan 2026' };
 const functions = { strftime_now: (format: string) => dates[format] ?? format };

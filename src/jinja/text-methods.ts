@@ -214,9 +214,7 @@ const methods: Readonly<Record<string, Method>> = {
     const times = optionalInt(count, -1);
     return wanted === undefined ? splitAtSpace(text, times) : splitAtSeparator(text, wanted, times);
   }),
-  splitlines: method('keepends?', (text, keep) =>
-    lines(text, keep === true || (keep !== undefined && keep !== false && keep !== 0n)),
-  ),
+  splitlines: method('keepends?', (text, keep) => lines(text, optionalInt(keep, 0) !== 0)),
   startswith: affixTest('startswith'),
   strip: method('chars?', (text, chars) => strip(text, optionalText(chars), 'both')),
   swapcase: plain(kinds.swapCase),

@@ -25,7 +25,7 @@ export interface ExpectedTemplate {
   readonly prompts: Readonly<Record<string, string>>;
 }
 
-export const expectedPrompts = JSON.parse(readFileSync('test/chat-templates/prompts.json', 'utf8')) as ExpectedPrompts;
+export const expectedPrompts = JSON.parse(readFileSync('tools/chat-templates/prompts.json', 'utf8')) as ExpectedPrompts;
 
 /** Templates of models, which are not in this repository: `.ci/install-chat-templates` puts them here. */
 const folder = join(defaultCacheFolder() ?? '', 'chat-templates-0.3.36');

@@ -1,4 +1,4 @@
-"""Writes the expected results of snippets and of real chat templates, as transformers renders them, to `test/chat-templates`.
+"""Writes the expected results of snippets and of real chat templates, as transformers renders them, beside this file.
 
 usage: python make_expected.py snippets
        python make_expected.py templates FOLDER          (the folder that .ci/install-chat-templates made)
@@ -20,7 +20,7 @@ from transformers.utils import chat_template_utils as utils
 from conversations import CONVERSATIONS
 from snippets import SNIPPETS, VARIABLES
 
-TARGET = pathlib.Path(__file__).parents[2] / "test" / "chat-templates"
+TARGET = pathlib.Path(__file__).parent
 VERSIONS = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -43,9 +43,19 @@ def pieces(template: str) -> list[str]:
     return [("{{" if i > 0 else "") + part + ("}}" if i < last else "") for i, part in enumerate(parts)]
 
 
-def write(name: str, value) -> None:
-    TARGET.mkdir(exist_ok=True)
-    (TARGET / name).write_text(json.dumps(value, indent=0, ensure_ascii=False) + "\n")
+def write(name: str, value: dict) -> None:
+    """One case, conversation or template a line."""
+    fields = [f"{json.dumps(key)}: {lines(field)}" for key, field in value.items()]
+    (TARGET / name).write_text("{\n" + ",\n".join(fields) + "\n}\n")
+
+
+def lines(value) -> str:
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]"
+    if isinstance(value, dict):
+        items = (f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(item, ensure_ascii=False)}" for key, item in value.items())
+        return "{\n" + ",\n".join(items) + "\n}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def make_snippets() -> None:
