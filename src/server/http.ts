@@ -1,19 +1,22 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import { AssertionError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
+import { TurnBudget } from '../engine/turn-budget.ts';
 import { keyCheck } from './api-keys.ts';
+import { BodyIntake, type BodyPayload } from './body-intake.ts';
 import type { Connections } from './connections.ts';
 import { allowOrigin } from './cors.ts';
 import { checkJsonLimits } from './json-limits.ts';
 import type { KeyQueues } from './key-queues.ts';
 import { RequestLog } from './request-log.ts';
+import type { HeldMemory, RequestMemory } from './request-memory.ts';
 import {
   bodyNotJson,
   bodyNotUtf8,
-  bodyTooLarge,
   clientGone,
   contentEncodingNotSupported,
   errorAnswer,
@@ -32,6 +35,9 @@ export interface HttpOptions {
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly bodyMaxBytes: number;
+  /** A client that sends its body slower than 2 KiB per second, over this time, loses its connection. */
+  readonly clientTimeoutMs: number;
+  readonly memory: RequestMemory;
   readonly logLevel: LogLevel;
   /** Receives pino's lines. */
   readonly logDestination: { write(line: string): void };
@@ -44,6 +50,10 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** The log line of this request. */
     requestLog: RequestLog;
+    /** Where the answer is written. */
+    response: ServerResponse;
+    /** Memory for the body. It is given back when the response is closed, unless the route takes it. */
+    bodyMemory: HeldMemory | undefined;
   }
   interface FastifyContextConfig {
     /** The route requires no API key. */
@@ -90,6 +100,8 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
   const keys = [...(typeof apiKey === 'string' ? [apiKey] : (apiKey ?? [])), ...(keyQueues?.keys ?? [])];
   const isAllowed = apiKey === undefined && keyQueues === undefined ? undefined : keyCheck(keys);
   app.decorateRequest('requestLog');
+  app.decorateRequest('response');
+  app.decorateRequest('bodyMemory');
   app.addHook('onRequest', (request, reply, done) => {
     begin(request, reply, options);
     if (options.allowedOrigins !== undefined && allowOrigin(request, reply, options.allowedOrigins)) return;
@@ -100,17 +112,31 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
       if (request.routeOptions.config.isGeneration === true) await keyQueues.admit(sentKey(request), reply.raw);
     });
   app.removeAllContentTypeParsers();
-  const { bodyMaxBytes: bodyLimit } = options;
-  app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (request, body, done) => {
+  const intake = new BodyIntake(options);
+  const turn = new TurnBudget();
+  app.addContentTypeParser('application/json', async (request: FastifyRequest, payload: BodyPayload) => {
+    const body = await intake.read(request, payload);
+    holdBody(request, options.memory, body.length);
+    while (!turn.take(Math.min(body.length / BYTES_PER_COST, turn.costMax))) await nextTurn();
     try {
-      done(null, parseJson(body as Buffer));
+      return parseJson(body);
     } catch (error) {
       // Only now: a middleware may have decoded the body.
       const actual = request.headers['content-encoding'];
-      done(actual === undefined ? (error as Error) : contentEncodingNotSupported({ actual }, error));
+      throw actual === undefined ? error : contentEncodingNotSupported({ actual }, error);
     }
   });
-  app.setErrorHandler((error, request, reply) => sendError(translate(error, request, options), request, reply));
+  app.setErrorHandler((error, request, reply) => sendError(translate(error, request), request, reply));
+}
+
+/** Parsing takes about a microsecond for so many bytes. */
+const BYTES_PER_COST = 64;
+
+function holdBody(request: FastifyRequest, memory: RequestMemory, bytes: number): void {
+  const held = memory.holdBody(bytes);
+  // The client may have left, and then nothing would give the memory back.
+  if (request.response.destroyed) held[Symbol.dispose]();
+  else request.bodyMemory = held;
 }
 
 /** The path of an endpoint, whether or not the proxy in front has removed the root path. */
@@ -130,8 +156,12 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   connections.add(reply.raw);
   const log = new RequestLog(clock);
   request.requestLog = log;
+  request.response = reply.raw;
   reply.header('x-request-id', request.id);
-  reply.raw.once('close', () => log.write(request, reply));
+  reply.raw.once('close', () => {
+    log.write(request, reply);
+    request.bodyMemory?.[Symbol.dispose]();
+  });
 }
 
 /** Answers in OpenAI's format. Internal errors go to the log with their stack. */
@@ -183,14 +213,10 @@ function jsonFault(error: Error): string {
 }
 
 /** Replaces Fastify's errors by entries of the catalogue. */
-function translate(error: unknown, request: FastifyRequest, options: HttpOptions): unknown {
+function translate(error: unknown, request: FastifyRequest): unknown {
   const code = (error as { code?: unknown }).code;
-  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return bodyTooLarge({ limitBytes: options.bodyMaxBytes }, error);
   if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' || code === 'FST_ERR_CTP_EMPTY_TYPE') {
     return mediaTypeNotSupported({ actual: request.headers['content-type'] ?? 'none' }, error);
-  }
-  if (code === 'FST_ERR_CTP_INVALID_CONTENT_LENGTH') {
-    return bodyNotJson({ reason: 'its length differs from the Content-Length header' }, error);
   }
   if (code === 'ECONNRESET' && !request.raw.complete) return clientGone({}, error);
   return error;

@@ -28,12 +28,12 @@ interface PartLimit {
 function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMessage {
   if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
   const reader = new FieldReader(item, `${itemName}.`);
-  const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+  const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
   const toolCalls = role === 'assistant' ? readToolCalls(reader, `${itemName}.`) : [];
   const content = readContent(reader, { itemName, limit, mayLack: toolCalls.length > 0 });
-  const callId = role === 'tool' ? reader.string('tool_call_id') : undefined;
-  const name = reader.string('name');
+  const callId = role === 'tool' ? reader.name('tool_call_id') : undefined;
+  const name = reader.name('name');
   // Templates of reasoning models read it in earlier turns.
   const reasoning = reader.string('reasoning_content');
   // Clients send an earlier answer back unchanged, with these fields empty.
@@ -91,7 +91,7 @@ function readContent(
       });
     }
     const partReader = new FieldReader(part, `${itemName}.${name}.`);
-    partReader.required('type', partReader.string('type'), '"text"');
+    partReader.required('type', partReader.name('type'), '"text"');
     const text = partReader.required('text', partReader.string('text'), 'a string');
     partReader.finish();
     return text;

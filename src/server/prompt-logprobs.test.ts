@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
+import { completionRenderer } from './openai-render.ts';
 import { Server } from './server.ts';
 
 /** In this engine, the token at position `p` of a prompt has the logprob `-p / 8` and the rank 30. */
@@ -96,6 +97,45 @@ describe('echo with logprobs', () => {
     const { choices } = await complete({ prompt: 'xyz', max_tokens: 0, echo: true, logprobs: 1, prompt_logprobs: 0 });
     expect(choices[0].logprobs).toEqual(echoed);
     expect(Object.keys(choices[0].prompt_logprobs[1])).toEqual(['121']);
+  });
+
+  it('is the same for all choices of a prompt, also for those that are kept of more', async () => {
+    const body = { prompt: ['xyz', 'wb'], max_tokens: 1, echo: true, logprobs: 1, prompt_logprobs: 0, n: 2 };
+    for (const more of [{}, { best_of: 3 }]) {
+      const { choices } = await complete({ ...body, ...more });
+      expect(choices).toHaveLength(4);
+      for (const { logprobs } of choices.slice(0, 2)) {
+        expect(logprobs.token_logprobs).toEqual([...echoed.token_logprobs, -0.5]);
+      }
+      expect(choices[1].prompt_logprobs).toEqual(choices[0].prompt_logprobs);
+      expect(choices[3].prompt_logprobs).toHaveLength(2);
+    }
+  });
+
+  it('is streamed before the text of other choices, also if their text is computed before', () => {
+    const engine = new LetterEngine();
+    const prompts = [{ tokens: [120, 121, 122], maxTokensDefault: 2 }];
+    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, returnTokenIds: false };
+    const chunksOf = (deltas: readonly object[]): number[][] => {
+      const renderer = completionRenderer({ ...head, echoes: ['xyz'], echoedLogprobs: 0 });
+      const stats = { promptTokens: 3, cachedTokens: 0, outputTokens: 0, computedTokens: 0 };
+      const whole = { text: '', tokenIds: [], logprobs: [], stats: { ...stats, recomputedTokens: 0, preemptions: 0 } };
+      return deltas.map((delta) =>
+        renderer.chunks({ index: 0, ...whole, ...delta }, undefined).map(({ choices }) => choices[0]!.index),
+      );
+    };
+    const scored = (index: number) => ({
+      index,
+      text: 'a',
+      tokenIds: [97],
+      logprobs: [{ logprob: -1, rank: 1, top: [] }],
+    });
+    const entry = { logprob: -1, rank: 1, top: [] };
+    const half = { promptLogprobs: [entry] };
+    expect(chunksOf([scored(1), half, scored(1), half, scored(0), scored(1)])).toEqual([[], [], [], [1, 1], [0], [1]]);
+    // The prompt is aborted.
+    const end = { finish: { reason: 'abort' } };
+    expect(chunksOf([half, scored(1), { index: 1, ...end }, end])).toEqual([[], [], [], [1, 1, 0]]);
   });
 
   it('streams the prompt with all its logprobs in the first chunk', async () => {

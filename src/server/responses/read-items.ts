@@ -29,12 +29,12 @@ function itemReader(limits: ItemLimits): (item: unknown, name: string) => Conver
   return (item, name) => {
     if (isPlainMessage(item)) return { kind: 'message', role: item.role, text: item.content };
     const reader = new FieldReader(item, `${name}.`);
-    const type = reader.string('type') ?? 'message';
+    const type = reader.name('type') ?? 'message';
     const read = itemTypes.get(type);
     if (read === undefined) {
       throw fieldNotSupported({ parameter: name, detail: `: an item of type ${describeValue(type)}` });
     }
-    reader.string('id');
+    reader.name('id');
     const parsed = read({ reader, path: `${name}.`, budget, limits });
     readStatus(reader);
     reader.finish();
@@ -59,7 +59,7 @@ interface PartBudget {
 const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationItem>> = {
   message: (item) => {
     const { reader } = item;
-    const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+    const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
     if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
     // `phase` is a mark of OpenAI's models on their own messages.
     reader.ignore(['phase']);
@@ -73,26 +73,26 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     return { kind: 'reasoning', text: content === '' ? summary : content };
   },
   function_call: ({ reader }) => {
-    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
-    const name = reader.required('name', reader.string('name'), 'a string');
+    const callId = reader.required('call_id', reader.name('call_id'), 'a string');
+    const name = reader.required('name', reader.name('name'), 'a string');
     const text = reader.required('arguments', reader.string('arguments'), 'a string with JSON');
     reader.ignore(['caller', 'namespace']);
     return { kind: 'call', callId, name, arguments: text };
   },
   function_call_output: (item) => {
     const { reader } = item;
-    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
+    const callId = reader.required('call_id', reader.name('call_id'), 'a string');
     reader.ignore(['caller']);
     return { kind: 'result', callId, text: readText(item, 'output') };
   },
   item_reference: ({ reader, limits }) =>
-    limits.item(reader.required('id', reader.string('id'), 'the id of an item in an earlier response')),
+    limits.item(reader.required('id', reader.name('id'), 'the id of an item in an earlier response')),
 };
 
 const itemTypes = new Map(Object.entries(itemReaders));
 
 function readStatus(reader: FieldReader): void {
-  const status = reader.string('status');
+  const status = reader.name('status');
   if (status === undefined || STATUSES.includes(status)) return;
   throw reader.invalid('status', `one of ${STATUSES.join(', ')}`, describeValue(status));
 }
@@ -125,7 +125,7 @@ function readText({ reader, path, budget }: ItemToRead, name: string): string {
 
 function readPart(part: unknown, name: string): string {
   const reader = new FieldReader(part, `${name}.`);
-  const type = reader.required('type', reader.string('type'), '"input_text" or "output_text"');
+  const type = reader.required('type', reader.name('type'), '"input_text" or "output_text"');
   if (type === 'refusal') {
     const text = reader.required('refusal', reader.string('refusal'), 'a string');
     reader.finish();

@@ -37,12 +37,12 @@ export function readResponseTools(reader: FieldReader): ResponseTools {
 
 function readTool(item: unknown, itemName: string): JsonObject {
   const reader = new FieldReader(item, `${itemName}.`);
-  const type = reader.required('type', reader.string('type'), '"function"');
+  const type = reader.required('type', reader.name('type'), '"function"');
   if (type !== 'function') {
     const detail = `: a tool of type ${describeValue(type)} (the server runs no tools; describe functions that the client runs)`;
     throw fieldNotSupported({ parameter: itemName, detail });
   }
-  const name = reader.required('name', reader.string('name'), 'a name');
+  const name = reader.required('name', reader.name('name'), 'a name');
   const description = reader.string('description');
   const parameters = reader.raw('parameters');
   if (parameters !== undefined && !isJsonObject(parameters)) {
@@ -73,9 +73,9 @@ interface ChatChoice {
 function chatChoice(choice: unknown, tools: readonly JsonObject[]): ChatChoice {
   if (!isObject(choice)) return { choice: choice as string, tools };
   const reader = new FieldReader(choice, 'tool_choice.');
-  const type = reader.required('type', reader.string('type'), '"function" or "allowed_tools"');
+  const type = reader.required('type', reader.name('type'), '"function" or "allowed_tools"');
   if (type === 'function') {
-    const name = reader.required('name', reader.string('name'), 'the name of a tool');
+    const name = reader.required('name', reader.name('name'), 'the name of a tool');
     reader.finish();
     return { choice: { type, function: { name } }, tools };
   }
@@ -88,7 +88,7 @@ function chatChoice(choice: unknown, tools: readonly JsonObject[]): ChatChoice {
 
 /** Only the allowed functions are shown to the model. */
 function readAllowed(reader: FieldReader, tools: readonly JsonObject[]): ChatChoice {
-  const mode = reader.required('mode', reader.string('mode'), '"auto" or "required"');
+  const mode = reader.required('mode', reader.name('mode'), '"auto" or "required"');
   if (mode !== 'auto' && mode !== 'required') {
     throw reader.invalid('mode', '"auto" or "required"', describeValue(mode));
   }
@@ -98,7 +98,7 @@ function readAllowed(reader: FieldReader, tools: readonly JsonObject[]): ChatCho
     (item, itemName) => {
       const allowed = new FieldReader(item, `tool_choice.${itemName}.`);
       allowed.ignore(['type']);
-      const name = allowed.required('name', allowed.string('name'), 'the name of a tool');
+      const name = allowed.required('name', allowed.name('name'), 'the name of a tool');
       if (!known.has(name)) {
         throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`, describeValue(name));
       }

@@ -9,7 +9,10 @@ import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
+import type { HeldMemory } from '../request-memory.ts';
+import { needsOf } from '../request-needs.ts';
 import type { RouteOptions } from '../routes.ts';
+import { sendJson } from '../send-json.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
@@ -33,14 +36,14 @@ export function registerResponseRoutes(
     if (query.stream === 'true') {
       throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
     }
-    return reply.type('application/json; charset=utf-8').send(responses.json(params.id));
+    return sendJson(reply, responses.get(params.id), options);
   });
   app.delete<WithId>('/v1/responses/:id', ({ params: { id } }) => {
     responses.delete(id);
     return { id, object: 'response', deleted: true };
   });
-  app.post<WithId>('/v1/responses/:id/cancel', ({ params: { id } }, reply) =>
-    reply.type('application/json; charset=utf-8').send(responses.cancel(id)),
+  app.post<WithId>('/v1/responses/:id/cancel', async ({ params: { id } }, reply) =>
+    sendJson(reply, await responses.cancel(id), options),
   );
 }
 
@@ -67,21 +70,25 @@ class ResponseRoute {
     }
     // A response in the background goes on without its client.
     const controller = asked.echo.background ? new AbortController() : abortWhenGone(reply);
-    const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
-      job: await this.#prepare(request, asked, controller, signal),
-    }));
+    const prepared = await unlessGone(reply, controller.signal, async (signal) => {
+      const job = await this.#prepare(request, asked, controller, signal);
+      request.body = undefined;
+      return { job, held: await this.#options.memory.hold(needsOf(job), signal) };
+    });
     if (prepared === undefined) return reply;
     const { job } = prepared;
-    if (asked.stream) return this.#stream(request, reply, job);
-    if (asked.echo.background) {
-      void this.#finish(request, job);
+    if (asked.echo.background && !asked.stream) {
+      const { bodyMemory } = request;
+      request.bodyMemory = undefined;
+      void this.#finish(request, job, [prepared.held, bodyMemory]);
       return job.run.body();
     }
+    using _held = prepared.held;
+    if (asked.stream) return await this.#stream(request, reply, job);
     for await (const _ of this.#responses.generate(job));
     // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
-    reply.raw.setTimeout(this.#options.stallTimeoutMs);
-    return job.run.body();
+    return await sendJson(reply, job.run.body(), this.#options);
   }
 
   async #prepare(
@@ -100,7 +107,8 @@ class ResponseRoute {
     const meter = new GenerationMeter(prompts, 1, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
     const { format, prompt } = answers;
-    const run = new ResponseRun({ engine: this.#engine, echo, format, prompt, meter, now: Date.now });
+    const topLogprobs = parsed.params.logprobs;
+    const run = new ResponseRun({ engine: this.#engine, echo, format, prompt, meter, topLogprobs, now: Date.now });
     return { run, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 
@@ -108,12 +116,12 @@ class ResponseRoute {
   async #stream(request: FastifyRequest, reply: FastifyReply, job: ResponseJob): Promise<FastifyReply> {
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
     try {
-      for await (const event of this.#responses.generate(job)) await events.send(JSON.stringify(event), event.type);
+      for await (const event of this.#responses.generate(job)) await events.sendJson(event, event.type);
     } catch (error) {
       job.controller.abort();
       if (!events.isOpen) throw error;
       noteError(error, request);
-      for (const event of this.#responses.fail(job, error)) await events.send(JSON.stringify(event), event.type);
+      for (const event of await this.#responses.fail(job, error)) await events.sendJson(event, event.type);
     } finally {
       events.close();
     }
@@ -121,12 +129,14 @@ class ResponseRoute {
   }
 
   /** Generates without a client. */
-  async #finish(request: FastifyRequest, job: ResponseJob): Promise<void> {
+  async #finish(request: FastifyRequest, job: ResponseJob, held: readonly (HeldMemory | undefined)[]): Promise<void> {
     try {
       for await (const _ of this.#responses.generate(job));
     } catch (error) {
       noteError(error, request);
-      this.#responses.fail(job, error);
+      await this.#responses.fail(job, error);
+    } finally {
+      for (const memory of held) memory?.[Symbol.dispose]();
     }
   }
 }

@@ -24,6 +24,8 @@ export interface ResponseRunOptions {
   /** The rendered conversation. */
   readonly prompt: string;
   readonly meter: GenerationMeter;
+  /** The number of top tokens; absent: logprobs are not requested. */
+  readonly topLogprobs?: number | undefined;
   /** Milliseconds since 1970. */
   now(): number;
 }
@@ -46,13 +48,15 @@ export class ResponseRun {
   #eventCount = 0;
 
   constructor(options: ResponseRunOptions) {
-    const { echo, format, prompt } = options;
+    const { echo, engine, format, prompt, topLogprobs } = options;
     this.#options = options;
     this.#createdAt = this.#seconds();
     this.#parser = answerParser(format, prompt);
     this.#items = new OutputItems({
       areParallel: echo.parallel_tool_calls,
       newCallId: () => newCallId(format),
+      topLogprobs,
+      renderLogprobs: (tokenIds, logprobs) => chatLogprobs(engine, { tokenIds, logprobs })?.content ?? [],
     });
   }
 
@@ -71,8 +75,7 @@ export class ResponseRun {
     const { text, finish } = delta;
     const parts = this.#parser?.add(text) ?? (text === '' ? [] : [{ kind: 'content', text } as const]);
     if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end());
-    const logprobs = chatLogprobs(this.#options.engine, delta)?.content ?? [];
-    events.push(...this.#items.add(parts, delta.tokenIds.length, logprobs));
+    events.push(...this.#items.add(parts, delta));
     if (finish?.reason === 'abort') events.push(...this.#fail(engineClosed()));
     else if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));
     return this.#numbered(events);

@@ -36,6 +36,8 @@ export type History = Turn & { readonly [historyBrand]: true };
 /** Memory of an entry besides its texts: an upper bound for the objects and map entries. */
 const BYTES_PER_ENTRY = 1024;
 const BYTES_PER_ITEM = 256;
+/** Of a text, in UTF-16 units. */
+const BYTES_PER_UNIT = 2;
 
 /**
  * Ended responses, in at most `bytesMax` of memory. The response that was unused for the longest time is removed first. A response
@@ -57,6 +59,11 @@ export class ResponseStore {
     this.#bytesMax = bytesMax;
   }
 
+  /** A longer JSON is not stored. */
+  get jsonLengthMax(): number {
+    return Math.floor(this.#bytesMax / BYTES_PER_UNIT);
+  }
+
   get size(): number {
     return this.#responses.size;
   }
@@ -70,7 +77,7 @@ export class ResponseStore {
   put({ id, json, history, items, outputItems }: ResponseToStore): void {
     assert(!this.#responses.has(id), 'a response is stored once');
     const turn: Turn = { items, bytes: bytesOf(items), previous: history, users: 1 };
-    const bytes = BYTES_PER_ENTRY + 2 * json.length + outputItems.size * BYTES_PER_ITEM;
+    const bytes = BYTES_PER_ENTRY + BYTES_PER_UNIT * json.length + outputItems.size * BYTES_PER_ITEM;
     this.#responses.set(id, { json, bytes, turn, outputItems });
     for (const [itemId, item] of outputItems) this.#items.set(itemId, item);
     this.#bytes += bytes;
