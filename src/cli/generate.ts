@@ -3,9 +3,9 @@ import { Command } from 'commander';
 import { assertDefined } from '../base/assert.ts';
 import { demoModelPath } from '../base/package-files.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
-import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
 import { reusedTokens } from '../engine/stats.ts';
-import { ChoiceCollector } from '../server/choice-collector.ts';
+import { ChoiceCollector, type ChoiceOutput } from '../server/choice-collector.ts';
 import { tokenizeText } from '../server/generation.ts';
 import { promptTokensDetails } from '../server/prompt-usage.ts';
 import { addEngineFlags, type EngineFlags, engineOptionsOf, eventsTo, integerFrom } from './args.ts';
@@ -104,9 +104,10 @@ async function run(
 ): Promise<void> {
   const text = flags.chat ? await asChat(engine, prompt, flags.system, signal) : prompt;
   const tokens = await tokenizeText(engine, text, !flags.chat, signal);
-  const collector = new ChoiceCollector(1);
+  const params = paramsOf(flags);
+  const collector = new ChoiceCollector(1, params);
   let lastText = '';
-  for await (const delta of engine.generate({ prompt: tokens, params: paramsOf(flags) }, { signal })) {
+  for await (const delta of engine.generate({ prompt: tokens, params }, { signal })) {
     collector.add(delta);
     if (flags.json || delta.text === '') continue;
     context.stdout.write(delta.text);
@@ -134,7 +135,7 @@ function paramsOf(flags: GenerateFlags): SamplingOptions {
   return { ...samplingOptionsOf(flags), ...(logprobs === undefined ? {} : { logprobs }) };
 }
 
-function jsonOf(choice: OutputDelta) {
+function jsonOf(choice: ChoiceOutput) {
   const {
     promptTokens,
     outputTokens,
@@ -145,7 +146,7 @@ function jsonOf(choice: OutputDelta) {
   } = choice.stats;
   return {
     text: choice.text,
-    token_ids: choice.tokenIds,
+    token_ids: Array.from(choice.tokenIds),
     finish_reason: choice.finish?.reason ?? null,
     usage: {
       prompt_tokens: promptTokens,
@@ -162,7 +163,7 @@ function jsonOf(choice: OutputDelta) {
     ...(choice.logprobs === undefined
       ? {}
       : {
-          logprobs: choice.logprobs.map(({ logprob, top }, i) => ({
+          logprobs: Array.from(choice.logprobs, ({ logprob, top }, i) => ({
             token_id: choice.tokenIds[i],
             logprob,
             top_logprobs: top.map((entry) => ({ token_id: entry.token, logprob: entry.logprob })),

@@ -180,3 +180,21 @@ it('a port in use is an error before the model is loaded', async () => {
   expect(await runCli(['serve', '--port', port], context, [serveCommand])).toBe(1);
   expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\.`));
 });
+
+describe('the limits of requests', () => {
+  it('come from the command line', async () => {
+    const memory = ['--max-request-memory', '4200', '--max-total-request-memory', '1MiB', '--client-timeout', '1'];
+    const { origin, complete, loaded, engine } = await startServer(...memory);
+    loaded.resolve(engine);
+    await vi.waitFor(async () => expect((await complete()).status).not.toBe(503), patience);
+    // The prompt has 3 tokens, and the answer 4: 4096 + 7 * 16 bytes.
+    expect((await complete()).body.error.message).toMatch(/may need 4208 bytes of memory; the limit is 4200 /);
+
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    cleanups.push(() => socket.destroy());
+    socket.write(
+      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
+    );
+    expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1.1 408 .*less than 2048 bytes in 1 s/s);
+  });
+});

@@ -33,7 +33,10 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly maxBodySize: number;
+  readonly maxRequestMemory: number;
+  readonly maxTotalRequestMemory: number;
   readonly responseStoreSize: number;
+  readonly clientTimeout: number;
   readonly shutdownTimeout: number;
   readonly enableFaultInjection?: boolean;
   readonly logLevel: LogLevel;
@@ -87,6 +90,22 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       new Option('--max-body-size <bytes>', 'largest request, like 8MiB')
         .argParser(bytesFlag)
         .default(serverDefaults.bodyMaxBytes, '8MiB'),
+    )
+    .addOption(
+      new Option('--max-request-memory <bytes>', 'largest memory that the answer to one request may need, like 128MiB')
+        .argParser(bytesFlag)
+        .default(serverDefaults.requestMaxBytes, '128MiB'),
+    )
+    .addOption(
+      new Option('--max-total-request-memory <bytes>', 'the same for all requests together, with their bodies')
+        .argParser(bytesFlag)
+        .default(serverDefaults.requestsMaxBytes, '1GiB'),
+    )
+    .option(
+      '--client-timeout <seconds>',
+      'time after which a client that does not read its answer, or does not send its body, is disconnected',
+      integerFrom(1, 86_400),
+      serverDefaults.clientTimeoutMs / 1000,
     )
     .addOption(
       new Option('--response-store-size <bytes>', 'memory for the stored responses of /v1/responses, like 64MiB')
@@ -213,6 +232,10 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
 function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
   return {
     bodyMaxBytes: flags.maxBodySize,
+    requestMaxBytes: flags.maxRequestMemory,
+    requestsMaxBytes: flags.maxTotalRequestMemory,
+    maxNumSeqs: flags.maxNumSeqs,
+    clientTimeoutMs: flags.clientTimeout * 1000,
     responseStoreMaxBytes: flags.responseStoreSize,
     logLevel: flags.logLevel,
     enableFaultInjection: flags.enableFaultInjection === true,

@@ -127,6 +127,11 @@ export interface GenerateRequest {
   readonly traceHeaders?: TraceHeaders;
   /** A grammar for the output, instead of `params.structuredOutputs`: for callers that compose grammars. */
   readonly grammar?: GrammarSource;
+  /**
+   * Memory for deltas that the caller has not read yet, about. If they need more, `next()` rejects with `unreadOverLimit`.
+   * Default: no limit.
+   */
+  readonly unreadMaxBytes?: number;
 }
 
 /** The text and tokens that one step added to a completion. */
@@ -140,7 +145,7 @@ export interface OutputDelta {
   readonly logprobs?: readonly TokenLogprobs[];
   /**
    * Of the next tokens of the prompt, which this step computed; present if they were requested. The first token of a
-   * prompt has no logprobs.
+   * prompt has no logprobs. Only deltas of the first completion have them: the prompt is that of all completions.
    */
   readonly promptLogprobs?: readonly TokenLogprobs[];
   /** On the last delta of an embedding request: the pooled hidden states, not normalised. */

@@ -131,6 +131,29 @@ describe('generate', () => {
       expect(plain!.logprobs).toEqual([]);
     }));
 
+  it('ends a request whose reader leaves more unread than it may', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { n: 2, maxTokens: 100, seed: 3n, ignoreEos: true };
+      const stream = engine.generate({ prompt: 'x', params, unreadMaxBytes: 20_000 });
+      const first = await stream.next();
+      expect(first.value?.tokenIds).toHaveLength(1);
+      await expect.poll(() => engine.stats().running).toBe(0);
+      expect(engine.stats().aborts).toBe(2);
+      await expect(stream.next()).rejects.toMatchObject({ code: 'KVASIR_UNREAD_OVER_LIMIT' });
+      expect(await stream.next()).toEqual({ value: undefined, done: true });
+      const [read] = await generate(engine, { prompt: 'x', params, unreadMaxBytes: 20_000 });
+      expect(read!.tokens).toHaveLength(100);
+    }));
+
+  it('refuses a cache salt that is too long', () =>
+    withEngine({}, async ({ engine }) => {
+      const request = { prompt: 'x', cacheSalt: 'x'.repeat(1025), params: { maxTokens: 1 } };
+      await expect(generate(engine, request)).rejects.toThrow(
+        /cacheSalt.*at most 1024 characters, got 1025 characters/,
+      );
+      await generate(engine, { ...request, cacheSalt: 'x'.repeat(1024) });
+    }));
+
   it('counts steps, prompt tokens, cached tokens and generated tokens', () =>
     withEngine({}, async ({ engine }) => {
       const params = { maxTokens: 10, seed: 3n, ignoreEos: true };

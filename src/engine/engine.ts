@@ -1,6 +1,6 @@
-import { setMaxListeners } from 'node:events';
 import { assert, assertDefined } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
+import { allowSharing } from '../base/unless-aborted.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
 import { engineClosed } from '../core/errors.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
@@ -313,8 +313,7 @@ export class Engine implements AsyncEngine {
     const stop = new AbortController();
     const onAbort = (): void => stop.abort();
     if (signal?.aborted === true) onAbort();
-    // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
-    if (signal !== undefined) setMaxListeners(0, signal);
+    allowSharing(signal);
     signal?.addEventListener('abort', onAbort, { once: true });
     const started = prepare(stop.signal)
       .catch((error: unknown) => this.#notStarted(completions, error, stop.signal))
@@ -323,8 +322,8 @@ export class Engine implements AsyncEngine {
   }
 
   /** The stream of a request that ended before it could start. */
-  #notStarted(completions: number, error: unknown, stop: AbortSignal): OutputStream {
-    const isAborted = stop.aborted || this.#closing !== undefined;
+  #notStarted(completions: number, error: unknown, { aborted }: AbortSignal): OutputStream {
+    const isAborted = aborted || this.#closing !== undefined;
     if (!isAborted && this.#failure === undefined) return OutputStream.failed(error);
     if (isAborted) for (let index = 0; index < completions; index++) this.#totals.countAbort();
     return OutputStream.ended(completions, isAborted ? 'abort' : 'error');
@@ -337,13 +336,13 @@ export class Engine implements AsyncEngine {
     const onAbort = (): void => {
       for (const handle of handles) if (!handle.hasEnded) this.#abort(handle, 'abort');
     };
-    const stream = new OutputStream(params.n, () => {
+    const onEnd = (): void => {
       signal?.removeEventListener('abort', onAbort);
       // A completion that has not ended here has no reader any more.
       for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
-    });
-    // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
-    if (signal !== undefined) setMaxListeners(0, signal);
+    };
+    const stream = new OutputStream(params.n, onEnd, prepared.unreadMaxBytes);
+    allowSharing(signal);
     const serial = ++this.#serial;
     for (let index = 0; index < params.n; index++) {
       const id = requestId(`${name ?? 'request'}#${serial}.${index}`);

@@ -26,6 +26,11 @@ export const chatTemplateMissing = defineError(
   'The model {model} has no chat template. Send a completion request, or start with --chat-template.',
   400,
 );
+export const unreadOverLimit = defineError(
+  'KVASIR_UNREAD_OVER_LIMIT',
+  'More than {limitBytes} bytes of the answer waited for their reader, so the request was ended. Read the stream faster, or ask for less.',
+  408,
+);
 export const poolingMissing = defineError(
   'KVASIR_POOLING_MISSING',
   'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',

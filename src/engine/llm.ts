@@ -320,7 +320,7 @@ async function collectOutput({ prompt, tokens, stream, hasPromptLogprobs }: Begu
   };
 }
 
-/** Each completion has the same ones. */
+/** The first completion has those of all. */
 function promptLogprobsOf(
   deltas: readonly OutputDelta[],
   areRequested: boolean,

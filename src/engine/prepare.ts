@@ -3,7 +3,7 @@ import { isJsonObject, type JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
-import type { EngineRequest, Pooling } from '../core/request.ts';
+import { type EngineRequest, nameLengthMax, type Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
@@ -22,6 +22,7 @@ export interface PreparedRequest {
   readonly priority: number;
   readonly tenant?: string;
   readonly kvTransferParams?: JsonObject;
+  readonly unreadMaxBytes?: number;
 }
 
 export interface PrepareParts {
@@ -57,7 +58,7 @@ export function completionRequest(
   return Object.freeze({
     id,
     promptTokens,
-    params: withSeed(params, params.seed + BigInt(index)),
+    params: paramsOfCompletion(params, index),
     eosTokenIds: eosTokenIds.map(tokenId),
     priority,
     ...(pooling === undefined ? {} : { pooling }),
@@ -68,9 +69,21 @@ export function completionRequest(
   });
 }
 
-/** Ranks need no schemas: they get masks. */
-const withSeed = ({ structuredOutputs: _, ...params }: SamplingParams, seed: bigint): SamplingParams =>
-  Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
+/**
+ * The logprobs of the prompt are the same for all completions, so only the first asks for them: the others may find the prompt in the
+ * prefix cache. Ranks need no schemas: they get masks.
+ */
+function paramsOfCompletion(
+  { structuredOutputs: _, promptLogprobs, ...params }: SamplingParams,
+  index: number,
+): SamplingParams {
+  const asksForPrompt = promptLogprobs !== undefined && index === 0;
+  return Object.freeze({
+    ...params,
+    ...(asksForPrompt ? { promptLogprobs } : {}),
+    seed: BigInt.asUintN(64, params.seed + BigInt(index)),
+  });
+}
 
 /** A request with a text that is not tokenized yet. */
 export interface LongRequest {
@@ -105,6 +118,10 @@ function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priori
   if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
     throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
   }
+  if (cacheSalt !== undefined && cacheSalt.length > nameLengthMax) {
+    const actual = `${cacheSalt.length} characters`;
+    throw invalidParameter({ parameter: 'cacheSalt', expected: `at most ${nameLengthMax} characters`, actual });
+  }
   if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
     throw wrong('kvTransferParams', 'an object', kvTransferParams);
   }
@@ -115,7 +132,7 @@ function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priori
 
 function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: PrepareParts): PreparedRequest {
   const { maxModelLen } = parts.model;
-  const { cacheSalt, kvTransferParams, tenant, priority = 0 } = request;
+  const { cacheSalt, kvTransferParams, tenant, unreadMaxBytes, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
   const params = readParams(request, promptTokens.length, parts);
   if (promptTokens.length + params.maxTokens > maxModelLen) {
@@ -131,6 +148,7 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
     ...(tenant === undefined ? {} : { tenant }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+    ...(unreadMaxBytes === undefined ? {} : { unreadMaxBytes }),
   };
 }
 

@@ -6,6 +6,8 @@ const COST_PER_TURN = 16_384;
  * requests that have arrived. Other work is done on another thread. Costs are about microseconds.
  */
 export class TurnBudget {
+  /** Of the work of one turn. */
+  readonly costMax = COST_PER_TURN;
   #used = 0;
 
   /** Whether the caller may do this work at once. It then counts until the next turn. */

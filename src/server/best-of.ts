@@ -1,6 +1,6 @@
 import type { SamplingOptions } from '../core/sampling.ts';
 import { describeValue } from '../core/sampling-read.ts';
-import type { OutputDelta } from '../engine/contract.ts';
+import type { ChoiceOutput } from './choice-collector.ts';
 import type { FieldReader } from './field-reader.ts';
 
 /** `best_of` completions of each prompt are generated, and the best `n` of them are the response. */
@@ -35,22 +35,27 @@ export function readBestOf(reader: FieldReader, params: SamplingOptions, stream:
  * The completions with the highest mean logprob per token, best first, for each prompt. `choices` has those of the first prompt,
  * then those of the second, ...
  */
-export function keepBest(choices: readonly OutputDelta[], { generated, kept, hidesLogprobs }: BestOf): OutputDelta[] {
-  const best: OutputDelta[] = [];
+export function keepBest(choices: readonly ChoiceOutput[], { generated, kept, hidesLogprobs }: BestOf): ChoiceOutput[] {
+  const best: ChoiceOutput[] = [];
   for (let first = 0; first < choices.length; first += generated) {
     const ranked = choices
       .slice(first, first + generated)
       .map((choice) => ({ choice, mean: meanLogprob(choice) }))
       .sort((a, b) => b.mean - a.mean);
+    // The first completion of a prompt has the logprobs of the prompt for all.
+    const { promptLogprobs } = choices[first]!;
+    const ofPrompt = promptLogprobs === undefined ? {} : { promptLogprobs };
     for (const { choice } of ranked.slice(0, kept)) {
       const { logprobs, ...plain } = choice;
-      best.push({ ...(hidesLogprobs ? plain : choice), index: best.length });
+      best.push({ ...(hidesLogprobs ? plain : choice), ...ofPrompt, index: best.length });
     }
   }
   return best;
 }
 
-function meanLogprob({ logprobs = [] }: OutputDelta): number {
+function meanLogprob({ logprobs = [] }: ChoiceOutput): number {
   if (logprobs.length === 0) return Number.NEGATIVE_INFINITY;
-  return logprobs.reduce((sum, { logprob }) => sum + logprob, 0) / logprobs.length;
+  let sum = 0;
+  for (const { logprob } of logprobs) sum += logprob;
+  return sum / logprobs.length;
 }

@@ -1,26 +1,34 @@
 import { assertDefined } from '../base/assert.ts';
-import type { TokenId } from '../core/ids.ts';
-import type { TokenLogprobs } from '../core/step.ts';
+import { type LogprobList, PackedLogprobs } from '../core/packed-logprobs.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
+import { TokenBuffer } from '../core/tokens.ts';
 import type { OutputDelta } from '../engine/contract.ts';
 
+/** What a renderer needs of the output of a choice: a part of it in a delta, or all of it. */
+export interface ChoiceOutput extends Omit<OutputDelta, 'tokenIds' | 'logprobs' | 'promptLogprobs'> {
+  readonly tokenIds: ArrayLike<number>;
+  readonly logprobs?: LogprobList;
+  readonly promptLogprobs?: LogprobList;
+}
+
 interface GatheredChoice {
-  text: string;
-  readonly tokenIds: TokenId[];
-  readonly logprobs: TokenLogprobs[];
-  readonly promptLogprobs: TokenLogprobs[];
+  readonly text: GatheredText;
+  readonly tokenIds: TokenBuffer;
+  readonly logprobs: PackedLogprobs | undefined;
+  readonly promptLogprobs: PackedLogprobs | undefined;
   last: OutputDelta | undefined;
 }
 
-/** Joins the deltas of each choice to one delta, for responses that are not streamed. */
+/** Joins the deltas of each choice to one output, for responses that are not streamed. Logprobs are kept in a few bytes. */
 export class ChoiceCollector {
   readonly #gathered: readonly GatheredChoice[];
 
-  constructor(choiceCount: number) {
+  constructor(choiceCount: number, { logprobs, promptLogprobs }: SamplingOptions = {}) {
     this.#gathered = Array.from({ length: choiceCount }, () => ({
-      text: '',
-      tokenIds: [],
-      logprobs: [],
-      promptLogprobs: [],
+      text: new GatheredText(),
+      tokenIds: new TokenBuffer([], 16),
+      logprobs: logprobs === undefined ? undefined : new PackedLogprobs(logprobs),
+      promptLogprobs: promptLogprobs === undefined ? undefined : new PackedLogprobs(promptLogprobs),
       last: undefined,
     }));
   }
@@ -30,26 +38,50 @@ export class ChoiceCollector {
       this.#gathered[delta.index],
       `the engine returned a choice ${delta.index} that was not requested`,
     );
-    choice.text += delta.text;
-    choice.tokenIds.push(...delta.tokenIds);
-    choice.logprobs.push(...(delta.logprobs ?? []));
-    choice.promptLogprobs.push(...(delta.promptLogprobs ?? []));
+    choice.text.add(delta.text);
+    for (const token of delta.tokenIds) choice.tokenIds.push(token);
+    choice.logprobs?.pushAll(delta.logprobs ?? []);
+    choice.promptLogprobs?.pushAll(delta.promptLogprobs ?? []);
     choice.last = delta;
   }
 
   /** The choices in order of their numbers. Every choice must have ended. */
-  choices(): OutputDelta[] {
+  choices(): ChoiceOutput[] {
     return this.#gathered.map(({ text, tokenIds, logprobs, promptLogprobs, last }, index) => {
-      const { stats, finish, logprobs: lastLogprobs } = assertDefined(last, `choice ${index} has no output`);
+      const { stats, finish } = assertDefined(last, `choice ${index} has no output`);
       return {
         index,
-        text,
-        tokenIds,
+        text: text.all(),
+        tokenIds: tokenIds.view(),
         stats,
         finish: assertDefined(finish, `choice ${index} has not ended`),
-        ...(promptLogprobs.length === 0 ? {} : { promptLogprobs }),
-        ...(lastLogprobs === undefined && logprobs.length === 0 ? {} : { logprobs }),
+        ...(promptLogprobs === undefined || promptLogprobs.length === 0 ? {} : { promptLogprobs }),
+        ...(logprobs === undefined ? {} : { logprobs }),
       };
     });
+  }
+}
+
+const PIECES_AT_ONCE = 256;
+
+/** A text in pieces. V8 would keep two objects for each piece that is appended to a string. */
+class GatheredText {
+  #text = '';
+  #pieces: string[] = [];
+
+  add(piece: string): void {
+    if (piece === '') return;
+    this.#pieces.push(piece);
+    if (this.#pieces.length === PIECES_AT_ONCE) this.#join();
+  }
+
+  all(): string {
+    this.#join();
+    return this.#text;
+  }
+
+  #join(): void {
+    this.#text += this.#pieces.join('');
+    this.#pieces = [];
   }
 }

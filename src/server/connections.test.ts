@@ -112,8 +112,8 @@ describe('a client that does not read', () => {
   const many = 100_000;
   const endless = { prompt: 'abc', max_tokens: many, stream: true };
 
-  it('slows down only its own request, which is aborted after the stall timeout', async () => {
-    const { engine, port } = await serve({ maxModelLen: 2 * many }, { stallTimeoutMs: 500 });
+  it('slows down only its own request, which is aborted after the client timeout', async () => {
+    const { engine, port } = await serve({ maxModelLen: 2 * many }, { clientTimeoutMs: 500 });
     const socket = ask(port, endless);
     socket.pause();
     // The stream is stalled when the engine generates no more tokens although most of them are left.
@@ -176,7 +176,7 @@ describe('a shutdown', () => {
 
   it('waits until a slow reader has read its response, and not longer', async () => {
     const long = 'x'.repeat(1_000_000);
-    const { engine, server, port } = await serve({ maxModelLen: 2 * long.length });
+    const { engine, server, port } = await serve({ maxModelLen: 2 * long.length }, { requestMaxBytes: 2 ** 30 });
     const socket = ask(port, { prompt: long, max_tokens: 1, echo: true, n: 32 });
     socket.pause();
     await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, generatedTokens: 32 }), PATIENCE);

@@ -41,7 +41,7 @@ export interface MountedServer {
 export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
   const { prefix = '', ...others } = options;
   const defaults = withDefaults({ ...others, version: packageVersion() });
-  const httpMetrics = createHttpMetrics(defaults.callers.queues);
+  const httpMetrics = createHttpMetrics(defaults.callers.queues, defaults.memory);
   const full = { ...defaults, httpMetrics, hasPage: false, isAccepting: () => true };
   let handler: MountedServer['handler'] | undefined;
   return {

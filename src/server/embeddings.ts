@@ -11,7 +11,11 @@ import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { FieldReader, withoutUndefined } from './field-reader.ts';
 import { tokenizeText } from './generation.ts';
+import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readPriority, readPrompts } from './openai-parse.ts';
+import type { RequestMemory } from './request-memory.ts';
+import { needsOfVectors } from './request-needs.ts';
+import { sendJson } from './send-json.ts';
 import { traceHeadersOf } from './trace-headers.ts';
 
 /** OpenAI's limit. */
@@ -28,22 +32,22 @@ interface ParsedEmbeddings {
 /** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
   const reader = new FieldReader(body);
-  const model = reader.string('model');
+  const model = reader.name('model');
   checkModel(engine, model);
   poolingFor(engine.model);
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
-  const format = reader.string('encoding_format') ?? 'float';
+  const format = reader.name('encoding_format') ?? 'float';
   if (format !== 'float' && format !== 'base64') {
     throw reader.invalid('encoding_format', '"float" or "base64"', describeValue(format));
   }
   const dimensions = reader.raw('dimensions') as number | undefined;
   checkDimensions(dimensions, engine.model);
-  const cacheSalt = reader.string('cache_salt');
+  const cacheSalt = reader.name('cache_salt');
   if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
   const normalize = reader.boolean('normalize');
   const addSpecial = reader.boolean('add_special_tokens') ?? true;
   const settings = withoutUndefined({ dimensions, normalize, cacheSalt, priority: readPriority(reader) });
-  reader.ignore(['user', 'request_id']);
+  reader.ignoreSmall(['user', 'request_id']);
   reader.refuse('truncate_prompt_tokens', (value) => value === 0);
   reader.finish();
   return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, settings };
@@ -51,6 +55,8 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
 
 export interface EmbeddingsOptions {
   readonly limits: ParseLimits;
+  readonly memory: RequestMemory;
+  readonly clientTimeoutMs: number;
   isAccepting(): boolean;
 }
 
@@ -58,17 +64,29 @@ export async function answerEmbeddings(
   engine: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
-  { limits, isAccepting }: EmbeddingsOptions,
-): Promise<object | undefined> {
+  { limits, memory, isAccepting, clientTimeoutMs }: EmbeddingsOptions,
+): Promise<FastifyReply> {
   if (!isAccepting()) throw engineClosed();
   const parsed = parseEmbeddings(request.body, limits, engine);
+  request.body = undefined;
   const { caller } = request;
   using place = caller.place();
   const atOnce = place.enter(parsed.inputs.length);
-  return await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+  const { signal } = abortWhenGone(reply);
+  const prepared = await unlessGone(reply, signal, async () => {
     await place.turn(signal);
-    const requestId = `embd-${randomUUID().replaceAll('-', '')}`;
     const prompts = await tokensOf(engine, parsed, signal);
+    const vectorLength = parsed.settings.dimensions ?? engine.model.embedding!.length;
+    return {
+      prompts,
+      held: await memory.hold(needsOfVectors(prompts, vectorLength), signal),
+    };
+  });
+  if (prepared === undefined) return reply;
+  using _held = prepared.held;
+  const answer = await unlessGone(reply, signal, async () => {
+    const { prompts } = prepared;
+    const requestId = `embd-${randomUUID().replaceAll('-', '')}`;
     const requests = prompts.map((prompt, i) => ({
       ...parsed.settings,
       ...traceHeadersOf(request),
@@ -82,14 +100,18 @@ export async function answerEmbeddings(
       object: 'list',
       created: Math.floor(Date.now() / 1000),
       model: engine.model.name,
-      data: embeddings.map(({ embedding }, index) => ({
-        object: 'embedding',
-        index,
-        embedding: parsed.isBase64 ? base64Of(embedding) : Array.from(embedding),
-      })),
+      data: new LazyList(function* () {
+        for (const [index, { embedding }] of embeddings.entries())
+          yield {
+            object: 'embedding',
+            index,
+            embedding: parsed.isBase64 ? base64Of(embedding) : Array.from(embedding),
+          };
+      }),
       usage: usageOf(embeddings),
     };
   });
+  return answer === undefined ? reply : await sendJson(reply, answer, { clientTimeoutMs });
 }
 
 async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {

@@ -2,8 +2,12 @@ import { type ExactJson, ExactNumber, plainJson } from '../base/exact-json.ts';
 import { isJsonObject } from '../base/json.ts';
 import { nearestName } from '../base/nearest-name.ts';
 import { invalidParameter } from '../core/errors.ts';
+import { nameLengthMax } from '../core/request.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
+
+/** Of a value without effect, as JSON: more than OpenAI's limits of `metadata`. */
+const ignoredLengthMax = 16 * 1024;
 
 export interface Range {
   readonly min?: number;
@@ -84,6 +88,23 @@ export class FieldReader {
     return value === undefined ? undefined : this.text(name, value);
   }
 
+  /** A string that names something: it is short, because requests keep it and logs, metrics and caches compare it. */
+  name(name: string): string | undefined {
+    const value = this.string(name);
+    if (value === undefined || value.length <= nameLengthMax) return value;
+    throw this.invalid(name, `a string of at most ${nameLengthMax} characters`, `${value.length} characters`);
+  }
+
+  /** A value that is not larger than `lengthMax` as JSON: for objects that the request keeps and that this server does not read. */
+  small(name: string, lengthMax: number): unknown {
+    const value = this.raw(name);
+    if (value === undefined) return value;
+    // The length of a string is known without its JSON.
+    const { length } = typeof value === 'string' ? value : JSON.stringify(value);
+    if (length <= lengthMax) return value;
+    throw this.invalid(name, `at most ${lengthMax} characters of JSON`, `${length} characters`);
+  }
+
   /** A string of well-formed Unicode: tokenizers would read a lone surrogate in different ways. */
   text(name: string, value: unknown): string {
     if (typeof value !== 'string') throw this.invalid(name, 'a string', describeValue(value));
@@ -119,6 +140,11 @@ export class FieldReader {
   /** Accepts fields that other servers use and that do not change the text here. */
   ignore(names: readonly string[]): void {
     for (const name of names) this.raw(name);
+  }
+
+  /** The same for fields that name something or describe the request. */
+  ignoreSmall(names: readonly string[]): void {
+    for (const name of names) this.small(name, ignoredLengthMax);
   }
 
   /** Accepts fields that other servers know and that have no effect here. Returns those that are set. */

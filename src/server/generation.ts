@@ -10,6 +10,7 @@ import { mergeStreams } from './merge-streams.ts';
 import type { ParsedGeneration } from './openai-parse.ts';
 import type { CompletionTokensDetails, Usage } from './openai-types.ts';
 import { promptTokensDetails } from './prompt-usage.ts';
+import { unreadMaxBytes } from './request-needs.ts';
 
 /** One tokenized prompt of a request. */
 export interface Prompt {
@@ -84,6 +85,7 @@ export async function* generateAll(
       prompt: prompt.tokens,
       params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
       requestId: prompts.length === 1 ? id : `${id}-${i}`,
+      unreadMaxBytes,
       ...(tenant === undefined ? {} : { tenant }),
       ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
       ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),

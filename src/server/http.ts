@@ -1,19 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import { AssertionError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
+import { TurnBudget } from '../engine/turn-budget.ts';
 import { Access, type AccessOptions } from './access.ts';
+import { BodyIntake, type BodyPayload } from './body-intake.ts';
 import type { Caller } from './callers.ts';
 import type { Connections } from './connections.ts';
 import { Exchange } from './exchange.ts';
 import { readBodyJson } from './json-limits.ts';
 import { RequestLog } from './request-log.ts';
+import type { HeldMemory, RequestMemory } from './request-memory.ts';
 import {
-  bodyNotJson,
   bodyNotUtf8,
-  bodyTooLarge,
   clientGone,
   contentEncodingNotSupported,
   errorAnswer,
@@ -26,6 +28,9 @@ import type { LogLevel } from './server-options.ts';
 export interface HttpOptions extends AccessOptions {
   readonly rootPath?: string;
   readonly bodyMaxBytes: number;
+  /** A client that sends its body slower than 2 KiB per second, over this time, loses its connection. */
+  readonly clientTimeoutMs: number;
+  readonly memory: RequestMemory;
   readonly logLevel: LogLevel;
   /** Receives pino's lines. */
   readonly logDestination: { write(line: string): void };
@@ -41,6 +46,8 @@ declare module 'fastify' {
     caller: Caller;
     /** The log line of this request. */
     requestLog: RequestLog;
+    /** Memory for the body. It is given back when the exchange ends, unless the route takes it. */
+    bodyMemory: HeldMemory | undefined;
   }
   interface FastifyContextConfig {
     /** The route requires no API key. */
@@ -87,6 +94,7 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
   app.decorateRequest('exchange');
   app.decorateRequest('caller');
   app.decorateRequest('requestLog');
+  app.decorateRequest('bodyMemory');
   app.addHook('onRequest', (request, reply, done) => {
     begin(request, reply, options);
     try {
@@ -99,17 +107,29 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
     }
   });
   app.removeAllContentTypeParsers();
-  const { bodyMaxBytes: bodyLimit } = options;
-  app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (request, body, done) => {
+  const intake = new BodyIntake(options);
+  const turn = new TurnBudget();
+  app.addContentTypeParser('application/json', async (request: FastifyRequest, payload: BodyPayload) => {
+    const body = await intake.read(request, payload);
+    holdBody(request, options.memory, body.length);
+    while (!turn.take(Math.min(body.length / BYTES_PER_COST, turn.costMax))) await nextTurn();
     try {
-      done(null, parseJson(body as Buffer));
+      return parseJson(body);
     } catch (error) {
       // Only now: a middleware may have decoded the body.
       const actual = request.headers['content-encoding'];
-      done(actual === undefined ? (error as Error) : contentEncodingNotSupported({ actual }, error));
+      throw actual === undefined ? error : contentEncodingNotSupported({ actual }, error);
     }
   });
-  app.setErrorHandler((error, request, reply) => sendError(translate(error, request, options), request, reply));
+  app.setErrorHandler((error, request, reply) => sendError(translate(error, request), request, reply));
+}
+
+/** Parsing takes about a microsecond for so many bytes. */
+const BYTES_PER_COST = 64;
+
+function holdBody(request: FastifyRequest, memory: RequestMemory, bytes: number): void {
+  request.bodyMemory = memory.holdBody(bytes);
+  request.exchange.onEnd(() => request.bodyMemory?.[Symbol.dispose]());
 }
 
 /** The path of an endpoint, whether or not the proxy in front has removed the root path. */
@@ -173,14 +193,10 @@ function parseJson(body: Buffer): unknown {
 }
 
 /** Replaces Fastify's errors by entries of the catalogue. */
-function translate(error: unknown, request: FastifyRequest, options: HttpOptions): unknown {
+function translate(error: unknown, request: FastifyRequest): unknown {
   const code = (error as { code?: unknown }).code;
-  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return bodyTooLarge({ limitBytes: options.bodyMaxBytes }, error);
   if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE' || code === 'FST_ERR_CTP_EMPTY_TYPE') {
     return mediaTypeNotSupported({ actual: request.headers['content-type'] ?? 'none' }, error);
-  }
-  if (code === 'FST_ERR_CTP_INVALID_CONTENT_LENGTH') {
-    return bodyNotJson({ reason: 'its length differs from the Content-Length header' }, error);
   }
   if (code === 'ECONNRESET' && !request.raw.complete) return clientGone({}, error);
   return error;

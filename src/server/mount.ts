@@ -6,16 +6,21 @@ import { defaultFormat, formatOfTemplate, knowsTools } from '../tools/formats.ts
 import { Callers } from './callers.ts';
 import { readableLog } from './log-format.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
+import { RequestMemory } from './request-memory.ts';
 import { registerRoutes } from './routes.ts';
 import { type FullServerOptions, type ServerOptions, serverDefaults } from './server-options.ts';
 
-export const withDefaults = (options: ServerOptions): FullServerOptions => ({
-  ...serverDefaults,
-  logDestination: readableLog(process.stderr),
-  clock: systemClock,
-  ...options,
-  callers: new Callers(options.apiKey, options.apiKeyLimits),
-});
+export function withDefaults(options: ServerOptions): FullServerOptions {
+  const full = {
+    ...serverDefaults,
+    logDestination: readableLog(process.stderr),
+    clock: systemClock,
+    ...options,
+    callers: new Callers(options.apiKey, options.apiKeyLimits),
+  };
+  const { requestMaxBytes, requestsMaxBytes: totalMaxBytes, maxNumSeqs: slots } = full;
+  return { ...full, memory: new RequestMemory({ requestMaxBytes, totalMaxBytes, slots }) };
+}
 
 export interface MountOptions extends FullServerOptions {
   /** Whether the chat page is served at `/`. */

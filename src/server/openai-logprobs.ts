@@ -1,30 +1,36 @@
 import type { TokenLogprobs } from '../core/step.ts';
-import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
-import type { ChatLogprobs, ChatTokenLogprob, CompletionLogprobs } from './openai-types.ts';
+import type { ChoiceOutput } from './choice-collector.ts';
+import { type JsonList, LazyList, RawJson } from './json-pieces.ts';
+import type { ChatLogprobs, CompletionLogprobs } from './openai-types.ts';
+import { namesOf } from './token-names.ts';
 
 /** JSON has no -Infinity; vLLM writes this number for a token with probability 0. */
 const LOGPROB_MIN = -9999;
 
 export const atLeastMin = (logprob: number): number => Math.max(logprob, LOGPROB_MIN);
 
-export const lenient = new TextDecoder('utf-8', { ignoreBOM: true });
-const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+type Scored = Pick<ChoiceOutput, 'tokenIds' | 'logprobs'>;
 
 /** The format of the chat endpoint. */
-export function chatLogprobs(engine: AsyncEngine, delta: OutputDelta): ChatLogprobs | null {
-  if (delta.logprobs === undefined) return null;
+export function chatLogprobs(engine: AsyncEngine, { tokenIds, logprobs }: Scored): ChatLogprobs | null {
+  if (logprobs === undefined) return null;
   return {
-    content: delta.logprobs.map((entry, i) => ({
-      ...chatToken(engine, delta.tokenIds[i]!, entry.logprob),
-      top_logprobs: entry.top.map(({ token, logprob }) => chatToken(engine, token, logprob)),
-    })),
+    content: new LazyList(function* () {
+      let i = 0;
+      for (const { logprob, top } of logprobs) {
+        const others = top.map((other) => `${chatToken(engine, other.token, other.logprob)}}`).join(',');
+        yield new RawJson(`${chatToken(engine, tokenIds[i++]!, logprob)},"top_logprobs":[${others}]}`);
+      }
+    }),
   };
 }
 
-function chatToken(engine: AsyncEngine, token: number, logprob: number): ChatTokenLogprob {
-  const bytes = engine.tokenBytes(token);
-  return { token: lenient.decode(bytes), logprob: atLeastMin(logprob), bytes: [...bytes] };
+/** The beginning of an object. */
+function chatToken(engine: AsyncEngine, token: number, logprob: number): string {
+  const { textJson, bytesJson } = namesOf(engine, token);
+  return `{"token":${textJson},"logprob":${atLeastMin(logprob)},"bytes":${bytesJson}`;
 }
 
 /**
@@ -60,40 +66,50 @@ const isSecondHalf = (text: string, at: number): boolean => {
   return code >= 0xdc00 && code <= 0xdfff && before >= 0xd800 && before <= 0xdbff;
 };
 
-/** The format of the completions endpoint. `textOffset` counts the tokens of the choice, delta after delta. */
+/** The offsets of tokens that have logprobs. */
+export function* offsetsIn(
+  engine: AsyncEngine,
+  { tokenIds, logprobs }: Scored,
+  textOffset: TextOffset,
+): Generator<number, void, void> {
+  for (let i = 0; i < (logprobs?.length ?? 0); i++) yield textOffset.next(engine.tokenBytes(tokenIds[i]!));
+}
+
+/** The format of the completions endpoint. `textOffsets`: of the tokens. */
 export function completionLogprobs(
   engine: AsyncEngine,
-  delta: OutputDelta,
-  textOffset: TextOffset,
+  { tokenIds, logprobs }: Scored,
+  textOffsets: JsonList<number>,
 ): CompletionLogprobs | null {
-  if (delta.logprobs === undefined) return null;
-  const rendered: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
-  for (const [i, entry] of delta.logprobs.entries()) {
-    const token = delta.tokenIds[i]!;
-    const name = tokenName(engine, token);
-    rendered.tokens.push(name);
-    rendered.token_logprobs.push(atLeastMin(entry.logprob));
-    rendered.top_logprobs.push(topByName(engine, entry, name));
-    rendered.text_offset.push(textOffset.next(engine.tokenBytes(token)));
-  }
-  return rendered;
+  if (logprobs === undefined) return null;
+  return {
+    tokens: new LazyList(function* () {
+      for (let i = 0; i < logprobs.length; i++) yield namesOf(engine, tokenIds[i]!).name;
+    }),
+    token_logprobs: new LazyList(function* () {
+      for (const { logprob } of logprobs) yield atLeastMin(logprob);
+    }),
+    top_logprobs: new LazyList(function* () {
+      let i = 0;
+      for (const entry of logprobs) yield topByName(engine, entry, tokenIds[i++]!);
+    }),
+    text_offset: textOffsets,
+  };
 }
 
-/** The most probable tokens, and the chosen one if it is not among them. */
-export function topByName(engine: AsyncEngine, entry: TokenLogprobs, chosen: string): Record<string, number> {
-  // No prototype, because a token's name can be `__proto__`.
-  const top: Record<string, number> = Object.create(null);
-  for (const { token, logprob } of entry.top) top[tokenName(engine, token)] ??= atLeastMin(logprob);
-  top[chosen] ??= atLeastMin(entry.logprob);
-  return top;
-}
-
-/** The token as text, or as `bytes:\xe2\x80` (OpenAI's format) if the token is only a part of a character. */
-export function tokenName(engine: AsyncEngine, token: number): string {
-  const bytes = engine.tokenBytes(token);
-  try {
-    return strict.decode(bytes);
-  } catch {
-    return `bytes:${Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, '0')}`).join('')}`;
-  }
+/** The `topCount` most probable tokens, and the chosen one if it is not among them. Of tokens with the same name, only the first. */
+export function topByName(
+  engine: AsyncEngine,
+  { top, logprob: ofChosen }: TokenLogprobs,
+  chosen: number,
+  topCount = top.length,
+): RawJson<Record<string, number>> {
+  const fields = new Map<string, number>();
+  const add = (token: number, logprob: number): void => {
+    const { nameJson } = namesOf(engine, token);
+    if (!fields.has(nameJson)) fields.set(nameJson, atLeastMin(logprob));
+  };
+  for (let i = 0; i < Math.min(top.length, topCount); i++) add(top[i]!.token, top[i]!.logprob);
+  add(chosen, ofChosen);
+  return new RawJson(`{${Array.from(fields, ([name, logprob]) => `${name}:${logprob}`).join(',')}}`);
 }

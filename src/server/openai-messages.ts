@@ -28,14 +28,14 @@ interface PartLimit {
 function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMessage {
   if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
   const reader = new FieldReader(item, `${itemName}.`);
-  const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+  const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
   const isAnswer = role === 'assistant';
   const toolCalls = isAnswer ? readToolCalls(reader, `${itemName}.`) : [];
   const refusal = isAnswer ? reader.string('refusal') : undefined;
   const content = readContent(reader, { itemName, limit, ifAbsent: isAnswer ? (refusal ?? '') : undefined });
-  const callId = role === 'tool' ? reader.string('tool_call_id') : undefined;
-  const name = reader.string('name');
+  const callId = role === 'tool' ? reader.name('tool_call_id') : undefined;
+  const name = reader.name('name');
   const reasoning = isAnswer ? readReasoning(reader) : reader.string('reasoning_content');
   // Clients send an earlier answer back unchanged.
   reader.ignore(isAnswer ? answerFields : []);
@@ -124,7 +124,7 @@ function readContent(
       });
     }
     const partReader = new FieldReader(part, `${itemName}.${name}.`);
-    partReader.required('type', partReader.string('type'), '"text"');
+    partReader.required('type', partReader.name('type'), '"text"');
     const text = partReader.required('text', partReader.string('text'), 'a string');
     // Marks for caches of other servers, and of other servers' answers.
     partReader.ignore(['cache_control', 'annotations', 'prompt_cache_breakpoint']);

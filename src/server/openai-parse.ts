@@ -175,7 +175,7 @@ const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 
 /** Names that templates read, as in vLLM. A template without them has no effort to choose. */
 function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
-  const effort = reader.string('reasoning_effort');
+  const effort = reader.name('reasoning_effort');
   if (effort === undefined) return {};
   if (!efforts.includes(effort)) {
     throw reader.invalid('reasoning_effort', `one of ${efforts.join(', ')}`, describeValue(effort));
@@ -198,7 +198,7 @@ function readGeneration(
   const continuousUsage = streamOptions?.boolean('continuous_usage_stats') ?? false;
   streamOptions?.ignore(['include_obfuscation']);
   streamOptions?.finish();
-  const cacheSalt = reader.string('cache_salt');
+  const cacheSalt = reader.name('cache_salt');
   if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
   const kvTransferParams = readKvTransferParams(reader);
   const params = readSamplingParams(
@@ -211,12 +211,12 @@ function readGeneration(
     },
     limits.vocabSize,
   );
-  reader.ignore(harmlessFields);
+  reader.ignoreSmall(harmlessFields);
   const ignored = reader.ignoreForeign(foreignFields);
   refuseUnsupported(reader);
   return {
     ...withoutUndefined({
-      model: reader.string('model'),
+      model: reader.name('model'),
       cacheSalt,
       promptLogprobs,
       echoedLogprobs,
@@ -242,7 +242,11 @@ export function readPriority(reader: FieldReader): number | undefined {
   return reader.integer('priority', { min: -(2 ** 31), max: 2 ** 31 - 1 });
 }
 
+/** The length as JSON. Those of a long prompt have the number of each of its blocks. */
+const kvTransferParamsMax = 1024 * 1024;
+
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
+  reader.small('kv_transfer_params', kvTransferParamsMax);
   const value = reader.plain('kv_transfer_params');
   if (value === undefined || isJsonObject(value)) return value;
   throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
@@ -314,7 +318,7 @@ export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokeniz
     : reader.required('prompt', reader.string('prompt'), 'a string (or `messages`, a list of messages)');
   const addSpecial = reader.boolean('add_special_tokens') ?? !isChat;
   const tokenStrings = reader.boolean('return_token_strs') ?? false;
-  const model = reader.string('model');
+  const model = reader.name('model');
   reader.finish();
   return { ...withoutUndefined({ model }), addSpecial, tokenStrings, input };
 }
@@ -333,7 +337,7 @@ export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetok
     throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);
   }
   const tokens = readTokens(reader, value, 'tokens', limits);
-  const model = reader.string('model');
+  const model = reader.name('model');
   reader.finish();
   return { ...withoutUndefined({ model }), tokens };
 }

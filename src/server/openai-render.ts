@@ -1,9 +1,11 @@
 import type { JsonObject } from '../base/json.ts';
 import { ChatAnswer, type ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { ChoiceOutput } from './choice-collector.ts';
 import type { Prompt } from './generation.ts';
+import { type JsonList, LazyList } from './json-pieces.ts';
 import { chatDelta, chatMessage } from './openai-chat-message.ts';
-import { chatLogprobs, completionLogprobs, TextOffset } from './openai-logprobs.ts';
+import { chatLogprobs, completionLogprobs, offsetsIn, TextOffset } from './openai-logprobs.ts';
 import type {
   ChatBody,
   ChatChunk,
@@ -25,8 +27,8 @@ export interface Renderer {
   chunks(delta: OutputDelta, usage: Usage | null | undefined): (CompletionChunk | ChatChunk)[];
   /** The last chunk: it has no choices, only the usage of all choices. */
   usageChunk(usage: Usage): CompletionChunk | ChatChunk;
-  /** `choices` has one delta per choice with the whole completion. */
-  body(choices: readonly OutputDelta[], usage: Usage): CompletionBody | ChatBody;
+  /** `choices` has the whole output of each choice. */
+  body(choices: readonly ChoiceOutput[], usage: Usage): CompletionBody | ChatBody;
 }
 
 export interface RenderContext {
@@ -52,21 +54,27 @@ export function completionRenderer(context: RenderContext): Renderer {
   const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
   const choiceCount = context.prompts.length * context.n;
   const { echoes, promptLogprobs, echoedLogprobs } = context;
-  const textOffsets = Array.from(
-    { length: choiceCount },
-    (_, i) => new TextOffset(echoes?.[Math.floor(i / context.n)] ?? ''),
-  );
-  const scores = new PromptScores(choiceCount);
+  /** Of choices whose deltas are sent one by one. */
+  const textOffsets: TextOffset[] = [];
+  const scores = new PromptScores(context.prompts, context.n, Math.max(promptLogprobs ?? 0, echoedLogprobs ?? 0));
   const isBegun = new Array<boolean>(choiceCount).fill(false);
 
-  const choiceOf = (delta: OutputDelta): CompletionChoice => {
+  /** Of the whole output of a choice, they are computed when they are written. */
+  const offsetsOf = (delta: ChoiceOutput, isFirst: boolean): JsonList<number> => {
+    const { index } = delta;
+    const begin = () => new TextOffset(echoes?.[Math.floor(index / context.n)] ?? '');
+    if (isFirst && delta.finish !== undefined) return new LazyList(() => offsetsIn(engine, delta, begin()));
+    textOffsets[index] ??= begin();
+    return [...offsetsIn(engine, delta, textOffsets[index])];
+  };
+  const choiceOf = (delta: ChoiceOutput): CompletionChoice => {
     const { index } = delta;
     const promptIndex = Math.floor(index / context.n);
     const isFirst = !isBegun[index];
     const echo = isFirst ? (echoes?.[promptIndex] ?? '') : '';
     isBegun[index] = true;
-    const scored = { tokens: context.prompts[promptIndex]!.tokens, entries: scores.of(index) };
-    const logprobs = completionLogprobs(engine, delta, textOffsets[index]!);
+    const scored = scores.of(index);
+    const logprobs = completionLogprobs(engine, delta, offsetsOf(delta, isFirst));
     return {
       index,
       text: echo + delta.text,
@@ -79,25 +87,39 @@ export function completionRenderer(context: RenderContext): Renderer {
         : { prompt_logprobs: renderPromptLogprobs(engine, scored, promptLogprobs) }),
       finish_reason: delta.finish?.reason ?? null,
       stop_reason: delta.finish?.stopReason ?? null,
-      ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
-      ...(returnTokenIds && isFirst ? { prompt_token_ids: [...context.prompts[promptIndex]!.tokens] } : {}),
+      ...(returnTokenIds ? { token_ids: idsOf(delta.tokenIds) } : {}),
+      ...(returnTokenIds && isFirst ? { prompt_token_ids: idsOf(context.prompts[promptIndex]!.tokens) } : {}),
     };
   };
+  const chunksOf = (delta: OutputDelta, usage: Usage | null | undefined): CompletionChunk[] =>
+    isVisible(delta, returnTokenIds) || beginsWithEcho(delta)
+      ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
+      : [];
 
   /** The prompt is echoed at once, but its logprobs are complete only when the prompt is computed. */
   const beginsWithEcho = ({ index, tokenIds }: OutputDelta): boolean =>
     !isBegun[index] && echoes !== undefined && (echoedLogprobs === undefined || tokenIds.length > 0);
 
+  /** The first choice of a prompt computes its logprobs. The others may have tokens before: a cached prompt is not computed for them. */
+  const held: { readonly delta: OutputDelta; readonly usage: Usage | null | undefined }[] = [];
+
   return {
     chunks: (delta, usage) => {
-      scores.add(delta.index, delta.promptLogprobs);
-      return isVisible(delta, returnTokenIds) || beginsWithEcho(delta)
-        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
-        : [];
+      if (echoedLogprobs === undefined) return chunksOf(delta, usage);
+      if (delta.promptLogprobs !== undefined) scores.add(delta.index, delta.promptLogprobs);
+      held.push({ delta, usage });
+      // An aborted prompt has no further logprobs.
+      const isAborted = scores.isFirst(delta.index) && delta.finish !== undefined;
+      if (!scores.isComplete(delta.index) && !isAborted) return [];
+      const prompt = scores.of(delta.index);
+      const ready = held.filter((other) => scores.of(other.delta.index) === prompt);
+      held.splice(0, held.length, ...held.filter((other) => scores.of(other.delta.index) !== prompt));
+      return ready.flatMap((other) => chunksOf(other.delta, other.usage));
     },
     usageChunk: (usage) => ({ ...head, choices: [], usage }),
     body: (choices, usage) => {
-      for (const { index, promptLogprobs } of choices) scores.add(index, promptLogprobs);
+      for (const { index, promptLogprobs } of choices)
+        if (promptLogprobs !== undefined) scores.put(index, promptLogprobs);
       return { ...head, choices: choices.map(choiceOf), usage, ...kvTransferParamsField(choices) };
     },
   };
@@ -107,7 +129,7 @@ export function chatRenderer(context: RenderContext): Renderer {
   const { engine, id, created, returnTokenIds } = context;
   const head = { id, created, model: engine.model.name };
   const chunkHead = { ...head, object: 'chat.completion.chunk' } as const;
-  const promptIds = returnTokenIds ? { prompt_token_ids: [...context.prompts[0]!.tokens] } : {};
+  const promptIds = returnTokenIds ? { prompt_token_ids: idsOf(context.prompts[0]!.tokens) } : {};
   const isBegun = new Array<boolean>(context.n).fill(false);
   const answers = Array.from({ length: context.n }, () => new ChatAnswer(context.answers ?? plainAnswers));
 
@@ -122,7 +144,7 @@ export function chatRenderer(context: RenderContext): Renderer {
     logprobs: chatLogprobs(engine, delta),
     finish_reason: answers[delta.index]!.finishReason(delta.finish) ?? null,
     ...(delta.finish === undefined ? {} : { stop_reason: delta.finish.stopReason ?? null }),
-    ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+    ...(returnTokenIds ? { token_ids: idsOf(delta.tokenIds) } : {}),
   });
 
   return {
@@ -155,7 +177,7 @@ export function chatRenderer(context: RenderContext): Renderer {
           logprobs: chatLogprobs(engine, delta),
           finish_reason: answer.finishReason(delta.finish) ?? null,
           stop_reason: delta.finish?.stopReason ?? null,
-          ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+          ...(returnTokenIds ? { token_ids: idsOf(delta.tokenIds) } : {}),
         };
       }),
       usage,
@@ -180,6 +202,8 @@ const plainAnswers: ChatAnswerOptions = {
   areParallel: true,
 };
 
+const idsOf = (tokens: ArrayLike<number>): LazyList<number> => new LazyList(() => Array.from(tokens));
+
 function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
   if (delta.text !== '' || delta.finish !== undefined) return true;
   return delta.tokenIds.length > 0 && (returnTokenIds || delta.logprobs !== undefined);
@@ -193,7 +217,9 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
  * The connector's answer to the client, and the counts of promised, computed and failed KV. In a stream the chunk that
  * ends a choice has it.
  */
-export function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
+export function kvTransferParamsField(deltas: readonly Pick<OutputDelta, 'finish' | 'stats'>[]): {
+  kv_transfer_params?: JsonObject;
+} {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
   const kvTransferParams = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
   const isLoaded = ended.some(({ stats }) => stats.externalTokens !== undefined);
@@ -203,7 +229,7 @@ export function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_tran
 }
 
 /** The names are those of `usage.prompt_tokens_details`. */
-function loadsOf(ended: readonly OutputDelta[]): JsonObject {
+function loadsOf(ended: readonly Pick<OutputDelta, 'stats'>[]): JsonObject {
   const sum = (count: (stats: OutputDelta['stats']) => number): number =>
     ended.reduce((all, { stats }) => all + count(stats), 0);
   return {

@@ -31,7 +31,7 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   const value = reader.raw('response_format');
   if (value === undefined) return undefined;
   const format = new FieldReader(value, 'response_format.');
-  const type = format.required('type', format.string('type'), '"text", "json_object" or "json_schema"');
+  const type = format.required('type', format.name('type'), '"text", "json_object" or "json_schema"');
   if (type === 'json_schema') return readJsonSchema(format);
   if (type === 'structural_tag')
     throw fieldNotSupported({ parameter: 'response_format', detail: ' with type "structural_tag"' });
@@ -69,7 +69,7 @@ function readJsonSchema(format: FieldReader): ParsedStructure {
     return schemaStructure(bare, 'response_format.schema', strict);
   }
   const described = format.required('json_schema', format.object('json_schema'), 'an object with name and schema');
-  described.string('name');
+  described.name('name');
   described.string('description');
   const strict = described.boolean('strict');
   const given = readSchema(described, 'schema') ?? readSchema(described, 'json_schema');

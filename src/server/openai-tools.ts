@@ -55,17 +55,17 @@ function readChoice(
   const named = new FieldReader(choice, 'tool_choice.');
   named.ignore(['type']);
   const described = named.required('function', named.object('function'), 'an object with a name');
-  const name = described.required('name', described.string('name'), 'the name of a tool');
+  const name = described.required('name', described.name('name'), 'the name of a tool');
   if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`, describeValue(name));
   return { name };
 }
 
 function readTool(item: unknown, itemName: string): Tool {
   const reader = new FieldReader(item, `${itemName}.`);
-  const type = reader.required('type', reader.string('type'), '"function"');
+  const type = reader.required('type', reader.name('type'), '"function"');
   if (type !== 'function') throw reader.invalid('type', '"function"', describeValue(type));
   const described = reader.required('function', reader.object('function'), 'an object with name and parameters');
-  const name = described.required('name', described.string('name'), toolNameExpected);
+  const name = described.required('name', described.name('name'), toolNameExpected);
   if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected, describeValue(name));
   const description = described.string('description');
   const parameters = readSchema(described);
@@ -97,9 +97,9 @@ export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
   const calls = reader.list('tool_calls', (item, itemName): ToolCall => {
     const call = new FieldReader(item, `${path}${itemName}.`);
     call.ignore(['type', 'index', ...callFields]);
-    const id = call.required('id', call.string('id'), 'a string');
+    const id = call.required('id', call.name('id'), 'a string');
     const called = call.required('function', call.object('function'), 'an object with name and arguments');
-    const name = called.required('name', called.string('name'), 'a string');
+    const name = called.required('name', called.name('name'), 'a string');
     const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
     checkJsonText(text, `${path}${itemName}.function.arguments`);
     called.ignore(callFields);

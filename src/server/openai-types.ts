@@ -1,4 +1,5 @@
 import type { JsonObject } from '../base/json.ts';
+import type { JsonList } from './json-pieces.ts';
 
 /**
  * The responses of OpenAI's API, with the extra fields of vLLM (`stop_reason`, `token_ids`, `kv_transfer_params`,
@@ -53,12 +54,12 @@ interface ResponseHead<Kind extends string> {
 }
 
 export interface CompletionLogprobs {
-  readonly tokens: string[];
+  readonly tokens: JsonList<string>;
   /** Null for the first token of an echoed prompt. */
-  readonly token_logprobs: (number | null)[];
-  readonly top_logprobs: (Record<string, number> | null)[];
+  readonly token_logprobs: JsonList<number | null>;
+  readonly top_logprobs: JsonList<Record<string, number> | null>;
   /** The position of each token in the text, in UTF-16 units. */
-  readonly text_offset: number[];
+  readonly text_offset: JsonList<number>;
 }
 
 /** The logprobs of a prompt's token and of the most probable tokens, by token id; null for the first token (vLLM). */
@@ -68,7 +69,7 @@ export type PromptTokenLogprobs = Record<
 > | null;
 
 export interface PromptLogprobsField {
-  readonly prompt_logprobs?: readonly PromptTokenLogprobs[];
+  readonly prompt_logprobs?: JsonList<PromptTokenLogprobs>;
 }
 
 export interface CompletionChoice extends PromptLogprobsField {
@@ -77,8 +78,8 @@ export interface CompletionChoice extends PromptLogprobsField {
   readonly logprobs: CompletionLogprobs | null;
   readonly finish_reason: string | null;
   readonly stop_reason: string | number | null;
-  readonly token_ids?: readonly number[];
-  readonly prompt_token_ids?: readonly number[];
+  readonly token_ids?: JsonList<number>;
+  readonly prompt_token_ids?: JsonList<number>;
 }
 
 export interface CompletionBody extends ResponseHead<'text_completion'>, KvTransferParamsField {
@@ -99,7 +100,7 @@ export interface ChatTokenLogprob {
 }
 
 export interface ChatLogprobs {
-  readonly content: readonly (ChatTokenLogprob & { readonly top_logprobs: readonly ChatTokenLogprob[] })[];
+  readonly content: JsonList<ChatTokenLogprob & { readonly top_logprobs: readonly ChatTokenLogprob[] }>;
 }
 
 interface ChatChoiceEnd {
@@ -107,7 +108,7 @@ interface ChatChoiceEnd {
   readonly logprobs: ChatLogprobs | null;
   readonly finish_reason: string | null;
   readonly stop_reason?: string | number | null;
-  readonly token_ids?: readonly number[];
+  readonly token_ids?: JsonList<number>;
 }
 
 export interface ChatToolCall {
@@ -147,7 +148,7 @@ export interface ChatChoice extends ChatChoiceEnd {
 export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferParamsField, PromptLogprobsField {
   readonly choices: readonly ChatChoice[];
   readonly usage: Usage;
-  readonly prompt_token_ids?: readonly number[];
+  readonly prompt_token_ids?: JsonList<number>;
 }
 
 export interface ChatChunkChoice extends ChatChoiceEnd {
@@ -156,7 +157,7 @@ export interface ChatChunkChoice extends ChatChoiceEnd {
 
 export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage, KvTransferParamsField {
   readonly choices: readonly ChatChunkChoice[];
-  readonly prompt_token_ids?: readonly number[];
+  readonly prompt_token_ids?: JsonList<number>;
 }
 
 export interface ModelCard {

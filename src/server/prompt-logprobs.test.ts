@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { TextOffset } from './openai-logprobs.ts';
+import { completionRenderer } from './openai-render.ts';
 import { echoLogprobs } from './prompt-logprobs.ts';
 import { Server } from './server.ts';
 
@@ -101,6 +102,45 @@ describe('echo with logprobs', () => {
     expect(Object.keys(choices[0].prompt_logprobs[1])).toEqual(['121']);
   });
 
+  it('is the same for all choices of a prompt, also for those that are kept of more', async () => {
+    const body = { prompt: ['xyz', 'wb'], max_tokens: 1, echo: true, logprobs: 1, prompt_logprobs: 0, n: 2 };
+    for (const more of [{}, { best_of: 3 }]) {
+      const { choices } = await complete({ ...body, ...more });
+      expect(choices).toHaveLength(4);
+      for (const { logprobs } of choices.slice(0, 2)) {
+        expect(logprobs.token_logprobs).toEqual([...echoed.token_logprobs, -0.5]);
+      }
+      expect(choices[1].prompt_logprobs).toEqual(choices[0].prompt_logprobs);
+      expect(choices[3].prompt_logprobs).toHaveLength(2);
+    }
+  });
+
+  it('is streamed before the text of other choices, also if their text is computed before', () => {
+    const engine = new LetterEngine();
+    const prompts = [{ tokens: [120, 121, 122], maxTokensDefault: 2 }];
+    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, returnTokenIds: false };
+    const chunksOf = (deltas: readonly object[]): number[][] => {
+      const renderer = completionRenderer({ ...head, echoes: ['xyz'], echoedLogprobs: 0 });
+      const stats = { promptTokens: 3, cachedTokens: 0, outputTokens: 0, computedTokens: 0 };
+      const whole = { text: '', tokenIds: [], logprobs: [], stats: { ...stats, recomputedTokens: 0, preemptions: 0 } };
+      return deltas.map((delta) =>
+        renderer.chunks({ index: 0, ...whole, ...delta }, undefined).map(({ choices }) => choices[0]!.index),
+      );
+    };
+    const scored = (index: number) => ({
+      index,
+      text: 'a',
+      tokenIds: [97],
+      logprobs: [{ logprob: -1, rank: 1, top: [] }],
+    });
+    const entry = { logprob: -1, rank: 1, top: [] };
+    const half = { promptLogprobs: [entry] };
+    expect(chunksOf([scored(1), half, scored(1), half, scored(0), scored(1)])).toEqual([[], [], [], [1, 1], [0], [1]]);
+    // The prompt is aborted.
+    const end = { finish: { reason: 'abort' } };
+    expect(chunksOf([half, scored(1), { index: 1, ...end }, end])).toEqual([[], [], [], [1, 1, 0]]);
+  });
+
   it('streams the prompt with all its logprobs in the first chunk', async () => {
     for (const maxTokens of [0, 2]) {
       const text = await post('/v1/completions', {
@@ -141,6 +181,6 @@ describe('offsets in texts count characters, as vLLM does', () => {
   it('of echoed prompts', () => {
     const engine = { tokenBytes: (id: number) => tokens[id]! } as unknown as AsyncEngine;
     const scored = { tokens: [0, 1, 2, 3, 4], entries: [] };
-    expect(echoLogprobs(engine, scored, 0, 'é🙂日🙂a').text_offset).toEqual(offsets);
+    expect([...echoLogprobs(engine, scored, 0, 'é🙂日🙂a').text_offset]).toEqual(offsets);
   });
 });

@@ -1,10 +1,14 @@
+import type { LogprobList } from '../core/packed-logprobs.ts';
+import { PackedLogprobs } from '../core/packed-logprobs.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { FieldReader } from './field-reader.ts';
-import { atLeastMin, codePointsIn, lenient, tokenName, topByName } from './openai-logprobs.ts';
+import { joinedList, LazyList, RawJson } from './json-pieces.ts';
+import { atLeastMin, codePointsIn, topByName } from './openai-logprobs.ts';
 import type { CompletionLogprobs, PromptTokenLogprobs } from './openai-types.ts';
+import { namesOf } from './token-names.ts';
 
 /** vLLM's `prompt_logprobs`: the number of top tokens. As in vLLM, a stream has none. */
 export function readPromptLogprobs(reader: FieldReader): number | undefined {
@@ -17,8 +21,8 @@ export function readPromptLogprobs(reader: FieldReader): number | undefined {
 
 /** A prompt and the logprobs of its tokens after the first. */
 export interface ScoredPrompt {
-  readonly tokens: readonly number[] | Int32Array;
-  readonly entries: readonly TokenLogprobs[];
+  readonly tokens: ArrayLike<number>;
+  readonly entries: LogprobList;
 }
 
 /**
@@ -29,44 +33,61 @@ export function renderPromptLogprobs(
   engine: AsyncEngine,
   { tokens, entries }: ScoredPrompt,
   topCount: number,
-): PromptTokenLogprobs[] {
-  const rendered: PromptTokenLogprobs[] = [null];
-  for (const [i, { logprob, rank, top }] of entries.entries()) {
-    const ofToken: NonNullable<PromptTokenLogprobs> = {};
-    for (const [below, other] of top.slice(0, topCount).entries())
-      ofToken[other.token] = oneOf(engine, other.token, other.logprob, below + 1);
-    const token = tokens[i + 1]!;
-    ofToken[token] = oneOf(engine, token, logprob, rank);
-    rendered.push(ofToken);
-  }
-  return rendered;
+): LazyList<PromptTokenLogprobs> {
+  return new LazyList(function* () {
+    yield null;
+    let i = 0;
+    for (const entry of entries) yield scoresOf(engine, tokens[++i]!, entry, topCount);
+  });
 }
 
-const oneOf = (engine: AsyncEngine, token: number, logprob: number, rank: number) => ({
-  logprob: atLeastMin(logprob),
-  rank,
-  decoded_token: lenient.decode(engine.tokenBytes(token)),
-});
+function scoresOf(
+  engine: AsyncEngine,
+  token: number,
+  { logprob, rank, top }: TokenLogprobs,
+  topCount: number,
+): RawJson<PromptTokenLogprobs> {
+  const fields = [oneOf(engine, token, logprob, rank)];
+  for (let i = 0; i < Math.min(top.length, topCount); i++) {
+    const other = top[i]!;
+    if (other.token !== token) fields.push(oneOf(engine, other.token, other.logprob, i + 1));
+  }
+  return new RawJson(`{${fields.join(',')}}`);
+}
 
-/** The format of OpenAI's completions with `echo`. `text`: the echoed prompt, in which each token has its offset. */
+const oneOf = (engine: AsyncEngine, token: number, logprob: number, rank: number): string =>
+  `"${token}":{"logprob":${atLeastMin(logprob)},"rank":${rank},"decoded_token":${namesOf(engine, token).textJson}}`;
+
+/**
+ * The format of OpenAI's completions with `echo`. `text`: the echoed prompt, in which each token has its offset. The last tokens of a
+ * prompt have no logprobs if its computation was aborted.
+ */
 export function echoLogprobs(
   engine: AsyncEngine,
   { tokens, entries }: ScoredPrompt,
   topCount: number,
   text: string,
 ): CompletionLogprobs {
-  const rendered: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
-  const offsets = new TokenOffsets(text);
-  for (let i = 0; i < tokens.length; i++) {
-    const name = tokenName(engine, tokens[i]!);
-    const entry = entries[i - 1];
-    rendered.tokens.push(name);
-    rendered.token_logprobs.push(entry === undefined ? null : atLeastMin(entry.logprob));
-    const top = entry && { ...entry, top: entry.top.slice(0, topCount) };
-    rendered.top_logprobs.push(top === undefined ? null : topByName(engine, top, name));
-    rendered.text_offset.push(offsets.next(engine.tokenBytes(tokens[i]!)));
-  }
-  return rendered;
+  return {
+    tokens: new LazyList(function* () {
+      for (let i = 0; i < tokens.length; i++) yield namesOf(engine, tokens[i]!).name;
+    }),
+    token_logprobs: new LazyList(function* () {
+      yield null;
+      for (const { logprob } of entries) yield atLeastMin(logprob);
+      for (let i = entries.length + 1; i < tokens.length; i++) yield null;
+    }),
+    top_logprobs: new LazyList(function* () {
+      yield null;
+      let i = 0;
+      for (const entry of entries) yield topByName(engine, entry, tokens[++i]!, topCount);
+      for (i++; i < tokens.length; i++) yield null;
+    }),
+    text_offset: new LazyList(function* () {
+      const offsets = new TokenOffsets(text);
+      for (let i = 0; i < tokens.length; i++) yield offsets.next(engine.tokenBytes(tokens[i]!));
+    }),
+  };
 }
 
 /**
@@ -95,20 +116,48 @@ class TokenOffsets {
   }
 }
 
-/** The prompts' logprobs of the choices of one response, as they arrive. */
+/** The logprobs of the prompts of one response, as they arrive. All choices of a prompt share them. */
 export class PromptScores {
-  readonly #entries: TokenLogprobs[][];
+  readonly #prompts: readonly { readonly tokens: ArrayLike<number>; entries: LogprobList }[];
+  readonly #n: number;
+  readonly #topCount: number;
 
-  constructor(choiceCount: number) {
-    this.#entries = Array.from({ length: choiceCount }, () => []);
+  /** @param n the choices of each prompt */
+  constructor(prompts: readonly { readonly tokens: ArrayLike<number> }[], n: number, topCount = 0) {
+    this.#prompts = prompts.map(({ tokens }) => ({ tokens, entries: [] }));
+    this.#n = n;
+    this.#topCount = topCount;
   }
 
-  add(index: number, entries: readonly TokenLogprobs[] = []): void {
-    this.#entries[index]!.push(...entries);
+  /** The next entries of the prompt of a choice. */
+  add(index: number, entries: readonly TokenLogprobs[]): void {
+    const prompt = this.#promptOf(index);
+    if (!(prompt.entries instanceof PackedLogprobs)) prompt.entries = new PackedLogprobs(this.#topCount);
+    (prompt.entries as PackedLogprobs).pushAll(entries);
   }
 
-  of(index: number): readonly TokenLogprobs[] {
-    return this.#entries[index]!;
+  /** All entries of the prompt of a choice. */
+  put(index: number, entries: LogprobList): void {
+    this.#promptOf(index).entries = entries;
+  }
+
+  of(index: number): ScoredPrompt {
+    return this.#promptOf(index);
+  }
+
+  /** Whether all tokens of the choice's prompt after the first have their logprobs. */
+  isComplete(index: number): boolean {
+    const { tokens, entries } = this.#promptOf(index);
+    return entries.length === tokens.length - 1;
+  }
+
+  /** Whether the deltas of this choice bring the logprobs of its prompt. */
+  isFirst(index: number): boolean {
+    return index % this.#n === 0;
+  }
+
+  #promptOf(index: number) {
+    return this.#prompts[Math.floor(index / this.#n)]!;
   }
 }
 
@@ -116,9 +165,9 @@ export class PromptScores {
 export function joinLogprobs(first: CompletionLogprobs, second: CompletionLogprobs | null): CompletionLogprobs {
   if (second === null) return first;
   return {
-    tokens: [...first.tokens, ...second.tokens],
-    token_logprobs: [...first.token_logprobs, ...second.token_logprobs],
-    top_logprobs: [...first.top_logprobs, ...second.top_logprobs],
-    text_offset: [...first.text_offset, ...second.text_offset],
+    tokens: joinedList(first.tokens, second.tokens),
+    token_logprobs: joinedList(first.token_logprobs, second.token_logprobs),
+    top_logprobs: joinedList(first.top_logprobs, second.top_logprobs),
+    text_offset: joinedList(first.text_offset, second.text_offset),
   };
 }

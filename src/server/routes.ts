@@ -18,6 +18,7 @@ import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
+import { LazyList } from './json-pieces.ts';
 import type { Place } from './key-queues.ts';
 import { registerKvEventRoutes } from './kv-event-routes.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
@@ -33,7 +34,10 @@ import {
 import { chatRenderer, completionRenderer, type RenderContext, type Renderer } from './openai-render.ts';
 import type { ModelCard } from './openai-types.ts';
 import { registerPage } from './page-routes.ts';
+import type { RequestMemory } from './request-memory.ts';
+import { needsOf, needsOfTokens } from './request-needs.ts';
 import { registerResponseRoutes } from './responses/response-routes.ts';
+import { sendJson } from './send-json.ts';
 import { errorAnswer } from './server-errors.ts';
 import { EventStream } from './sse.ts';
 import { traceHeadersOf } from './trace-headers.ts';
@@ -44,6 +48,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
+  readonly memory: RequestMemory;
   /** Absent: the endpoints have their own. */
   readonly httpMetrics?: HttpMetrics;
 }
@@ -119,8 +124,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     }),
   );
   registerResponseRoutes(app, engine, limits, options);
-  const { isAccepting } = options;
-  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { limits, isAccepting }));
+  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }));
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
     checkModel(engine, request.params.model);
@@ -129,22 +133,27 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.post('/tokenize', async (request, reply) => {
     const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
     checkModel(engine, asked);
-    return unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+    const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
       const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
       const tokens = await tokenizeText(engine, text, addSpecial, signal);
-      const strings = tokenStrings ? await tokenStringsOf(engine, tokens) : null;
-      return { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+      const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
+      const body = { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+      return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal) };
     });
+    if (answer === undefined) return reply;
+    using _held = answer.held;
+    return await sendJson(reply, answer.body, options);
   });
-  app.post('/detokenize', async (request) => {
+  app.post('/detokenize', async (request, reply) => {
     const { model: asked, tokens } = parseDetokenize(request.body, limits);
     checkModel(engine, asked);
+    using _held = await options.memory.hold(needsOfTokens(tokens.length), abortWhenGone(reply).signal);
     let prompt = '';
     for (const part of engine.detokenizeParts(tokens, { skipSpecialTokens: false })) {
       prompt += part;
       await nextTurn();
     }
-    return { prompt };
+    return await sendJson(reply, { prompt }, options);
   });
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
@@ -170,17 +179,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.get('/version', () => ({ version: options.version }));
 }
 
-/** Tokens between two turns of the event loop. */
-const STRINGS_AT_ONCE = 2048;
-
-async function tokenStringsOf(engine: AsyncEngine, tokens: readonly number[]): Promise<string[]> {
-  const strings: string[] = [];
-  for (const token of tokens) {
-    strings.push(engine.detokenize([token], { skipSpecialTokens: false }));
-    if (strings.length % STRINGS_AT_ONCE === 0) await nextTurn();
-  }
-  return strings;
-}
+const tokenStringsOf = (engine: AsyncEngine, tokens: readonly number[]): LazyList<string> =>
+  new LazyList(function* () {
+    for (const token of tokens) yield engine.detokenize([token], { skipSpecialTokens: false });
+  });
 
 /** What the response has of the prompt's logprobs. */
 function promptScoresOf({ promptLogprobs, echoedLogprobs }: ParsedGeneration) {
@@ -213,10 +215,15 @@ class GenerationRoute {
     using place = request.caller.place();
     const controller = abortWhenGone(reply);
     // Only for the preparation: `#generate` aborts the signal itself if one prompt of several fails.
-    const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
-      generation: await prepare(signal, place),
-    }));
-    return prepared === undefined ? reply : await this.#generate(request, reply, controller, prepared.generation);
+    const prepared = await unlessGone(reply, controller.signal, async (signal) => {
+      const generation = await prepare(signal, place);
+      // What is still needed of the body is in the generation.
+      request.body = undefined;
+      return { generation, held: await this.#options.memory.hold(needsOf(generation), signal) };
+    });
+    if (prepared === undefined) return reply;
+    using _held = prepared.held;
+    return await this.#generate(request, reply, controller, prepared.generation);
   }
 
   async #generate(
@@ -250,17 +257,16 @@ class GenerationRoute {
     const settings = { parsed, id, promptsAtOnce, tenant, ...traceHeadersOf(request) };
     const deltas = generateAll(this.#engine, prompts, settings, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
-    const collector = new ChoiceCollector(prompts.length * n);
+    const collector = new ChoiceCollector(prompts.length * n, parsed.params);
     for await (const delta of deltas) {
       meter.add(delta);
       collector.add(delta);
     }
     // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
-    reply.raw.setTimeout(this.#options.stallTimeoutMs);
     const choices = collector.choices();
     const kept = generation.bestOf === undefined ? choices : keepBest(choices, generation.bestOf);
-    return renderer.body(kept, meter.usage());
+    return sendJson(reply, renderer.body(kept, meter.usage()), this.#options);
   }
 
   /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */
@@ -271,11 +277,15 @@ class GenerationRoute {
     { parsed, renderer, meter, controller }: StreamParts,
   ): Promise<FastifyReply> {
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
+    const isLong = parsed.params.logprobs !== undefined;
     const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
     try {
       for await (const delta of deltas) {
         meter.add(delta);
-        for (const chunk of renderer.chunks(delta, usageSoFar())) await events.send(JSON.stringify(chunk));
+        for (const chunk of renderer.chunks(delta, usageSoFar())) {
+          if (isLong) await events.sendJson(chunk);
+          else await events.send(JSON.stringify(chunk));
+        }
       }
       if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk(meter.usage())));
       await events.send('[DONE]');

@@ -31,6 +31,22 @@ export const bodyTooLarge = defineError(
   'The body is larger than {limitBytes} bytes. Send less, or start the server with a larger --max-body-size.',
   413,
 );
+export const bodyTooSlow = defineError(
+  'KVASIR_BODY_TOO_SLOW',
+  'The body was received too slowly: less than {leastBytes} bytes in {seconds} s. Send it faster, or start the server with a longer --client-timeout.',
+  408,
+);
+export const requestMemoryFull = defineError(
+  'KVASIR_REQUEST_MEMORY_FULL',
+  'The server has {limitBytes} bytes for the bodies of requests, and others use them. Send the request again later.',
+  503,
+  { retryable: true },
+);
+export const requestOverMemory = defineError(
+  'KVASIR_REQUEST_OVER_MEMORY',
+  'The answer may need {bytes} bytes of memory; the limit is {limitBytes} (--max-request-memory). Ask for fewer completions, fewer tokens or fewer logprobs.',
+  400,
+);
 export const contentEncodingNotSupported = defineError(
   'KVASIR_CONTENT_ENCODING_NOT_SUPPORTED',
   'The content encoding {actual} is not supported. Send the body as it is, without the header `Content-Encoding`.',

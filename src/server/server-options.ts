@@ -1,7 +1,9 @@
 import type { Clock } from '../base/clock.ts';
+import { engineDefaults } from '../engine/options.ts';
 import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
 import type { Callers } from './callers.ts';
 import type { KeyLimit } from './key-queues.ts';
+import type { RequestMemory } from './request-memory.ts';
 import type { TlsIdentity } from './tls.ts';
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
@@ -28,8 +30,15 @@ export interface ServerOptions {
   readonly choicesMax?: number;
   /** Memory for the stored responses of `/v1/responses`; the oldest are removed. */
   readonly responseStoreMaxBytes?: number;
+  /** Requests that may need more memory for their answer are refused. */
+  readonly requestMaxBytes?: number;
+  /** Memory that all requests may need together; further ones wait or are refused. */
+  readonly requestsMaxBytes?: number;
+  /** The engine's: requests for many completions wait until others have at most twice as many. */
+  readonly maxNumSeqs?: number;
   readonly keepAliveMs?: number;
-  readonly stallTimeoutMs?: number;
+  /** A client that reads nothing of its answer, or sends its body slower than 2 KiB per second, for this time loses its connection. */
+  readonly clientTimeoutMs?: number;
   readonly logLevel?: LogLevel;
   /** Receives pino's lines; default: readable lines on stderr. */
   readonly logDestination?: { write(line: string): void };
@@ -46,8 +55,11 @@ export const serverDefaults = {
   bodyMaxBytes: 8 * 1024 * 1024,
   choicesMax: 128,
   responseStoreMaxBytes: 64 * 1024 * 1024,
+  requestMaxBytes: 128 * 1024 * 1024,
+  requestsMaxBytes: 1024 * 1024 * 1024,
+  maxNumSeqs: engineDefaults.maxNumSeqs,
   keepAliveMs: 15_000,
-  stallTimeoutMs: 120_000,
+  clientTimeoutMs: 30_000,
   logLevel: 'info',
   enableFaultInjection: false,
 } as const satisfies Partial<ServerOptions>;
@@ -57,4 +69,5 @@ export type FullServerOptions = ServerOptions &
   Required<Pick<ServerOptions, keyof typeof serverDefaults | 'logDestination' | 'clock'>> & {
     /** Of `apiKey` and `apiKeyLimits`. */
     readonly callers: Callers;
+    readonly memory: RequestMemory;
   };

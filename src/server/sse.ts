@@ -1,10 +1,12 @@
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { firstOrAll, jsonPieces } from './json-pieces.ts';
+import { endWithin, roomIn, writePieces } from './slow-reader.ts';
 
 export interface EventStreamOptions {
   /** After this time without an event a comment is sent, so that proxies keep the connection during a long prompt. */
   readonly keepAliveMs: number;
   /** If a client reads nothing for this time, its connection is closed. */
-  readonly stallTimeoutMs: number;
+  readonly clientTimeoutMs: number;
 }
 
 /**
@@ -15,13 +17,15 @@ export interface EventStreamOptions {
 export class EventStream {
   readonly #raw: ServerResponse;
   readonly #headers: OutgoingHttpHeaders;
-  readonly #stallTimeoutMs: number;
+  readonly #clientTimeoutMs: number;
   readonly #keepAlive: NodeJS.Timeout;
+  /** An event is written in part: a comment inside of it would be data. */
+  #isWriting: boolean = false;
 
   constructor(raw: ServerResponse, headers: OutgoingHttpHeaders, options: EventStreamOptions) {
     this.#raw = raw;
     this.#headers = headers;
-    this.#stallTimeoutMs = options.stallTimeoutMs;
+    this.#clientTimeoutMs = options.clientTimeoutMs;
     this.#keepAlive = setInterval(() => this.#comment(), options.keepAliveMs);
   }
 
@@ -34,18 +38,30 @@ export class EventStream {
   async send(data: string, event?: string): Promise<void> {
     this.#open();
     this.#keepAlive.refresh();
-    if (this.#raw.destroyed || this.#raw.write(`${event === undefined ? '' : `event: ${event}\n`}data: ${data}\n\n`))
+    if (this.#raw.destroyed || this.#raw.write(`${beginOf(event)}${data}\n\n`)) return;
+    await roomIn(this.#raw, this.#clientTimeoutMs);
+  }
+
+  /** The same for the JSON of a value that may be long: it is written in pieces, with a turn of the event loop after each. */
+  async sendJson(value: object, event?: string): Promise<void> {
+    const written = firstOrAll(jsonPieces(value));
+    if (written.only !== undefined) {
+      await this.send(written.only, event);
       return;
-    await this.#drained();
+    }
+    this.#open();
+    this.#isWriting = true;
+    await writePieces(this.#raw, inEvent(written.pieces, event), this.#clientTimeoutMs);
+    this.#isWriting = false;
+    this.#keepAlive.refresh();
   }
 
   /** Ends the response, if it was begun. Must be called on every path. */
   close(): void {
     clearInterval(this.#keepAlive);
     if (!this.isOpen) return;
-    // No call waits for the reader any more; the socket's timeout closes a connection that stalls on the last events.
-    this.#raw.setTimeout(this.#stallTimeoutMs);
-    this.#raw.end();
+    // No call waits for the reader any more.
+    endWithin(this.#raw, this.#clientTimeoutMs);
   }
 
   #open(): void {
@@ -61,22 +77,16 @@ export class EventStream {
 
   /** Writes no comment while the reader is slow: the buffer has unread events, and a comment would only fill it. */
   #comment(): void {
-    if (this.#raw.writableNeedDrain || this.#raw.destroyed) return;
+    if (this.#isWriting || this.#raw.writableNeedDrain || this.#raw.destroyed) return;
     this.#open();
     this.#raw.write(': waiting\n\n');
   }
-
-  #drained(): Promise<void> {
-    return new Promise((resolve) => {
-      const stalled = setTimeout(() => this.#raw.destroy(), this.#stallTimeoutMs);
-      const done = (): void => {
-        clearTimeout(stalled);
-        this.#raw.off('drain', done);
-        this.#raw.off('close', done);
-        resolve();
-      };
-      this.#raw.on('drain', done);
-      this.#raw.on('close', done);
-    });
-  }
 }
+
+function* inEvent(pieces: Iterable<string>, event: string | undefined): Generator<string, void, void> {
+  yield beginOf(event);
+  yield* pieces;
+  yield '\n\n';
+}
+
+const beginOf = (event: string | undefined): string => `${event === undefined ? '' : `event: ${event}\n`}data: `;

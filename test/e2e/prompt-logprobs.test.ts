@@ -74,6 +74,23 @@ describe.each([1, 2])('a server with %i ranks', (pipelineParallelSize) => {
     expect(scores.token_logprobs!.slice(prompt.length)).toEqual(written.logprobs);
   });
 
+  it('computes the logprobs of a prompt once for several completions, whose texts are those without them', async () => {
+    const body = { model: 'kvasir-demo', prompt: story, n: 3, seed: 4, max_tokens: 6 };
+    const plain = await client.completions.create(body);
+    const scored = await client.completions.create({ ...body, echo: true, logprobs: 1 });
+    const [alone] = (await client.completions.create({ ...body, n: 1, echo: true, logprobs: 1 })).choices;
+    const { length } = engine.tokenize(story);
+    const ofPrompt = alone!.logprobs!.token_logprobs!.slice(0, length);
+    for (const [i, { text, logprobs }] of scored.choices.entries()) {
+      expect(text).toBe(story + plain.choices[i]!.text);
+      expect(logprobs!.token_logprobs!.slice(0, length)).toEqual(ofPrompt);
+    }
+    const { computedTokens: before } = engine.stats();
+    await client.completions.create({ ...body, n: 8, max_tokens: 0, echo: true, logprobs: 1 } as typeof body);
+    // The last block of a prompt is computed for each completion.
+    expect(engine.stats().computedTokens - before).toBeLessThan(length + 8 * 17);
+  });
+
   it('has prompt_logprobs of a chat, although the prompt is cached', async () => {
     const messages = [{ role: 'user', content: 'Tell me a story about a fox.' }] as const;
     const body = { model: 'kvasir-demo', messages: [...messages], max_tokens: 2, temperature: 0 };

@@ -301,7 +301,10 @@ function letterAt(promptTokens: number, index: number, step: number): TokenId {
   return tokenId(97 + ((promptTokens + index + step) % 26));
 }
 
-/** Two deltas for each completion, as of a prompt in two chunks. The token at position `p` has the logprob `-p / 8`. */
+/**
+ * Two deltas for each completion, as of a prompt in two chunks. The token at position `p` has the logprob `-p / 8`. The first completion
+ * has the logprobs for all.
+ */
 function* promptDeltas(promptTokens: number, params: SamplingParams, more: Partial<RequestStats> = {}) {
   const nothing = { cachedTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0, outputTokens: 0 };
   const stats = { ...nothing, promptTokens, ...more };
@@ -310,9 +313,9 @@ function* promptDeltas(promptTokens: number, params: SamplingParams, more: Parti
   const half = Math.floor(all.length / 2);
   for (let index = 0; index < params.n; index++) {
     const delta = { index, text: '', tokenIds: [], stats, ...(params.logprobs === undefined ? {} : { logprobs: [] }) };
-    const first = params.promptLogprobs === undefined ? {} : { promptLogprobs: all.slice(0, half) };
-    yield { ...delta, ...first };
-    const second = params.promptLogprobs === undefined ? {} : { promptLogprobs: all.slice(half) };
+    const isScored = params.promptLogprobs !== undefined && index === 0;
+    yield { ...delta, ...(isScored ? { promptLogprobs: all.slice(0, half) } : {}) };
+    const second = isScored ? { promptLogprobs: all.slice(half) } : {};
     yield { ...delta, ...second, ...(params.maxTokens === 0 ? { finish: { reason: 'length' as const } } : {}) };
   }
 }

@@ -1,4 +1,4 @@
-import { setMaxListeners } from 'node:events';
+import { allowSharing } from '../../base/unless-aborted.ts';
 import type { AsyncEngine, OutputDelta } from '../contract.ts';
 import { OutputStream } from '../output-stream.ts';
 import { ChatAnswer, type ChatAnswerOptions } from './chat-answer.ts';
@@ -16,8 +16,7 @@ export class ChatStream implements AsyncIterableIterator<ChatDelta> {
     const stop = new AbortController();
     const onAbort = (): void => stop.abort();
     if (signal?.aborted === true) onAbort();
-    // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
-    if (signal !== undefined) setMaxListeners(0, signal);
+    allowSharing(signal);
     signal?.addEventListener('abort', onAbort, { once: true });
     this.#giveUp = () => {
       signal?.removeEventListener('abort', onAbort);

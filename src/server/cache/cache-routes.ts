@@ -74,7 +74,7 @@ function parseLoss(body: unknown): LossChoice {
   const reader = new FieldReader(body);
   const blocks = reader.list('blocks', readBlock, { min: 1, max: LOST_MAX });
   const count = reader.integer('count', { min: 1, max: LOST_MAX });
-  const request = reader.string('request');
+  const request = reader.name('request');
   const seed = reader.integer('seed', { min: 0 });
   reader.finish();
   if (blocks !== undefined) {

@@ -1,6 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
 import type { KeyCounts, KeyQueue } from '../key-queues.ts';
+import type { RequestMemory } from '../request-memory.ts';
 import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
@@ -16,7 +17,7 @@ export interface HttpMetrics {
 }
 
 /** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
-export function createHttpMetrics(keyQueues: readonly KeyQueue[] = []): HttpMetrics {
+export function createHttpMetrics(keyQueues: readonly KeyQueue[] = [], memory?: RequestMemory): HttpMetrics {
   const registry = new Registry();
   const requests = new Counter({
     name: 'http_requests_total',
@@ -33,6 +34,7 @@ export function createHttpMetrics(keyQueues: readonly KeyQueue[] = []): HttpMetr
   });
   addProcessMetrics(registry);
   if (keyQueues.length > 0) addKeyMetrics(registry, keyQueues);
+  if (memory !== undefined) addMemoryMetrics(registry, memory);
   return {
     watch(app) {
       app.addHook('onRequest', (request, reply, done) => {
@@ -82,6 +84,19 @@ function addKeyMetrics(registry: Registry, queues: readonly KeyQueue[]): void {
     },
     ['key'],
   );
+}
+
+function addMemoryMetrics(registry: Registry, memory: RequestMemory): void {
+  addGauge(registry, {
+    name: 'kvasir:request_memory_bytes',
+    help: 'Memory that requests may need: their bodies, and the estimates of their answers.',
+    read: () => memory.heldBytes,
+  });
+  addGauge(registry, {
+    name: 'kvasir:requests_waiting_for_memory',
+    help: 'Requests that wait because others may need the memory for answers.',
+    read: () => memory.waiting,
+  });
 }
 
 /** No sample without a free file descriptor, because Node reads a file of /proc. */

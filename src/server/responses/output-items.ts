@@ -1,14 +1,25 @@
 import { randomUUID } from 'node:crypto';
 import { assertDefined } from '../../base/assert.ts';
+import { tokenId } from '../../core/ids.ts';
+import { type LogprobList, PackedLogprobs } from '../../core/packed-logprobs.ts';
+import { TokenBuffer } from '../../core/tokens.ts';
+import type { OutputDelta } from '../../engine/contract.ts';
 import type { AnswerPart } from '../../tools/tool.ts';
-import type { ItemStatus, OutputItem, OutputTextPart, TokenLogprob, UnnumberedEvent } from './response-types.ts';
+import type { ItemStatus, OutputItem, OutputTextPart, TokenLogprobList, UnnumberedEvent } from './response-types.ts';
 import { customInput, type ToolName } from './tool-names.ts';
 
 interface OpenText {
   readonly kind: 'content' | 'reasoning';
   readonly id: string;
   text: string;
-  readonly logprobs: TokenLogprob[];
+  /** Absent: not requested. */
+  readonly scores: TokenScores | undefined;
+}
+
+/** Tokens and their logprobs. */
+interface TokenScores {
+  readonly tokens: TokenBuffer;
+  readonly logprobs: PackedLogprobs;
 }
 
 interface OpenCall {
@@ -26,6 +37,10 @@ export interface OutputItemsOptions {
   readonly tools: ReadonlyMap<string, ToolName>;
   /** The id of a call, in the format that the model's template accepts. `written`: by the model. */
   callId(written: string | undefined, isUsed: (id: string) => boolean): string;
+  /** The number of top tokens; absent: logprobs are not requested. */
+  readonly topLogprobs?: number | undefined;
+  /** Logprobs as the API writes them. */
+  renderLogprobs(tokenIds: ArrayLike<number>, logprobs: LogprobList): TokenLogprobList;
 }
 
 /**
@@ -41,8 +56,8 @@ export class OutputItems {
   readonly #closed: OutputItem[] = [];
   #open: OpenText | OpenCall | undefined;
   /** Tokens since the last part: the parser can keep their text back. */
-  #tokens = 0;
-  #logprobs: TokenLogprob[] = [];
+  #tokens: number[] = [];
+  #logprobs: NonNullable<OutputDelta['logprobs']>[number][] = [];
   #reasoningTokens = 0;
 
   constructor(options: OutputItemsOptions) {
@@ -56,18 +71,18 @@ export class OutputItems {
 
   /** The items so far. */
   items(): OutputItem[] {
-    return this.#open === undefined ? [...this.#closed] : [...this.#closed, itemOf(this.#open, 'in_progress')];
+    return this.#open === undefined ? [...this.#closed] : [...this.#closed, this.#itemOf(this.#open, 'in_progress')];
   }
 
-  /** What one step of the engine added. `logprobs` is empty if they were not requested. */
-  add(parts: readonly AnswerPart[], tokens: number, logprobs: readonly TokenLogprob[]): UnnumberedEvent[] {
-    this.#tokens += tokens;
+  /** What one step of the engine added. */
+  add(parts: readonly AnswerPart[], { tokenIds, logprobs = [] }: OutputDelta): UnnumberedEvent[] {
+    this.#tokens.push(...tokenIds);
     this.#logprobs.push(...logprobs);
     const events: UnnumberedEvent[] = [];
     for (const part of parts) {
       if (part.kind === 'content' || part.kind === 'reasoning') this.#addText(part.kind, part.text, events);
       else if (this.#options.areParallel || part.index === 0) this.#addCall(part, events);
-      this.#tokens = 0;
+      this.#tokens = [];
       this.#logprobs = [];
     }
     return events;
@@ -76,7 +91,7 @@ export class OutputItems {
   /** The answer has ended. An answer without text and calls has an empty message, as with OpenAI. */
   end(status: 'completed' | 'incomplete'): UnnumberedEvent[] {
     const events: UnnumberedEvent[] = [];
-    if (this.#open === undefined && this.#closed.length === 0) this.#begin(newText('content'), events);
+    if (this.#open === undefined && this.#closed.length === 0) this.#begin(this.#newText('content'), events);
     this.#close(status, events);
     return events;
   }
@@ -87,17 +102,19 @@ export class OutputItems {
   }
 
   #addText(kind: OpenText['kind'], text: string, events: UnnumberedEvent[]): void {
-    if (this.#open?.kind !== kind) this.#begin(newText(kind), events);
+    if (this.#open?.kind !== kind) this.#begin(this.#newText(kind), events);
     const open = this.#open as OpenText;
     open.text += text;
     const place = { item_id: open.id, output_index: this.#closed.length, content_index: 0 };
     if (kind === 'reasoning') {
-      this.#reasoningTokens += this.#tokens;
+      this.#reasoningTokens += this.#tokens.length;
       events.push({ type: 'response.reasoning_text.delta', ...place, delta: text });
       return;
     }
-    open.logprobs.push(...this.#logprobs);
-    events.push({ type: 'response.output_text.delta', ...place, delta: text, logprobs: this.#logprobs });
+    for (const token of this.#tokens) open.scores?.tokens.push(tokenId(token));
+    open.scores?.logprobs.pushAll(this.#logprobs);
+    const logprobs = open.scores === undefined ? [] : this.#options.renderLogprobs(this.#tokens, this.#logprobs);
+    events.push({ type: 'response.output_text.delta', ...place, delta: text, logprobs });
   }
 
   #addCall(part: AnswerPart & { kind: 'call' | 'arguments' }, events: UnnumberedEvent[]): void {
@@ -121,12 +138,12 @@ export class OutputItems {
     this.#close('completed', events);
     this.#open = item;
     const output_index = this.#closed.length;
-    const added = itemOf(item, 'in_progress');
+    const added = this.#itemOf(item, 'in_progress');
     const empty = 'call_id' in added ? added : { ...added, content: [] as const };
     events.push({ type: 'response.output_item.added', output_index, item: empty });
     if (item.kind === 'call') return;
     const place = { item_id: item.id, output_index, content_index: 0 };
-    events.push({ type: 'response.content_part.added', ...place, part: partOf(item) });
+    events.push({ type: 'response.content_part.added', ...place, part: this.#partOf(item) });
   }
 
   #close(status: 'completed' | 'incomplete', events: UnnumberedEvent[]): void {
@@ -138,34 +155,49 @@ export class OutputItems {
     else {
       const place = { item_id, output_index, content_index: 0 };
       if (open.kind === 'reasoning') events.push({ type: 'response.reasoning_text.done', ...place, text });
-      else events.push({ type: 'response.output_text.done', ...place, text, logprobs: [...open.logprobs] });
-      events.push({ type: 'response.content_part.done', ...place, part: partOf(open) });
+      else events.push({ type: 'response.output_text.done', ...place, text, logprobs: this.#textPart(open).logprobs });
+      events.push({ type: 'response.content_part.done', ...place, part: this.#partOf(open) });
     }
-    const item = itemOf(open, status);
+    const item = this.#itemOf(open, status);
     this.#closed.push(item);
     this.#open = undefined;
     events.push({ type: 'response.output_item.done', output_index, item });
   }
+
+  #newText(kind: OpenText['kind']): OpenText {
+    const { topLogprobs } = this.#options;
+    const isScored = kind === 'content' && topLogprobs !== undefined;
+    return {
+      kind,
+      id: newId(kind === 'content' ? 'msg' : 'rs'),
+      text: '',
+      scores: isScored ? { tokens: new TokenBuffer([]), logprobs: new PackedLogprobs(topLogprobs) } : undefined,
+    };
+  }
+
+  #textPart({ text, scores }: OpenText): OutputTextPart {
+    const logprobs =
+      scores === undefined
+        ? []
+        : this.#options.renderLogprobs(scores.tokens.view(), scores.logprobs.first(scores.logprobs.length));
+    return { type: 'output_text', text, annotations: [], logprobs };
+  }
+
+  #partOf(open: OpenText) {
+    return open.kind === 'content' ? this.#textPart(open) : ({ type: 'reasoning_text', text: open.text } as const);
+  }
+
+  #itemOf(open: OpenText | OpenCall, status: ItemStatus): OutputItem {
+    const { id, text } = open;
+    if (open.kind === 'call') return callItem(open, status);
+    if (open.kind === 'content') {
+      return { type: 'message', id, status, role: 'assistant', content: [this.#textPart(open)] };
+    }
+    return { type: 'reasoning', id, status, summary: [], content: [{ type: 'reasoning_text', text }] };
+  }
 }
 
 export const newId = (prefix: string): string => `${prefix}_${randomUUID().replaceAll('-', '')}`;
-
-const newText = (kind: OpenText['kind']): OpenText => ({
-  kind,
-  id: newId(kind === 'content' ? 'msg' : 'rs'),
-  text: '',
-  logprobs: [],
-});
-
-const textPart = ({ text, logprobs }: OpenText): OutputTextPart => ({
-  type: 'output_text',
-  text,
-  annotations: [],
-  logprobs: [...logprobs],
-});
-
-const partOf = (open: OpenText) =>
-  open.kind === 'content' ? textPart(open) : ({ type: 'reasoning_text', text: open.text } as const);
 
 function callEnd({ tool, text }: OpenCall, place: { item_id: string; output_index: number }): UnnumberedEvent[] {
   if (!tool.isCustom) {
@@ -178,16 +210,9 @@ function callEnd({ tool, text }: OpenCall, place: { item_id: string; output_inde
   ];
 }
 
-function itemOf(open: OpenText | OpenCall, status: ItemStatus): OutputItem {
-  const { id, text } = open;
-  if (open.kind === 'call') {
-    const { name, namespace, isCustom } = open.tool;
-    const head = { id, status, call_id: open.callId, name, ...(namespace === undefined ? {} : { namespace }) };
-    if (!isCustom) return { type: 'function_call', ...head, arguments: text };
-    return { type: 'custom_tool_call', ...head, input: status === 'in_progress' ? '' : customInput(text) };
-  }
-  if (open.kind === 'content') {
-    return { type: 'message', id, status, role: 'assistant', content: [textPart(open)] };
-  }
-  return { type: 'reasoning', id, status, summary: [], content: [{ type: 'reasoning_text', text }] };
+function callItem({ id, text, callId, tool }: OpenCall, status: ItemStatus): OutputItem {
+  const { name, namespace, isCustom } = tool;
+  const head = { id, status, call_id: callId, name, ...(namespace === undefined ? {} : { namespace }) };
+  if (!isCustom) return { type: 'function_call', ...head, arguments: text };
+  return { type: 'custom_tool_call', ...head, input: status === 'in_progress' ? '' : customInput(text) };
 }

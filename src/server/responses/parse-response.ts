@@ -74,7 +74,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
   const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
-  reader.ignore(HARMLESS);
+  reader.ignoreSmall(HARMLESS);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   for (const [name, own] of Object.entries(OTHER_NAMES)) reader.refuse(name, () => false, `: use \`${own}\``);
   const previous = own.echo.previous_response_id;

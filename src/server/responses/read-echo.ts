@@ -32,16 +32,16 @@ export function readOwnFields(reader: FieldReader): OwnFields {
       max_output_tokens: maxTokens ?? null,
       max_tool_calls: reader.integer('max_tool_calls', { min: 1 }) ?? null,
       metadata: readMetadata(reader),
-      previous_response_id: reader.string('previous_response_id') ?? null,
-      prompt_cache_key: reader.string('prompt_cache_key') ?? null,
+      previous_response_id: reader.name('previous_response_id') ?? null,
+      prompt_cache_key: reader.name('prompt_cache_key') ?? null,
       reasoning: reasoning.echo,
-      safety_identifier: reader.string('safety_identifier') ?? null,
+      safety_identifier: reader.name('safety_identifier') ?? null,
       service_tier: 'default',
       store,
       text: text.echo,
       top_logprobs: top,
       truncation: readTruncation(reader),
-      user: reader.string('user') ?? null,
+      user: reader.name('user') ?? null,
     },
     chat: {
       ...text.chat,
@@ -94,8 +94,8 @@ function readReasoning(reader: FieldReader): {
   readonly ignored: readonly string[];
 } {
   const fields = reader.object('reasoning');
-  const effort = fields?.string('effort') ?? null;
-  const summary = fields?.string('summary') ?? fields?.string('generate_summary') ?? null;
+  const effort = fields?.name('effort') ?? null;
+  const summary = fields?.name('summary') ?? fields?.name('generate_summary') ?? null;
   const foreign = fields?.ignoreForeign(['summary', 'generate_summary', 'context']) ?? [];
   fields?.refuse('mode', (value) => value === 'standard');
   fields?.finish();
@@ -126,7 +126,7 @@ function readTextOptions(reader: FieldReader): TextOptions {
 }
 
 function readTruncation(reader: FieldReader): 'auto' | 'disabled' {
-  const truncation = reader.string('truncation') ?? 'disabled';
+  const truncation = reader.name('truncation') ?? 'disabled';
   if (truncation === 'auto' || truncation === 'disabled') return truncation;
   throw reader.invalid('truncation', '"auto" or "disabled"', describeValue(truncation));
 }

@@ -51,7 +51,7 @@ function itemReader(
   return (item, name) => {
     if (isPlainMessage(item)) return { kind: 'message', role: item.role, text: item.content };
     const reader = new FieldReader(item, `${name}.`);
-    const type = reader.string('type') ?? 'message';
+    const type = reader.name('type') ?? 'message';
     if (foreignItems.includes(type)) {
       ignored.push(`${name} (${type})`);
       return undefined;
@@ -60,7 +60,7 @@ function itemReader(
     if (read === undefined) {
       throw fieldNotSupported({ parameter: name, detail: `: an item of type ${describeValue(type)}` });
     }
-    reader.string('id');
+    reader.name('id');
     const parsed = read({ reader, path: `${name}.`, budget, limits });
     readStatus(reader);
     reader.finish();
@@ -85,7 +85,7 @@ interface PartBudget {
 const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationItem>> = {
   message: (item) => {
     const { reader } = item;
-    const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+    const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
     if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
     // `phase` is a mark of OpenAI's models on their own messages.
     reader.ignore(['phase', 'end_turn']);
@@ -109,7 +109,7 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     return readCall(item, customArguments(reader.required('input', reader.string('input'), 'a string')));
   },
   local_shell_call: ({ reader }) => {
-    const callId = reader.string('call_id') ?? reader.string('id');
+    const callId = reader.name('call_id') ?? reader.name('id');
     const action = reader.required('action', reader.exact('action'), 'an object');
     const name = 'local_shell';
     return {
@@ -123,22 +123,22 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
   custom_tool_call_output: readResult,
   local_shell_call_output: readResult,
   item_reference: ({ reader, limits }) =>
-    limits.item(reader.required('id', reader.string('id'), 'the id of an item in an earlier response')),
+    limits.item(reader.required('id', reader.name('id'), 'the id of an item in an earlier response')),
 };
 
 /** The name is the one that the model sees. */
 function readCall({ reader }: ItemToRead, text: string): ConversationItem {
-  const callId = reader.required('call_id', reader.string('call_id'), 'a string');
-  const name = reader.required('name', reader.string('name'), 'a string');
+  const callId = reader.required('call_id', reader.name('call_id'), 'a string');
+  const name = reader.required('name', reader.name('name'), 'a string');
   reader.ignore(['caller']);
-  return { kind: 'call', callId, name: shownName(name, reader.string('namespace')), arguments: text };
+  return { kind: 'call', callId, name: shownName(name, reader.name('namespace')), arguments: text };
 }
 
 /** OpenAI's results of a local shell have the id of their call as `id`. */
 function readResult(item: ItemToRead): ConversationItem {
   const { reader } = item;
-  const type = reader.string('type');
-  const callId = reader.string('call_id') ?? (type === 'local_shell_call_output' ? reader.string('id') : undefined);
+  const type = reader.name('type');
+  const callId = reader.name('call_id') ?? (type === 'local_shell_call_output' ? reader.name('id') : undefined);
   reader.ignore(['caller', 'name', 'namespace']);
   return { kind: 'result', callId: reader.required('call_id', callId, 'a string'), ...readText(item, 'output') };
 }
@@ -146,7 +146,7 @@ function readResult(item: ItemToRead): ConversationItem {
 const itemTypes = new Map(Object.entries(itemReaders));
 
 function readStatus(reader: FieldReader): void {
-  const status = reader.string('status');
+  const status = reader.name('status');
   if (status === undefined || STATUSES.includes(status)) return;
   throw reader.invalid('status', `one of ${STATUSES.join(', ')}`, describeValue(status));
 }
@@ -180,7 +180,7 @@ function readText({ reader, path, budget }: ItemToRead, name: string): ItemText 
 
 function readPart(part: unknown, name: string): string {
   const reader = new FieldReader(part, `${name}.`);
-  const type = reader.required('type', reader.string('type'), '"input_text" or "output_text"');
+  const type = reader.required('type', reader.name('type'), '"input_text" or "output_text"');
   if (type === 'refusal') {
     const text = reader.required('refusal', reader.string('refusal'), 'a string');
     reader.finish();

@@ -73,7 +73,7 @@ export function readResponseTools(reader: FieldReader): ResponseTools {
 
 function readTool(item: unknown, itemName: string, read: ReadTools): void {
   const reader = new FieldReader(item, `${itemName}.`);
-  const type = reader.required('type', reader.string('type'), '"function"');
+  const type = reader.required('type', reader.name('type'), '"function"');
   if (type === 'namespace') {
     readNamespace(reader, itemName, read);
     // Its tools were read.
@@ -85,14 +85,14 @@ function readTool(item: unknown, itemName: string, read: ReadTools): void {
 }
 
 function readNamespace(reader: FieldReader, itemName: string, read: ReadTools): void {
-  const namespace = reader.required('name', reader.string('name'), 'a name');
+  const namespace = reader.required('name', reader.name('name'), 'a name');
   reader.string('description');
   const tools = reader.list(
     'tools',
     (item, name) => {
       const place = `${itemName}.${name}`;
       const tool = new FieldReader(item, `${place}.`);
-      const type = tool.required('type', tool.string('type'), '"function" or "custom"');
+      const type = tool.required('type', tool.name('type'), '"function" or "custom"');
       readNamedTool(tool, type, place, { read, namespace });
     },
     { max: toolsMax },
@@ -123,7 +123,7 @@ function readNamedTool(
     const detail = `: a tool of type ${describeValue(type)} (the server runs no tools; describe functions that the client runs${hint})`;
     throw fieldNotSupported({ parameter: itemName, detail });
   }
-  const name = reader.required('name', reader.string('name'), 'a name');
+  const name = reader.required('name', reader.name('name'), 'a name');
   const description = reader.string('description');
   reader.ignore(['defer_loading', 'allowed_callers', 'output_schema']);
   const tool = type === 'custom' ? readCustom(reader, itemName, description, read) : readFunction(reader, description);
@@ -170,13 +170,13 @@ function readCustom(
   read: ReadTools,
 ): ToolFields {
   const format = reader.object('format');
-  const type = format?.string('type') ?? 'text';
+  const type = format?.name('type') ?? 'text';
   if (type === 'text' || format === undefined) {
     format?.finish();
     return { echo: { format: { type: 'text' } }, described: customFunction(description, undefined) };
   }
   if (type !== 'grammar') throw format.invalid('type', '"text" or "grammar"', describeValue(type));
-  const syntax = format.required('syntax', format.string('syntax'), '"regex" or "lark"');
+  const syntax = format.required('syntax', format.name('syntax'), '"regex" or "lark"');
   if (syntax !== 'regex' && syntax !== 'lark')
     throw format.invalid('syntax', '"regex" or "lark"', describeValue(syntax));
   const definition = format.required('definition', format.string('definition'), 'a text');
@@ -203,10 +203,10 @@ interface ChatChoice {
 function chatChoice(choice: unknown, tools: readonly ServedTool[]): ChatChoice {
   if (!isObject(choice)) return { choice: choice as string, tools };
   const reader = new FieldReader(choice, 'tool_choice.');
-  const type = reader.required('type', reader.string('type'), '"function", "custom" or "allowed_tools"');
+  const type = reader.required('type', reader.name('type'), '"function", "custom" or "allowed_tools"');
   if (type === 'function' || type === 'custom') {
-    const name = reader.required('name', reader.string('name'), 'the name of a tool');
-    const namespace = reader.string('namespace');
+    const name = reader.required('name', reader.name('name'), 'the name of a tool');
+    const namespace = reader.name('namespace');
     reader.finish();
     return { choice: { type: 'function', function: { name: shownName(name, namespace) } }, tools };
   }
@@ -219,7 +219,7 @@ function chatChoice(choice: unknown, tools: readonly ServedTool[]): ChatChoice {
 
 /** Only the allowed functions are shown to the model. */
 function readAllowed(reader: FieldReader, tools: readonly ServedTool[]): ChatChoice {
-  const mode = reader.required('mode', reader.string('mode'), '"auto" or "required"');
+  const mode = reader.required('mode', reader.name('mode'), '"auto" or "required"');
   if (mode !== 'auto' && mode !== 'required') {
     throw reader.invalid('mode', '"auto" or "required"', describeValue(mode));
   }
@@ -236,10 +236,10 @@ function readAllowed(reader: FieldReader, tools: readonly ServedTool[]): ChatCho
 /** A hosted tool is allowed, but not there. */
 function readAllowedName(item: unknown, itemName: string, known: ReadonlySet<string>): string | undefined {
   const allowed = new FieldReader(item, `tool_choice.${itemName}.`);
-  const type = allowed.string('type');
+  const type = allowed.name('type');
   if (type !== undefined && hostedTools.includes(type)) return undefined;
-  const name = allowed.required('name', allowed.string('name'), 'the name of a tool');
-  const shown = shownName(name, allowed.string('namespace'));
+  const name = allowed.required('name', allowed.name('name'), 'the name of a tool');
+  const shown = shownName(name, allowed.name('namespace'));
   if (!known.has(shown)) {
     throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`, describeValue(name));
   }

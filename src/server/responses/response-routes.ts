@@ -10,7 +10,10 @@ import { GenerationMeter } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
+import type { HeldMemory } from '../request-memory.ts';
+import { needsOf } from '../request-needs.ts';
 import type { RouteOptions } from '../routes.ts';
+import { sendJson } from '../send-json.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
@@ -34,14 +37,14 @@ export function registerResponseRoutes(
     if (query.stream === 'true') {
       throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
     }
-    return reply.type('application/json; charset=utf-8').send(responses.of(caller).json(params.id));
+    return sendJson(reply, responses.of(caller).get(params.id), options);
   });
   app.delete<WithId>('/v1/responses/:id', ({ params: { id }, caller }) => {
     responses.of(caller).delete(id);
     return { id, object: 'response', deleted: true };
   });
-  app.post<WithId>('/v1/responses/:id/cancel', ({ params: { id }, caller }, reply) =>
-    reply.type('application/json; charset=utf-8').send(responses.of(caller).cancel(id)),
+  app.post<WithId>('/v1/responses/:id/cancel', async ({ params: { id }, caller }, reply) =>
+    sendJson(reply, await responses.of(caller).cancel(id), options),
   );
 }
 
@@ -69,14 +72,20 @@ class ResponseRoute {
       reply.header('warning', warningHeader(asked.ignored));
       request.requestLog.ignored = asked.ignored;
     }
+    const { memory } = this.#options;
     // A response in the background goes on without its client.
     const controller = asked.echo.background ? new AbortController() : abortWhenGone(reply);
     const prepared = await unlessGone(reply, controller.signal, async (signal) => {
       // A response in the background is answered before its turn, and a stream of one can be cut while it waits.
       if (!asked.echo.background) await place.turn(signal);
-      return { job: await this.#prepare(request, asked, controller, signal) };
+      const job = await this.#prepare(request, asked, controller, signal);
+      request.body = undefined;
+      const needs = needsOf(job);
+      memory.check(needs);
+      return { job, held: asked.echo.background ? undefined : await memory.hold(needs, signal) };
     });
     if (prepared === undefined) return reply;
+    using _held = prepared.held;
     const { job } = prepared;
     responses.begin(job);
     if (asked.stream) return await this.#stream(request, reply, { job, responses, place });
@@ -87,8 +96,7 @@ class ResponseRoute {
     for await (const _ of responses.generate(job));
     // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
-    reply.raw.setTimeout(this.#options.stallTimeoutMs);
-    return job.run.body();
+    return await sendJson(reply, job.run.body(), this.#options);
   }
 
   async #prepare(
@@ -108,7 +116,9 @@ class ResponseRoute {
     request.requestLog.meter = meter;
     const { format, prompt } = answers;
     const { toolNames: tools } = asked;
-    const run = new ResponseRun({ engine: this.#engine, echo, format, tools, prompt, meter, now: Date.now });
+    const topLogprobs = parsed.params.logprobs;
+    const shown = { format, tools, prompt, topLogprobs };
+    const run = new ResponseRun({ engine: this.#engine, echo, ...shown, meter, now: Date.now });
     return { run, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 
@@ -118,10 +128,11 @@ class ResponseRoute {
     reply: FastifyReply,
     { job, responses, place }: ResponseWork,
   ): Promise<FastifyReply> {
+    using _body = job.asked.echo.background ? takeBodyMemory(request) : undefined;
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
     try {
-      if (job.asked.echo.background) await place.turn(job.controller.signal);
-      for await (const event of responses.generate(job)) await events.send(JSON.stringify(event), event.type);
+      using _held = job.asked.echo.background ? await this.#turn(job, place) : undefined;
+      for await (const event of responses.generate(job)) await events.sendJson(event, event.type);
     } catch (error) {
       job.controller.abort();
       if (!events.isOpen) {
@@ -129,26 +140,41 @@ class ResponseRoute {
         throw error;
       }
       noteError(error, request);
-      for (const event of responses.fail(job, error)) await events.send(JSON.stringify(event), event.type);
+      for (const event of await responses.fail(job, error)) await events.sendJson(event, event.type);
     } finally {
       events.close();
     }
     return reply.hijack();
   }
 
+  /** Waits for the turn of a response in the background, and for the memory of its answer. */
+  async #turn(job: ResponseJob, place: Place): Promise<HeldMemory> {
+    const { signal } = job.controller;
+    await place.turn(signal);
+    return await this.#options.memory.hold(needsOf(job), signal);
+  }
+
   /** Generates without a client. */
   async #finish(request: FastifyRequest, { job, responses, place: given }: ResponseWork): Promise<void> {
     using place = given.move();
+    using _body = takeBodyMemory(request);
     try {
-      await place.turn(job.controller.signal);
+      using _held = await this.#turn(job, place);
       for await (const _ of responses.generate(job));
     } catch (error) {
       // While it waited.
       if (job.run.status === 'cancelled') return;
       noteError(error, request);
-      responses.fail(job, error);
+      await responses.fail(job, error);
     }
   }
+}
+
+/** The work goes on when the exchange has ended. */
+function takeBodyMemory(request: FastifyRequest): HeldMemory | undefined {
+  const { bodyMemory } = request;
+  request.bodyMemory = undefined;
+  return bodyMemory;
 }
 
 interface ResponseWork {

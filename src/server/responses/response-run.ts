@@ -27,6 +27,8 @@ export interface ResponseRunOptions {
   /** The rendered conversation. */
   readonly prompt: string;
   readonly meter: GenerationMeter;
+  /** The number of top tokens; absent: logprobs are not requested. */
+  readonly topLogprobs?: number | undefined;
   /** Milliseconds since 1970. */
   now(): number;
 }
@@ -49,7 +51,7 @@ export class ResponseRun {
   #eventCount = 0;
 
   constructor(options: ResponseRunOptions) {
-    const { echo, format, prompt, tools } = options;
+    const { echo, engine, format, prompt, tools, topLogprobs } = options;
     this.#options = options;
     this.#createdAt = this.#seconds();
     this.#parser = answerParser(format, prompt);
@@ -57,6 +59,8 @@ export class ResponseRun {
       areParallel: echo.parallel_tool_calls,
       tools,
       callId: (written, isUsed) => callId(format, written, (id) => prompt.includes(id) || isUsed(id)),
+      topLogprobs,
+      renderLogprobs: (tokenIds, logprobs) => chatLogprobs(engine, { tokenIds, logprobs })?.content ?? [],
     });
   }
 
@@ -75,8 +79,7 @@ export class ResponseRun {
     const { text, finish } = delta;
     const parts = this.#parser?.add(text) ?? (text === '' ? [] : [{ kind: 'content', text } as const]);
     if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end());
-    const logprobs = chatLogprobs(this.#options.engine, delta)?.content ?? [];
-    events.push(...this.#items.add(parts, delta.tokenIds.length, logprobs));
+    events.push(...this.#items.add(parts, delta));
     if (finish?.reason === 'abort') events.push(...this.#fail(engineClosed()));
     else if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));
     return this.#numbered(events);

@@ -36,6 +36,8 @@ export type History = Turn & { readonly [historyBrand]: true };
 /** Memory of an entry besides its texts: an upper bound for the objects and map entries. */
 const BYTES_PER_ENTRY = 1024;
 const BYTES_PER_ITEM = 256;
+/** Of a text, in UTF-16 units. */
+const BYTES_PER_UNIT = 2;
 
 /**
  * The ended responses of one tenant. All stores of a server have at most `bytesMax` of memory: the store with the most loses the response
@@ -62,6 +64,11 @@ export class ResponseStore {
     this.#all = all.add(this);
   }
 
+  /** A longer JSON is not stored. */
+  get jsonLengthMax(): number {
+    return Math.floor(this.#bytesMax / BYTES_PER_UNIT);
+  }
+
   get size(): number {
     return this.#responses.size;
   }
@@ -75,7 +82,7 @@ export class ResponseStore {
   put({ id, json, history, items, outputItems }: ResponseToStore): void {
     assert(!this.#responses.has(id), 'a response is stored once');
     const turn: Turn = { items, bytes: bytesOf(items), previous: history, users: 1 };
-    const bytes = BYTES_PER_ENTRY + 2 * json.length + outputItems.size * BYTES_PER_ITEM;
+    const bytes = BYTES_PER_ENTRY + BYTES_PER_UNIT * json.length + outputItems.size * BYTES_PER_ITEM;
     this.#responses.set(id, { json, bytes, turn, outputItems });
     for (const [itemId, item] of outputItems) this.#items.set(itemId, item);
     this.#bytes += bytes;

@@ -4,13 +4,13 @@ import type { ChatLogprobs } from '../openai-types.ts';
 /** The objects and events of OpenAI's Responses API, as far as Kvasir sends them. Requests are `unknown`: see `parse-response.ts`. */
 export type ResponseStatus = 'queued' | 'in_progress' | 'completed' | 'incomplete' | 'failed' | 'cancelled';
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
-export type TokenLogprob = ChatLogprobs['content'][number];
+export type TokenLogprobList = ChatLogprobs['content'];
 
 export interface OutputTextPart {
   readonly type: 'output_text';
   readonly text: string;
   readonly annotations: readonly [];
-  readonly logprobs: readonly TokenLogprob[];
+  readonly logprobs: TokenLogprobList;
 }
 
 export interface ReasoningTextPart {
@@ -134,12 +134,12 @@ export type UnnumberedEvent =
   | (PartPlace & {
       readonly type: 'response.output_text.delta';
       readonly delta: string;
-      readonly logprobs: readonly TokenLogprob[];
+      readonly logprobs: TokenLogprobList;
     })
   | (PartPlace & {
       readonly type: 'response.output_text.done';
       readonly text: string;
-      readonly logprobs: readonly TokenLogprob[];
+      readonly logprobs: TokenLogprobList;
     })
   | (PartPlace & { readonly type: 'response.reasoning_text.delta'; readonly delta: string })
   | (PartPlace & { readonly type: 'response.reasoning_text.done'; readonly text: string })

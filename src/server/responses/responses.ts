@@ -3,13 +3,14 @@ import type { TraceHeaders } from '../../engine/observer.ts';
 import type { Caller } from '../callers.ts';
 import type { GenerationMeter, Prompt } from '../generation.ts';
 import { generateAll } from '../generation.ts';
+import { jsonInTurns } from '../json-pieces.ts';
 import type { ParsedChat } from '../openai-parse.ts';
 import { type ConversationItem, fromOutput } from './conversation-items.ts';
 import type { EarlierResponses, ParsedResponse } from './parse-response.ts';
 import { itemNotFound, previousResponseNotFound, responseNotFound, responseNotUsable } from './response-errors.ts';
 import type { ResponseRun } from './response-run.ts';
 import { type History, ResponseStore } from './response-store.ts';
-import type { ResponseBody, ResponseEvent } from './response-types.ts';
+import type { ResponseBody, ResponseEvent, ResponseStatus } from './response-types.ts';
 
 /** A response that is ready to be generated. */
 export interface ResponseJob {
@@ -55,6 +56,8 @@ export class Responses implements EarlierResponses {
   readonly #store: ResponseStore;
   readonly #tenant: string | undefined;
   readonly #running = new Map<string, ResponseJob>();
+  /** Those whose JSON is stored, or is made for it. */
+  readonly #ended = new WeakSet<ResponseJob>();
 
   constructor(engine: AsyncEngine, store: ResponseStore, tenant: string | undefined) {
     this.#engine = engine;
@@ -80,10 +83,10 @@ export class Responses implements EarlierResponses {
     return item;
   };
 
-  /** The JSON of a response. */
-  json(id: string): string {
+  /** A response, or its JSON if it has ended. */
+  get(id: string): ResponseBody | string {
     const running = this.#running.get(id);
-    if (running !== undefined) return JSON.stringify(running.run.body());
+    if (running !== undefined) return running.run.body();
     const json = this.#store.json(id);
     if (json === undefined) throw responseNotFound({ id: shorten(id) });
     return json;
@@ -98,20 +101,20 @@ export class Responses implements EarlierResponses {
     if (!this.#store.delete(id)) throw responseNotFound({ id: shorten(id) });
   }
 
-  /** Ends a response that runs in the background, and returns its JSON. One that has ended stays as it is. */
-  cancel(id: string): string {
+  /** Ends a response that runs in the background, and returns it. One that has ended stays as it is. */
+  async cancel(id: string): Promise<ResponseBody | string> {
     const running = this.#running.get(id);
-    const json = this.json(id);
-    const { background, status } = JSON.parse(json) as ResponseBody;
+    const response = this.get(id);
+    const { background, status } = typeof response === 'string' ? (JSON.parse(response) as ResponseBody) : response;
     if (!background) {
       const remedy = 'Only responses with `background` can be cancelled; for the others, close the connection.';
       throw responseNotUsable({ id, status, action: 'cancelled', remedy });
     }
-    if (running === undefined) return json;
+    if (running === undefined || isEnded(status)) return response;
     running.controller.abort();
     running.run.cancel();
-    this.#end(running);
-    return this.json(id);
+    await this.#end(running);
+    return running.run.body();
   }
 
   /** From now on, clients can name this response. */
@@ -139,7 +142,7 @@ export class Responses implements EarlierResponses {
         meter.add(delta);
         const events = run.add(delta);
         hasEnded = delta.finish !== undefined && !isGone(job);
-        if (hasEnded) this.#end(job);
+        if (hasEnded) await this.#end(job);
         yield* events;
       }
     } finally {
@@ -149,26 +152,32 @@ export class Responses implements EarlierResponses {
   }
 
   /** Ends a response whose generation threw an error. */
-  fail(job: ResponseJob, error: unknown): ResponseEvent[] {
+  async fail(job: ResponseJob, error: unknown): Promise<ResponseEvent[]> {
     const events = job.run.fail(error);
-    this.#end(job);
+    await this.#end(job);
     return events;
   }
 
-  #end({ run, asked }: ResponseJob): void {
-    this.#running.delete(run.id);
+  async #end(job: ResponseJob): Promise<void> {
+    const { run, asked } = job;
     const { history, input, echo } = asked;
-    if (!echo.store) return;
+    if (!echo.store || this.#ended.has(job)) return;
+    this.#ended.add(job);
+    const json = await jsonInTurns(run.body(), this.#store.jsonLengthMax);
+    this.#running.delete(run.id);
+    if (json === undefined) return;
     const output = run.output.map((item) => [item.id, fromOutput(item)] as const);
     this.#store.put({
       id: run.id,
-      json: JSON.stringify(run.body()),
+      json,
       history,
       items: [...input, ...output.map(([, item]) => item)],
       outputItems: new Map(output),
     });
   }
 }
+
+const isEnded = (status: ResponseStatus): boolean => status !== 'queued' && status !== 'in_progress';
 
 /** Only responses in the background go on without their client. */
 const isGone = ({ controller, asked }: ResponseJob): boolean => controller.signal.aborted && !asked.echo.background;
