@@ -23,6 +23,7 @@ import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import { ArrivalLookUps } from './arrival-look-ups.ts';
 import { EarlyBlocks } from './early-blocks.ts';
+import { FailedLoads } from './failed-loads.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
@@ -66,11 +67,12 @@ export class FaultTier implements ConnectorPort {
   readonly #mode: 'sync' | 'async' | 'mixed';
   /** Loads by id, the failed blocks of open loads, and the cancelled loads. */
   readonly #ordered = new Map<TransferId, LoadJob>();
-  readonly #failing = new Map<TransferId, Set<BlockId>>();
+  readonly #failing = new FailedLoads();
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
   #stepLoaders: ReadonlySet<RequestId> = new Set();
-  #failedLoaders: ReadonlySet<RequestId> = noRequest;
+  /** The requests whose own load was decided with a failed block by the last report. */
+  failedLoaders: ReadonlySet<RequestId> = new Set();
   /** Request, place and key of blocks that failed while the request waited: the engine must not load them from there again. */
   readonly #failed = new Set<string>();
   /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
@@ -202,21 +204,16 @@ export class FaultTier implements ConnectorPort {
         `I6: load ${id} was given up, and its report is accepted now`,
       );
     this.#heardAtMs = this.nowMs;
-    for (const { transfer, block, reason } of output.loadFailures)
-      if (reason !== 'workerDied') this.#failingOf(transfer).add(block);
-    for (const id of output.failedRecving)
-      for (const { block } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(block);
-    const hasFailed = (id: TransferId): boolean =>
-      output.failedRecving.includes(id) || this.#failing.has(id) || output.loadFailures.some((f) => f.transfer === id);
-    const failedLoads = output.finishedRecving.filter((id) => !this.#cancelled.has(id) && hasFailed(id));
-    this.#failedLoaders = new Set(failedLoads.map((id) => this.#ordered.get(id)!.requestId));
+    this.#failing.add(output, this.#ordered);
+    const decided = output.finishedRecving.filter((id) => !this.#cancelled.has(id));
+    this.failedLoaders = this.#failing.requestsOf(decided, this.#ordered);
     for (const { transfer, block: failed } of output.loadFailures)
       this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter(({ block }) => block === failed));
     for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
     for (const id of output.finishedRecving) {
       const { requestId, blocks } = this.#ordered.get(id)!;
       for (const { block, place, key } of blocks)
-        if (this.#failing.get(id)?.has(block) === true) this.#doubted.add(`${requestId} ${place} ${key}`);
+        if (this.#failing.has(id, block)) this.#doubted.add(`${requestId} ${place} ${key}`);
     }
     this.#decided.push(...output.finishedRecving);
   }
@@ -318,11 +315,6 @@ export class FaultTier implements ConnectorPort {
   /** The requests with loads of their own that were open in this step, decided or not. */
   get loaders(): ReadonlySet<RequestId> {
     return this.#stepLoaders;
-  }
-
-  /** The requests whose own load was decided with a failed block by the last report. */
-  get failedLoaders(): ReadonlySet<RequestId> {
-    return this.#failedLoaders;
   }
 
   /** No new faults; hung loads drain within 100 seconds. */
@@ -477,19 +469,13 @@ export class FaultTier implements ConnectorPort {
     return this.#late;
   }
 
-  #failingOf(transfer: TransferId): Set<BlockId> {
-    const known = this.#failing.get(transfer) ?? new Set();
-    this.#failing.set(transfer, known);
-    return known;
-  }
-
   /** Blocks of decided, not cancelled loads that failed must not be in the new loads. */
   #checkPromises({ loads, cancelled }: ConnectorMetadata): void {
     for (const id of cancelled) this.#cancelled.add(id);
     for (const id of this.#decided) {
       const job = this.#ordered.get(id)!;
       for (const { block, place, key } of job.blocks)
-        if (this.#failing.get(id)?.has(block) === true && !this.#cancelled.has(id))
+        if (this.#failing.has(id, block) && !this.#cancelled.has(id))
           this.#failed.add(`${job.requestId} ${place} ${key}`);
     }
     this.#decided = [];
@@ -504,7 +490,5 @@ export class FaultTier implements ConnectorPort {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
 }
-
-const noRequest: ReadonlySet<RequestId> = new Set();
 
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

@@ -366,14 +366,12 @@ export class World {
     return this.#checker.requestsWithout(new Set(invalid), this.#tier?.loaders ?? noRequest);
   }
 
-  /** Policy `fail`: a request ends if its own load fails, also if it no longer needs the failed blocks. */
+  /** Policy `fail`: a request ends if its own load fails, also if it no longer needs the failed blocks. A preempted one is queued. */
   #checkFailedLoaders(): void {
-    if (this.#options.kvLoadFailurePolicy !== 'fail' || this.#tier === undefined) return;
-    for (const id of this.#tier.failedLoaders) {
-      const phase = this.#scheduler.inspector.phaseOf(id);
-      // A preempted request has no blocks, and asks again.
-      if (phase !== undefined && phase !== 'queued')
-        assert(false, `policy fail: the load of ${id} has failed, but it has not ended: ${phase}`);
+    if (this.#options.kvLoadFailurePolicy !== 'fail') return;
+    for (const id of this.#tier?.failedLoaders ?? noRequest) {
+      const isEnded = [undefined, 'queued'].includes(this.#scheduler.inspector.phaseOf(id));
+      assert(isEnded, `policy fail: the load of ${id} has failed, but the request goes on`);
     }
   }
 
