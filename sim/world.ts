@@ -315,7 +315,7 @@ export class World {
     this.#invalidatedInFlight = [];
     this.#isStepInFlight = false;
     this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
-    this.#checkFailedLoaders();
+    if (this.#options.kvLoadFailurePolicy === 'fail') this.#checkFailedLoaders();
     if (this.#checks) this.#scheduler.checkInvariants();
     if (this.#checks && this.steps % WATCHED_STEPS === 0) checkWatched(this.#scheduler);
     if (this.steps % WATCHED_STEPS === 0) this.#events?.check();
@@ -368,7 +368,6 @@ export class World {
 
   /** Policy `fail`: a request ends if its own load fails, also if it no longer needs the failed blocks. A preempted one is queued. */
   #checkFailedLoaders(): void {
-    if (this.#options.kvLoadFailurePolicy !== 'fail') return;
     for (const id of this.#tier?.failedLoaders ?? noRequest) {
       const isEnded = [undefined, 'queued'].includes(this.#scheduler.inspector.phaseOf(id));
       assert(isEnded, `policy fail: the load of ${id} has failed, but the request goes on`);
