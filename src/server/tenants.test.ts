@@ -295,8 +295,9 @@ describe('a key with a long backlog', () => {
       settings: { maxWaiting: 1024 },
     });
     const { send } = await serve(toy.engine);
-    const fill = { prompt: 'abc', n: 128, max_tokens: 100, ignore_eos: true };
-    const many = Array.from({ length: 9 }, () => send('a', '/v1/completions', fill));
+    // Requests for more completions wait before they reach the engine.
+    const fill = { prompt: 'abc', n: 8, max_tokens: 100, ignore_eos: true };
+    const many = Array.from({ length: 100 }, () => send('a', '/v1/completions', fill));
     await until(() => toy.engine.stats().running + toy.engine.stats().waiting >= 128 * 5 && toy.executor.steps === 10);
     const ended: (string | undefined)[] = [];
     toy.engine.observe({ completionEnded: ({ request }) => void ended.push(request.tenant) });
