@@ -35,9 +35,14 @@ describe('best_of', () => {
 
   it('returns logprobs that are requested', async () => {
     const { post } = await serveLetters({ logprobOf });
-    const { body } = await post({ prompt: 'ab', max_tokens: 2, best_of: 2, logprobs: 1 }, path);
-    const [choice] = body.choices as unknown as [{ logprobs: { token_logprobs: number[] } }];
+    const asked = { prompt: 'ab', max_tokens: 2, best_of: 2, logprobs: 1, prompt_logprobs: 0 };
+    const { body } = await post(asked, path);
+    const [choice] = body.choices as unknown as [
+      { logprobs: { token_logprobs: number[] }; prompt_logprobs: unknown[] },
+    ];
     expect(choice.logprobs.token_logprobs).toEqual([logprobOf(1, 1), logprobOf(1, 2)]);
+    // The first completion has them, which is not the best.
+    expect(choice.prompt_logprobs).toHaveLength(2);
   });
 
   it.each([

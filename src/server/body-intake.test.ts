@@ -36,7 +36,7 @@ interface Sent {
 
 const whole = JSON.stringify({ prompt: 'x'.repeat(2 * PART), max_tokens: 1 });
 const headOf = (length: string): string =>
-  `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n${length}\r\n\r\n`;
+  `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n${length}\r\n\r\n`;
 
 /** Sends the head and the first bytes of a body, and waits until the server has received them. */
 async function sendPart(port: number, bytes = PART, from = '127.0.0.1'): Promise<Sent> {

@@ -131,6 +131,13 @@ describe('the memory that an answer may need', () => {
     );
   });
 
+  it('has the completions that may run at the same time', () => {
+    const parsed = { params: { n: 3 }, stream: false } as ParsedGeneration;
+    const prompts = [prompt, prompt, prompt];
+    expect(needsOf({ parsed, prompts }).completions).toBe(9);
+    expect(needsOf({ parsed, prompts, promptsAtOnce: 2 }).completions).toBe(6);
+  });
+
   it('of a stream is bounded by what is kept for a slow reader', () => {
     const huge = { maxTokens: 1_000_000, logprobs: 20, n: 8 };
     expect(bytesOf(huge, { stream: true })).toBe(8 * (4096 + 1000 * 16) + unreadMaxBytes);

@@ -6,6 +6,8 @@ import type { RequestNeeds } from './request-memory.ts';
 interface Generation {
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
+  /** How many prompts may be computed at the same time. Default: all. */
+  readonly promptsAtOnce?: number;
 }
 
 /** Of a completion, besides its tokens: its state in the engine and in the scheduler. */
@@ -21,7 +23,7 @@ export const unreadMaxBytes = 16 * 1024 * 1024;
  * count for each choice whose answer has them, so that the length of the answer is bounded too: in JSON, a byte of this estimate
  * becomes about eight bytes.
  */
-export function needsOf({ parsed, prompts }: Generation): RequestNeeds {
+export function needsOf({ parsed, prompts, promptsAtOnce = prompts.length }: Generation): RequestNeeds {
   const { params, stream, promptLogprobs, echoedLogprobs } = parsed;
   const { n = 1, maxTokens, logprobs } = params;
   const scores = (topCount: number | undefined): number => (topCount === undefined ? 0 : packedBytes(topCount));
@@ -34,7 +36,7 @@ export function needsOf({ parsed, prompts }: Generation): RequestNeeds {
     outputs += n * (maxTokens ?? maxTokensDefault) * perOutput;
   }
   const bytes = inputs + (stream ? Math.min(outputs, unreadMaxBytes) : outputs);
-  return { bytes, completions: n * prompts.length };
+  return { bytes, completions: n * promptsAtOnce };
 }
 
 /** Of `/v1/embeddings`: tokens and vectors. */

@@ -202,6 +202,11 @@ describe('the limits of a key', () => {
     return Object.fromEntries([...all].map(([, what, count]) => [what, Number(count)]));
   };
 
+  const heldBytes = async (origin: string) => {
+    const text = await (await fetch(`${origin}/metrics`)).text();
+    return Number(/^kvasir:request_memory_bytes (\d+)$/m.exec(text)![1]);
+  };
+
   it.each([
     ['/v1/completions', { prompt: 'ab', n: 3 }, 3],
     ['/v1/completions', { prompt: ['ab', 'cd', 'ef'] }, 3],
@@ -260,7 +265,22 @@ describe('the limits of a key', () => {
     expect(ends).toEqual(['incomplete', 'cancelled', 'incomplete']);
   });
 
-  it('give the place back after each error', async () => {
+  it('are waited for before memory, and a response that needs too much is refused at once', async () => {
+    const { engine, open } = gated();
+    const { origin, send } = await serve(engine, { ...limited(1, 9), requestMaxBytes: 20_000 });
+    const background = { input: 'hi', background: true, max_output_tokens: 16 };
+    await send('k', '/v1/responses', background);
+    while (engine.requests.length !== 1) await new Promise(setImmediate);
+    const before = await heldBytes(origin);
+    for (let i = 0; i < 4; i++) await send('k', '/v1/responses', background);
+    expect((await heldBytes(origin)) - before).toBe(4 * 4 * JSON.stringify(background).length);
+    const refused = await send('k', '/v1/responses', { ...background, max_output_tokens: 4000 });
+    expect(refused.json().error.code).toBe('KVASIR_REQUEST_OVER_MEMORY');
+    open();
+    while ((await heldBytes(origin)) !== 0) await new Promise(setImmediate);
+  });
+
+  it('give the place and the memory back after each error', async () => {
     const { origin, send } = await serve(new LetterEngine({ failAtStep: 2 }), limited(1));
     const chat = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 5 };
     for (const [path, body] of [
@@ -278,6 +298,7 @@ describe('the limits of a key', () => {
     ] as const) {
       expect((await send('k', path, body)).status).not.toBe(429);
       while ((await counted(origin)).running !== 0) await new Promise(setImmediate);
+      while ((await heldBytes(origin)) !== 0) await new Promise(setImmediate);
     }
   });
 });
@@ -295,8 +316,9 @@ describe('a key with a long backlog', () => {
       settings: { maxWaiting: 1024 },
     });
     const { send } = await serve(toy.engine);
-    const fill = { prompt: 'abc', n: 128, max_tokens: 100, ignore_eos: true };
-    const many = Array.from({ length: 9 }, () => send('a', '/v1/completions', fill));
+    // Requests for more completions wait before they reach the engine.
+    const fill = { prompt: 'abc', n: 8, max_tokens: 100, ignore_eos: true };
+    const many = Array.from({ length: 100 }, () => send('a', '/v1/completions', fill));
     await until(() => toy.engine.stats().running + toy.engine.stats().waiting >= 128 * 5 && toy.executor.steps === 10);
     const ended: (string | undefined)[] = [];
     toy.engine.observe({ completionEnded: ({ request }) => void ended.push(request.tenant) });
