@@ -193,7 +193,7 @@ describe('the limits of requests', () => {
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');
     cleanups.push(() => socket.destroy());
     socket.write(
-      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
+      'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
     );
     expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1.1 408 .*less than 2048 bytes in 1 s/s);
   });
