@@ -30,7 +30,7 @@ const options = { strict: false, logger: false, ownProperties: true, multipleOfP
 const drafts = {
   '2020-12': new Ajv2020(options),
   'draft-07': new Ajv(options),
-  // Its pattern is none with the flag `u`.
+  // Its pattern is not valid with the flag `u`.
   rfc5322: new Ajv2020({ ...options, unicodeRegExp: false }),
 };
 for (const ajv of Object.values(drafts)) addFormats.default(ajv as Ajv);

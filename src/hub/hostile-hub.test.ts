@@ -1,4 +1,4 @@
-/** A hub, or somebody between it and us, that sends anything. Nothing outside the folder of the model may change. */
+/** A hub, or a program between it and Kvasir, that sends anything. Nothing outside the folder of the model may change. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, readdir, readFile, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';

@@ -146,7 +146,7 @@ export class HubCache {
         await rm(location, { force: true });
         await removeEmpty(dirname(location), folder);
         const blob = target === undefined ? undefined : join(dirname(location), target);
-        // A link that another program made, to a file that is none of the cache.
+        // A link that another program made, to a file outside the cache.
         if (blob !== undefined && !isBlobOf(folder, blob)) continue;
         if (blob !== undefined && (await this.#isUsed(folder, blob))) continue;
         if (blob !== undefined) await rm(blob, { force: true });

@@ -4,7 +4,7 @@ const namePartBytesMax = 255;
 const pathBytesMax = 1_024;
 /** Control characters, halves of characters, and characters that mean something else in paths of Windows. */
 const otherCharacters = /[\p{Cc}\p{Cs}\\:*?"<>|]/u;
-/** Windows opens a device instead of a file with these names, whatever their ending. */
+/** Windows opens a device instead of a file with these names, with any ending. */
 const deviceName = /^(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)/i;
 
 /** git's hash of a commit. */

@@ -4,7 +4,7 @@ import { TemplateError } from './errors.ts';
 import { strip } from './text-split.ts';
 import { isText, textOf, typeName, Undefined, type Value } from './values.ts';
 
-/** Python's `int` of a text: digits with a sign, in this base; undefined if it is none. */
+/** Python's `int` of a text: digits with a sign, in this base; undefined if it is not an integer. */
 function parseWhole(text: string, base: number): bigint | undefined {
   const match = /^([-+]?)(0[xob])?([\da-z]+(?:_[\da-z]+)*)$/i.exec(strip(text, undefined, 'both'));
   if (match === null) return undefined;
@@ -22,7 +22,7 @@ function parseWhole(text: string, base: number): bigint | undefined {
   return sign === '-' ? -value : value;
 }
 
-/** Python's `float` of a text; undefined if it is none. */
+/** Python's `float` of a text; undefined if it is not a number. */
 function parseNumber(text: string): number | undefined {
   // Python reads more digits, to the same infinity.
   if (text.length > 4300) return undefined;

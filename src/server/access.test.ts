@@ -244,7 +244,7 @@ describe('a server with a key', () => {
     expect(await statusOf(url, `${reset}${key}\r\n`)).toBe(404);
   });
 
-  it('gives nothing to a client without the key, whatever it writes instead', async () => {
+  it('gives nothing to a client without the key, with any other text in its place', async () => {
     const { engine } = toyEngine();
     closers.push(() => engine.close());
     const url = await serve({ apiKey: 'secret' }, engine);

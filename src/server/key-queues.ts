@@ -22,7 +22,7 @@ export interface KeyCounts {
 }
 
 /** What one request has of the limits of its key. */
-interface Seat {
+interface QueuedWork {
   readonly completions: number;
   isRunning: boolean;
   onTurn(): void;
@@ -34,7 +34,7 @@ export class KeyQueue {
   readonly maxRunning: number;
   readonly #maxWaiting: number;
   /** In order of arrival. */
-  readonly #waiting = new Set<Seat>();
+  readonly #waiting = new Set<QueuedWork>();
   #running = 0;
   #refused = 0;
 
@@ -45,22 +45,22 @@ export class KeyQueue {
   }
 
   /** @throws keyLimitReached */
-  enter(completions: number): Seat {
+  enter(completions: number): QueuedWork {
     assert(completions <= this.maxRunning, 'a request that never fits is refused before it waits');
-    const seat: Seat = { completions, isRunning: false, onTurn: () => undefined };
-    if (this.#waiting.size === 0 && this.#hasRoom(seat)) this.#begin(seat);
-    else if (this.#waitingCompletions + completions <= this.#maxWaiting) this.#waiting.add(seat);
+    const work: QueuedWork = { completions, isRunning: false, onTurn: () => undefined };
+    if (this.#waiting.size === 0 && this.#hasRoom(work)) this.#begin(work);
+    else if (this.#waitingCompletions + completions <= this.#maxWaiting) this.#waiting.add(work);
     else {
       this.#refused++;
       throw keyLimitReached({ name: this.name, maxRunning: this.maxRunning, maxWaiting: this.#maxWaiting });
     }
-    return seat;
+    return work;
   }
 
-  /** The work for this seat has ended, or never begins. */
-  leave(seat: Seat): void {
-    if (seat.isRunning) this.#running -= seat.completions;
-    else assert(this.#waiting.delete(seat), 'a request leaves once');
+  /** The work has ended, or never begins. */
+  leave(work: QueuedWork): void {
+    if (work.isRunning) this.#running -= work.completions;
+    else assert(this.#waiting.delete(work), 'a request leaves once');
     assert(this.#running >= 0, 'a request that ends was running');
     for (const next of this.#waiting) {
       // A large request is not passed: small ones could keep it waiting for ever.
@@ -85,19 +85,19 @@ export class KeyQueue {
     return sum;
   }
 
-  #hasRoom({ completions }: Seat): boolean {
+  #hasRoom({ completions }: QueuedWork): boolean {
     return this.#running + completions <= this.maxRunning;
   }
 
-  #begin(seat: Seat): void {
-    this.#running += seat.completions;
-    seat.isRunning = true;
-    seat.onTurn();
+  #begin(work: QueuedWork): void {
+    this.#running += work.completions;
+    work.isRunning = true;
+    work.onTurn();
   }
 }
 
 /**
- * The place of one request among those of its key. Whoever starts the work disposes of it when the work has ended in any way, which is
+ * The place of one request among those of its key. The code that starts the work disposes of it when the work has ended in any way, which is
  * the only way in which it becomes free:
  *
  *     using place = new Place(queue);
@@ -106,7 +106,7 @@ export class KeyQueue {
  */
 export class Place implements Disposable {
   readonly #queue: KeyQueue | undefined;
-  #seat: Seat | undefined;
+  #work: QueuedWork | undefined;
 
   /** @param queue undefined: the key has no limits */
   constructor(queue: KeyQueue | undefined) {
@@ -119,22 +119,22 @@ export class Place implements Disposable {
    * @throws keyLimitReached, or tooManyChoices if the completions of one prompt never fit
    */
   enter(prompts: number, n = 1): number {
-    assert(this.#seat === undefined, 'a request takes one place');
+    assert(this.#work === undefined, 'a request takes one place');
     if (this.#queue === undefined) return prompts;
     const { maxRunning } = this.#queue;
     if (n > maxRunning) throw tooManyChoices({ asked: `${n} completions of a prompt`, limit: maxRunning });
     const atOnce = Math.min(prompts, Math.floor(maxRunning / n));
-    this.#seat = this.#queue.enter(atOnce * n);
+    this.#work = this.#queue.enter(atOnce * n);
     return atOnce;
   }
 
   /** Resolves when the work may begin. @throws clientGone */
   async turn(signal: AbortSignal): Promise<void> {
-    const seat = this.#seat;
+    const work = this.#work;
     if (signal.aborted) throw clientGone();
-    if (seat === undefined || seat.isRunning) return;
+    if (work === undefined || work.isRunning) return;
     await new Promise<void>((resolve, reject) => {
-      seat.onTurn = resolve;
+      work.onTurn = resolve;
       signal.addEventListener('abort', () => reject(clientGone()), { once: true });
     });
   }
@@ -142,14 +142,14 @@ export class Place implements Disposable {
   /** The place for an owner that outlives this one, which has none afterwards. */
   move(): Place {
     const moved = new Place(this.#queue);
-    moved.#seat = this.#seat;
-    this.#seat = undefined;
+    moved.#work = this.#work;
+    this.#work = undefined;
     return moved;
   }
 
   [Symbol.dispose](): void {
-    const seat = this.#seat;
-    this.#seat = undefined;
-    if (seat !== undefined) this.#queue!.leave(seat);
+    const work = this.#work;
+    this.#work = undefined;
+    if (work !== undefined) this.#queue!.leave(work);
   }
 }

@@ -69,7 +69,7 @@ export const adminOnly = defineError(
 );
 export const hostNotAllowed = defineError(
   'KVASIR_HOST_NOT_ALLOWED',
-  'This server has no API key, so it answers only to local names and IP addresses, and `{host}` is none. Start it with --allowed-hosts {host}, or with --api-key.',
+  'This server has no API key, so it answers only to local names and IP addresses. `{host}` is another name. Start it with --allowed-hosts {host}, or with --api-key.',
   403,
 );
 export const originNotAllowed = defineError(

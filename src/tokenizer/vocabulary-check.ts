@@ -50,7 +50,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
 }
 
 /**
- * libllama makes the token `</s>` a control token that ends answers, whatever the file says. In Qwen2.5 it is text, and in Gemma 3 a tag
+ * libllama makes the token `</s>` a control token that ends answers, in every file. In Qwen2.5 it is text, and in Gemma 3 a tag
  * of HTML. Undefined: there is no such token, or it is what libllama makes of it.
  */
 function endTagOf(

@@ -14,7 +14,7 @@ import { parserOf, toolFormats } from './formats.ts';
 import type { AnswerPart, Tool } from './tool.ts';
 
 /**
- * Whatever a grammar of required calls allows is read as calls of the tools, without content, and the arguments match the schemas.
+ * Each output that a grammar of required calls allows is read as calls of the tools, without content, and the arguments match the schemas.
  * Not covered: control tokens, because the vocabulary has none of those around calls.
  */
 const ajv = new Ajv2020({ strict: false });

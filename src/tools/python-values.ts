@@ -149,7 +149,7 @@ function unescaped(sequence: string): string {
   return Object.hasOwn(letters, code) ? letters[code]! : sequence;
 }
 
-/** The JSON of a text that is one value of Python; undefined: it is none. */
+/** The JSON of a text that is one value of Python; undefined: it is something else. */
 export function pythonToJson(text: string): string | undefined {
   const reader = new PythonReader(text);
   const json = reader.value();
