@@ -79,7 +79,7 @@ export async function answerEmbeddings(
     const vectorLength = parsed.settings.dimensions ?? engine.model.embedding!.length;
     return {
       prompts,
-      held: await memory.hold(needsOfVectors(prompts, vectorLength), signal),
+      held: await memory.hold(needsOfVectors(prompts, vectorLength), signal, caller.tenant),
     };
   });
   if (prepared === undefined) return reply;

@@ -46,6 +46,27 @@ describe('the memory of requests', () => {
     expect([memory.heldBytes, memory.waiting]).toEqual([0, 0]);
   });
 
+  it('admits the tenant that holds least, so that a request does not wait for the backlog of another tenant', async () => {
+    const memory = new RequestMemory(limits);
+    const first = await memory.hold(need(90 * MIB), forever, 'a');
+    const backlog = [80, 80, 80].map((size) => memory.hold(need(size * MIB), forever, 'a'));
+    const other = memory.hold(need(80 * MIB), forever, 'b');
+    expect([await isSettled(backlog[0]!), await isSettled(other)]).toEqual([false, false]);
+    free(first);
+    // Both tenants hold nothing, and `a` had the last turn.
+    expect([await isSettled(backlog[0]!), await isSettled(other)]).toEqual([false, true]);
+    free(await other);
+    expect([await isSettled(backlog[0]!), await isSettled(backlog[1]!)]).toEqual([true, false]);
+    const wide = memory.hold(need(1, 100), forever, 'a');
+    const widest = memory.hold(need(1, 100), forever, 'a');
+    const ofOther = memory.hold(need(1, 20), forever, 'b');
+    expect([await isSettled(wide), await isSettled(widest), await isSettled(ofOther)]).toEqual([true, false, true]);
+    for (const held of backlog) free(await held);
+    for (const held of [wide, ofOther]) free(await held);
+    free(await widest);
+    expect([memory.heldBytes, memory.waiting]).toEqual([0, 0]);
+  });
+
   it('lets small requests wait when their share is in use', async () => {
     const memory = new RequestMemory(limits);
     const held = await Promise.all(Array.from({ length: 16 }, () => memory.hold(need(16 * MIB), forever)));

@@ -16,6 +16,9 @@ export interface RequestNeeds {
   readonly completions: number;
 }
 
+/** Who waits: callers of one tenant wait for each other before those of others wait for them. */
+export type Tenant = string | undefined;
+
 /** Memory that is in use until it is disposed of. */
 export interface HeldMemory extends Disposable {
   readonly bytes: number;
@@ -30,8 +33,11 @@ const BYTES_PER_BODY_BYTE = 4;
  *
  *     1/8   bodies that are not received completely      (`BodyIntake`; beyond it, bodies are refused)
  *     1/2   requests whose bodies are received           beyond it, requests are refused
- *     1/4   answers that may need less than 1/64         beyond it, requests wait in order of arrival
+ *     1/4   answers that may need less than 1/64         beyond it, requests wait
  *     1/8   answers that may need more                   the same; one of them is always admitted
+ *
+ * Of the requests that wait, the next is the oldest of the tenant that holds least of the part; of such tenants, the one whose last turn is
+ * the longest ago.
  *
  * Requests for many completions also wait for each other, so that a few of them do not fill the engine's queue: other requests would be
  * refused, or wait behind thousands of completions.
@@ -93,15 +99,15 @@ export class RequestMemory {
    * keeps memory that others need while it waits.
    * @throws requestOverMemory if it never fits, clientGone if the client did not wait
    */
-  async hold(needs: RequestNeeds, signal: AbortSignal): Promise<HeldMemory> {
+  async hold(needs: RequestNeeds, signal: AbortSignal, tenant?: Tenant): Promise<HeldMemory> {
     this.check(needs);
     const { bytes, completions } = needs;
     const { totalMaxBytes } = this.#limits;
     const share = bytes > totalMaxBytes / 64 ? this.#large : this.#small;
-    if (completions <= NARROW_MAX) return share.takeInTurn(bytes, signal);
-    const wide = await this.#wide.takeInTurn(completions, signal);
+    if (completions <= NARROW_MAX) return share.takeInTurn(bytes, signal, tenant);
+    const wide = await this.#wide.takeInTurn(completions, signal, tenant);
     try {
-      const held = await share.takeInTurn(bytes, signal);
+      const held = await share.takeInTurn(bytes, signal, tenant);
       return joined(held, wide);
     } catch (error) {
       wide[Symbol.dispose]();
@@ -123,6 +129,7 @@ const joined = (held: HeldMemory, wide: Disposable): HeldMemory => ({
 
 interface Waiter {
   readonly bytes: number;
+  readonly tenant: Tenant;
   admit(held: HeldMemory): void;
 }
 
@@ -130,6 +137,9 @@ interface Waiter {
 class Share {
   readonly #maxBytes: number;
   readonly #waiters = new Set<Waiter>();
+  /** Of each tenant, and the number of its last turn. */
+  readonly #turns = new Map<Tenant, { readonly used: number; readonly last: number }>();
+  #turn = 0;
   #used = 0;
 
   constructor(maxBytes: number) {
@@ -146,13 +156,11 @@ class Share {
 
   /** Undefined: there is no room. */
   take(bytes: number): HeldMemory | undefined {
-    return this.#hasRoom(bytes) ? this.#hold(bytes) : undefined;
+    return this.#hasRoom(bytes) ? this.#hold(bytes, undefined) : undefined;
   }
 
-  async takeInTurn(bytes: number, signal: AbortSignal): Promise<HeldMemory> {
+  async takeInTurn(bytes: number, signal: AbortSignal, tenant: Tenant): Promise<HeldMemory> {
     if (signal.aborted) throw clientGone();
-    // A large request is not passed: small ones could keep it waiting for ever.
-    if (this.#waiters.size === 0 && this.#hasRoom(bytes)) return this.#hold(bytes);
     return new Promise((resolve, reject) => {
       const leave = (): void => {
         this.#waiters.delete(waiter);
@@ -161,6 +169,7 @@ class Share {
       };
       const waiter: Waiter = {
         bytes,
+        tenant,
         admit: (held) => {
           signal.removeEventListener('abort', leave);
           resolve(held);
@@ -168,6 +177,7 @@ class Share {
       };
       this.#waiters.add(waiter);
       signal.addEventListener('abort', leave, { once: true });
+      this.#admit();
     });
   }
 
@@ -175,26 +185,51 @@ class Share {
     return this.#used === 0 || this.#used + bytes <= this.#maxBytes;
   }
 
-  #hold(bytes: number): HeldMemory {
+  #hold(bytes: number, tenant: Tenant): HeldMemory {
     let isHeld = true;
-    this.#used += bytes;
+    this.#use(bytes, tenant);
     return {
       bytes,
       [Symbol.dispose]: () => {
         if (!isHeld) return;
         isHeld = false;
-        this.#used -= bytes;
-        assert(this.#used >= 0, 'memory is given back once');
+        this.#use(-bytes, tenant);
         this.#admit();
       },
     };
   }
 
+  #use(bytes: number, tenant: Tenant): void {
+    this.#used += bytes;
+    const { used, last } = this.#turnsOf(tenant);
+    assert(used + bytes >= 0, 'memory is given back once');
+    this.#turns.set(tenant, { used: used + bytes, last: bytes > 0 ? ++this.#turn : last });
+  }
+
+  #turnsOf(tenant: Tenant): { readonly used: number; readonly last: number } {
+    return this.#turns.get(tenant) ?? { used: 0, last: 0 };
+  }
+
   #admit(): void {
-    for (const waiter of this.#waiters) {
-      if (!this.#hasRoom(waiter.bytes)) return;
-      this.#waiters.delete(waiter);
-      waiter.admit(this.#hold(waiter.bytes));
+    for (;;) {
+      const next = this.#next();
+      // A large request is not passed: small ones could keep it waiting for ever.
+      if (next === undefined || !this.#hasRoom(next.bytes)) return;
+      this.#waiters.delete(next);
+      next.admit(this.#hold(next.bytes, next.tenant));
     }
+  }
+
+  /** O(waiting requests). */
+  #next(): Waiter | undefined {
+    let next: Waiter | undefined;
+    for (const waiter of this.#waiters) if (next === undefined || this.#isBefore(waiter, next)) next = waiter;
+    return next;
+  }
+
+  /** `other` has waited for longer. */
+  #isBefore(waiter: Waiter, other: Waiter): boolean {
+    const [own, before] = [this.#turnsOf(waiter.tenant), this.#turnsOf(other.tenant)];
+    return own.used === before.used ? own.last < before.last : own.used < before.used;
   }
 }

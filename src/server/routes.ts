@@ -138,7 +138,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       const tokens = await tokenizeText(engine, text, addSpecial, signal);
       const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
       const body = { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
-      return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal) };
+      return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant) };
     });
     if (answer === undefined) return reply;
     using _held = answer.held;
@@ -147,7 +147,11 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.post('/detokenize', async (request, reply) => {
     const { model: asked, tokens } = parseDetokenize(request.body, limits);
     checkModel(engine, asked);
-    using _held = await options.memory.hold(needsOfTokens(tokens.length), abortWhenGone(reply).signal);
+    using _held = await options.memory.hold(
+      needsOfTokens(tokens.length),
+      abortWhenGone(reply).signal,
+      request.caller.tenant,
+    );
     let prompt = '';
     for (const part of engine.detokenizeParts(tokens, { skipSpecialTokens: false })) {
       prompt += part;
@@ -219,7 +223,7 @@ class GenerationRoute {
       const generation = await prepare(signal, place);
       // What is still needed of the body is in the generation.
       request.body = undefined;
-      return { generation, held: await this.#options.memory.hold(needsOf(generation), signal) };
+      return { generation, held: await this.#options.memory.hold(needsOf(generation), signal, request.caller.tenant) };
     });
     if (prepared === undefined) return reply;
     using _held = prepared.held;

@@ -82,7 +82,7 @@ class ResponseRoute {
       request.body = undefined;
       const needs = needsOf(job);
       memory.check(needs);
-      return { job, held: asked.echo.background ? undefined : await memory.hold(needs, signal) };
+      return { job, held: asked.echo.background ? undefined : await memory.hold(needs, signal, request.caller.tenant) };
     });
     if (prepared === undefined) return reply;
     using _held = prepared.held;
@@ -131,7 +131,7 @@ class ResponseRoute {
     using _body = job.asked.echo.background ? takeBodyMemory(request) : undefined;
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
     try {
-      using _held = job.asked.echo.background ? await this.#turn(job, place) : undefined;
+      using _held = job.asked.echo.background ? await this.#turn(request, job, place) : undefined;
       for await (const event of responses.generate(job)) await events.sendJson(event, event.type);
     } catch (error) {
       job.controller.abort();
@@ -148,10 +148,10 @@ class ResponseRoute {
   }
 
   /** Waits for the turn of a response in the background, and for the memory of its answer. */
-  async #turn(job: ResponseJob, place: Place): Promise<HeldMemory> {
+  async #turn(request: FastifyRequest, job: ResponseJob, place: Place): Promise<HeldMemory> {
     const { signal } = job.controller;
     await place.turn(signal);
-    return await this.#options.memory.hold(needsOf(job), signal);
+    return await this.#options.memory.hold(needsOf(job), signal, request.caller.tenant);
   }
 
   /** Generates without a client. */
@@ -159,7 +159,7 @@ class ResponseRoute {
     using place = given.move();
     using _body = takeBodyMemory(request);
     try {
-      using _held = await this.#turn(job, place);
+      using _held = await this.#turn(request, job, place);
       for await (const _ of responses.generate(job));
     } catch (error) {
       // While it waited.
