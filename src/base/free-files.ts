@@ -11,6 +11,15 @@ export function checkFreeFiles(count: number): void {
     // Where there is no such file, descriptors cannot be counted.
     if (code === 'EMFILE' || code === 'ENFILE') throw error;
   } finally {
-    for (const file of files) closeSync(file);
+    for (const file of files) close(file);
+  }
+}
+
+/** Nothing was written, and the system frees the descriptor also if it reports an error. */
+function close(file: number): void {
+  try {
+    closeSync(file);
+  } catch {
+    // See above.
   }
 }
