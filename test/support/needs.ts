@@ -21,7 +21,15 @@ export function testsNeed(isMet: boolean, reason: string): void {
   if (!isMet) beforeEach((context) => skip(context, reason));
 }
 
-/** A single test that needs this. */
-export function itNeeds(isMet: boolean, reason: string, title: string, test: () => void | Promise<void>): void {
-  it(title, (context) => (isMet ? test() : skip(context, reason)));
+/** A single test that needs this. `timeoutMs`: for a test that takes minutes also on an idle machine. */
+export function itNeeds(
+  isMet: boolean,
+  reason: string,
+  title: string,
+  test: () => void | Promise<void>,
+  timeoutMs?: number,
+): void {
+  it(title, { ...(timeoutMs === undefined ? {} : { timeout: timeoutMs }) }, (context) =>
+    isMet ? test() : skip(context, reason),
+  );
 }
