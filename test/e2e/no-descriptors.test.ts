@@ -37,9 +37,12 @@ type Send = (path: string, body?: object) => Promise<{ readonly status: number; 
 
 const filesOf = ({ child }: Served): number[] => readdirSync(`/proc/${child.pid}/fd`).map(Number);
 
-/** The server gets no new descriptor: its limit is lowered, and connections use what is left. */
+/** More than the start of a thread or of a worker process waits for. */
+const neededLater = 40;
+
+/** The server gets no new descriptor until `giveBack`: its limit is lowered, and connections use what is left. */
 async function takeDescriptors(server: Served): Promise<void> {
-  const limit = Math.max(...filesOf(server)) + 8;
+  const limit = Math.max(...filesOf(server)) + neededLater;
   expect(spawnSync('prlimit', [`--pid=${server.child.pid}`, `--nofile=${limit}:`]).status).toBe(0);
   await fill(server);
 }
