@@ -1,4 +1,5 @@
 /** Chats, calls of tools and JSON of real models: prompts of their own templates, and answers in the forms that requests ask for. */
+import { readFileSync } from 'node:fs';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
 import type OpenAI from 'openai';
@@ -9,6 +10,10 @@ import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
 import { serveEngine } from '../support/served-model.ts';
+
+/** A request by curl, and below it a part of its answer. */
+const quotedAnswer =
+  /^curl http:\/\/127\.0\.0\.1:8000(\S+)[^']*'Content-Type: application\/json'[^']*'([^']+)'\n# \.\.\. (.*) \.\.\.$/gm;
 
 const ajv = new Ajv({ strict: false });
 addFormats.default(ajv);
@@ -151,6 +156,31 @@ describe.each(models)('$name', ({ path, isThere, reason, requestCount, schemaCou
       }),
     );
   });
+});
+
+const coder = realModel('qwen2.5-coder');
+describe.each(inLongForm([coder], []))('$name', ({ path, isThere, reason }) => {
+  testsNeed(isThere, reason);
+
+  it(
+    'gives the answers that the documents quote',
+    async () => {
+      const engine = await createEngine({ model: path, threads: 2, kvCacheMemory: 64 << 20, maxModelLen: 2048 });
+      const { client, close } = await serveEngine(engine);
+      const examples = ['README.md', 'docs/api.md', 'docs/structured-output.md'].flatMap((file) =>
+        [...readFileSync(file, 'utf8').matchAll(quotedAnswer)].map(([, url, body, answer]) => ({ url, body, answer })),
+      );
+      expect(examples.length).toBe(6);
+      for (const { url, body, answer } of examples) {
+        const headers = { 'content-type': 'application/json' };
+        const answered = await fetch(new URL(url!, client.baseURL), { method: 'POST', headers, body: body! });
+        expect(await answered.text()).toContain(answer);
+      }
+      await close();
+      await engine.close();
+    },
+    timeoutMs,
+  );
 });
 
 const gemma = realModel('gemma3');
