@@ -11,7 +11,7 @@ import { access, mkdir, readFile, rename, unlink, writeFile } from 'node:fs/prom
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRaw } from 'node:zlib';
-import { BlockCodec, headerBytes, lookUpEach, TierScheduler, TierWorker } from 'kvasir';
+import { BlockCodec, headerBytes, lookUpEach, TierScheduler, TierWorker } from 'kvasir/connector';
 
 const compress = promisify(deflateRaw);
 const decompress = promisify(inflateRaw);

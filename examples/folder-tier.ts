@@ -23,7 +23,7 @@ import {
   type Tier,
   type TierContext,
   tierClosed,
-} from 'kvasir';
+} from 'kvasir/connector';
 
 export class FolderTier implements Tier {
   readonly name: string;

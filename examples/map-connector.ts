@@ -28,7 +28,7 @@ import {
   TierWorker,
   type TransferReport,
   type WorkerConnectorContext,
-} from 'kvasir';
+} from 'kvasir/connector';
 
 interface StoredBlock {
   readonly header: Uint8Array;

@@ -139,7 +139,13 @@ it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
 });
 
 it('has types for every entry point', () => {
-  expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual(['.', './server', './tracing', './ai-sdk']);
+  expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual([
+    '.',
+    './connector',
+    './server',
+    './tracing',
+    './ai-sdk',
+  ]);
   for (const name of ['@types/node', '@ai-sdk/provider', 'undici-types']) link(name);
   const options = {
     compilerOptions: {
@@ -156,6 +162,7 @@ it('has types for every entry point', () => {
   writeFileSync(
     join(consumer, 'consumer.ts'),
     `import { createEngine, type ChatDelta } from 'kvasir';
+     import type { Tier } from 'kvasir/connector';
      import { kvasir } from 'kvasir/ai-sdk';
      import { createServer } from 'kvasir/server';
      const engine = await createEngine({ model: 'm.gguf' });
@@ -166,6 +173,7 @@ it('has types for every entry point', () => {
      }
      const handler: (request: never, response: never) => void = createServer(engine).handler;
      const version: 'v3' = kvasir(engine).specificationVersion;
+     export const nameOf = ({ name }: Tier): string => name;
      export { handler, version };`,
   );
   // The AI SDK's types import types that it does not bring.
