@@ -52,6 +52,12 @@ import type { RestartPolicy } from './worker/restart-budget.ts';
 
 /**
  * Reads a model and creates an engine. The caller closes it.
+ *
+ * ```ts
+ * const engine = await createEngine({ model: 'model.gguf' });
+ * for await (const { text } of engine.generate({ prompt: 'Once upon a time' })) process.stdout.write(text);
+ * await engine.close();
+ * ```
  * @throws KvasirError if the model cannot be read or is not supported, native libraries are missing, or memory is short.
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {

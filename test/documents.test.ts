@@ -71,7 +71,7 @@ it('the glossary names only types that exist', () => {
   expect(named.filter((name) => !declared.has(name))).toEqual([]);
 });
 
-it('the TypeScript in README.md and docs/library.md is in examples, which the compiler checks', () => {
+it('the TypeScript in README.md, docs/library.md and docstrings is in examples, which the compiler checks', () => {
   const lines = new Set(
     readdirSync('examples')
       .filter((name) => name.endsWith('.ts'))
@@ -81,6 +81,11 @@ it('the TypeScript in README.md and docs/library.md is in examples, which the co
   const inDocuments = ['README.md', 'docs/library.md'].flatMap((path) =>
     [...readFileSync(path, 'utf8').matchAll(/```ts\n([\s\S]*?)```/g)].flatMap(([, code]) => code!.split('\n')),
   );
+  const inDocstrings = readdirSync('src', { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.ts'))
+    .flatMap((path) => [...readFileSync(join('src', path), 'utf8').matchAll(/^ \* ```ts\n([\s\S]*?)^ \* ```$/gm)])
+    .flatMap(([, code]) => code!.split('\n').map((line) => line.replace(/^ \*/, '')));
   expect(inDocuments.length).toBeGreaterThan(60);
-  expect(inDocuments.filter((line) => !lines.has(line.trim()))).toEqual([]);
+  expect(inDocstrings.length).toBeGreaterThan(40);
+  expect([...inDocuments, ...inDocstrings].filter((line) => !lines.has(line.trim()))).toEqual([]);
 });

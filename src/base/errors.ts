@@ -16,6 +16,19 @@ export interface ErrorDefinition {
 
 export type ErrorFields = Readonly<Record<string, string | number | boolean | undefined>>;
 
+/**
+ * An error that is not a bug of Kvasir: bad input, a wrong setting, or a failure of the world. `message` says what was found and what to
+ * do. docs/errors.md has every code.
+ *
+ * ```ts
+ * try {
+ *   for await (const { text } of engine.generate({ prompt: '' })) process.stdout.write(text);
+ * } catch (error) {
+ *   if (!(error instanceof KvasirError)) throw error;
+ *   console.error(error.code, error.message, error.retryable ? 'Try again.' : '');
+ * }
+ * ```
+ */
 export class KvasirError extends Error {
   override readonly name = 'KvasirError';
   readonly code: string;

@@ -2,6 +2,7 @@ import { ExactNumber } from './exact-json.ts';
 
 /** Plain data without functions or bytes, which can be sent to another process. */
 export type JsonValue = null | boolean | number | string | readonly JsonValue[] | JsonObject;
+/** An object of JSON: its values are `JsonValue`s. */
 export interface JsonObject {
   readonly [name: string]: JsonValue;
 }

@@ -4,6 +4,7 @@ export interface Timers {
   after(delayMs: number, callback: () => void): Timer;
 }
 
+/** A callback that waits for its time. */
 export interface Timer {
   /** Idempotent; no effect after the callback was called. */
   cancel(): void;

@@ -34,6 +34,7 @@ export const missReasons = [
   /** The message authentication code does not match: written or changed by a process without the key. */
   'macWrong',
 ] as const;
+/** Why a tier does not have a block that it was asked for: it is missing, or its stored bytes did not pass a check. */
 export type MissReason = (typeof missReasons)[number];
 
 /** Why a promised block was not loaded. */

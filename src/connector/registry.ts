@@ -18,6 +18,14 @@ const loaders = new Map<string, () => Promise<KvConnectorClass>>([
 
 /**
  * Registers a connector under a new name, for programs that embed the engine. The command line takes a module instead.
+ *
+ * ```ts
+ * registerConnector('MapConnector', async () => MapConnector);
+ * const engine = await createEngine({
+ *   model: 'model.gguf',
+ *   kvTransferConfig: { kv_connector: 'MapConnector', kv_role: 'kv_both' },
+ * });
+ * ```
  */
 export function registerConnector(name: string, load: () => Promise<KvConnectorClass>): void {
   assert(!loaders.has(name), `a connector named ${name} is registered already`);

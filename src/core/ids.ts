@@ -18,7 +18,9 @@ export type RequestId = Brand<string, 'RequestId'>;
 export type StepId = Brand<number, 'StepId'>;
 
 export const blockId = (value: number): BlockId => value as BlockId;
+/** Marks a number as the index of a block in a block table, from 0. */
 export const blockIndex = (value: number): BlockIndex => value as BlockIndex;
+/** Marks a number as the index of a KV group, from 0. */
 export const groupIndex = (value: number): GroupIndex => value as GroupIndex;
 export const tokenCount = (value: number): TokenCount => value as TokenCount;
 export const blockCount = (value: number): BlockCount => value as BlockCount;

@@ -3,6 +3,7 @@ import type { JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from './constraint.ts';
 import type { RequestId, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
+import type { PromptResult, SampledToken } from './step.ts';
 
 /** One prompt and one completion, as the engine adds it to the scheduler. Frozen. */
 export interface EngineRequest {
@@ -39,9 +40,9 @@ export type FinishReason = 'stop' | 'length' | 'abort' | 'error';
 export interface RequestUpdate {
   readonly requestId: RequestId;
   /** Tokens that were sampled in this step: zero or one, and one more for each accepted draft. */
-  readonly newTokens: readonly import('./step.ts').SampledToken[];
+  readonly newTokens: readonly SampledToken[];
   /** The results of further prompt positions. Each position comes once, in ascending order. */
-  readonly prompt?: Omit<import('./step.ts').PromptResult, 'sequence'>;
+  readonly prompt?: Omit<PromptResult, 'sequence'>;
   readonly finish?: {
     readonly reason: FinishReason;
     /** The stop token that ended the request, if there is one. */

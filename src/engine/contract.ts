@@ -104,6 +104,18 @@ export interface RenderChatOptions extends ChatTemplateOptions {
   readonly signal?: AbortSignal;
 }
 
+/**
+ * A prompt and how to complete it.
+ *
+ * ```ts
+ * const request: GenerateRequest = {
+ *   prompt: 'Once upon a time',
+ *   params: { maxTokens: 64, temperature: 0.8, seed: 42 },
+ *   cacheSalt: 'tenant-1',
+ * };
+ * for await (const { text } of engine.generate(request)) process.stdout.write(text);
+ * ```
+ */
 export interface GenerateRequest {
   /**
    * A text, which is tokenized with the model's special tokens; a rendered conversation, which has them already; or token
@@ -162,6 +174,7 @@ export interface OutputDelta {
   readonly stats: RequestStats;
 }
 
+/** What is known of the loaded model, from its file and the options of the engine. */
 export interface ModelInfo {
   /** The name in responses: by default the file name without its extension. */
   readonly name: string;
@@ -197,6 +210,7 @@ export interface EngineHealth {
   readonly ranks?: readonly RankTrouble[];
 }
 
+/** Counters since the start of the engine, and current numbers of requests and blocks. All are also in `/metrics` (docs/metrics.md). */
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;

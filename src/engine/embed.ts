@@ -6,6 +6,7 @@ import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './con
 import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
+/** A prompt whose embedding is wanted. */
 export interface EmbedRequest
   extends Pick<
     GenerateRequest,
@@ -25,6 +26,7 @@ export interface EmbedRequest
   readonly normalize?: boolean;
 }
 
+/** One vector of `dimensions` elements (default: the length of the model's vectors), in F32, and the statistics of its request. */
 export interface Embedding {
   readonly embedding: Float32Array;
   readonly stats: RequestStats;

@@ -16,6 +16,7 @@ import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
 /** A text, a conversation that `applyChatTemplate` rendered, or token ids. */
 export type Prompt = string | RenderedPrompt | ArrayLike<number>;
 
+/** One completion of a prompt: its text, tokens and how it ended. */
 export interface CompletionOutput {
   /** The number of the completion, from 0 to `n - 1`. */
   readonly index: number;
@@ -41,6 +42,7 @@ export interface RequestOutput {
   readonly stats: RequestStats;
 }
 
+/** What all prompts of one call of `LLM.generate` share. */
 export interface BatchOptions {
   /** When it aborts, the running completions end with finish reason `abort`. */
   readonly signal?: AbortSignal;
@@ -48,6 +50,7 @@ export interface BatchOptions {
   readonly cacheSalt?: string;
 }
 
+/** What all conversations of one call of `LLM.chat` share. */
 export interface ChatOptions extends BatchOptions, ChatSettings {
   /** True: `chat` returns the answers' deltas as they are generated, for one conversation. */
   readonly stream?: boolean;
@@ -61,6 +64,7 @@ export interface ChatOutput extends Omit<RequestOutput, 'outputs'> {
   readonly outputs: readonly ChatCompletionOutput[];
 }
 
+/** One answer to a conversation: a completion whose text is divided into content, reasoning and calls. */
 export interface ChatCompletionOutput extends Omit<CompletionOutput, 'finishReason'> {
   readonly finishReason: ChatFinishReason;
   readonly message: AnswerMessage;
@@ -74,12 +78,6 @@ const inFlightMax = 256;
  * compute all of them together. The model is loaded at the first use.
  *
  * The default of `maxTokens` is the rest of the model's length (vLLM: 16).
- *
- * ```ts
- * await using llm = new LLM({ model: 'model.gguf' });
- * const [output] = await llm.generate('Once upon a time', { maxTokens: 32, temperature: 0 });
- * console.log(output.outputs[0].text);
- * ```
  */
 export class OfflineLlm {
   readonly #createEngine: () => Promise<AsyncEngine>;

@@ -8,6 +8,7 @@ import type { AnswerParser, Tool } from './tool.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
 export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2'] as const;
+/** How a model writes calls of tools: the name of one of vLLM's tool parsers. */
 export type ToolFormat = (typeof toolFormats)[number];
 
 const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerParser>> = {
@@ -49,6 +50,7 @@ export const defaultFormat: ToolFormat = 'hermes';
 
 /** How models write their thoughts. The names are vLLM's names of reasoning parsers; with `deepseek_r1` every answer begins with them. */
 export const reasoningFormats = ['qwen3', 'deepseek_r1'] as const;
+/** How a model writes its thoughts: the name of one of vLLM's reasoning parsers. */
 export type ReasoningFormat = (typeof reasoningFormats)[number];
 
 /** The format of the thoughts that a chat template leaves out of earlier answers. */

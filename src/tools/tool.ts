@@ -1,6 +1,19 @@
 /** Functions that a model may call, and the calls in its output. Names are those of OpenAI's API. */
 import type { JsonObject } from '../base/json.ts';
 
+/**
+ * A function that the model may call.
+ *
+ * ```ts
+ * const weather: Tool = {
+ *   type: 'function',
+ *   function: {
+ *     name: 'weather',
+ *     parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+ *   },
+ * };
+ * ```
+ */
 export interface Tool {
   readonly type: 'function';
   readonly function: {

@@ -3,6 +3,7 @@ import type { BlockKey } from '../block-key.ts';
 /** Parallel to the keys of the look-up: whether each block is stored. Undefined = not known. */
 export type LookupAnswers = readonly (boolean | undefined)[];
 
+/** Options of `lookUpEach`. */
 export interface LookUpOptions {
   /** How many calls run at once. Default: no limit. */
   readonly limit?: number;

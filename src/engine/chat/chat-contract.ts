@@ -40,6 +40,20 @@ export interface ChatSettings extends ChosenFormats {
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
+/**
+ * A conversation to answer: its messages, its settings, and what `generate` takes beside a prompt.
+ *
+ * ```ts
+ * const request: ChatRequest = {
+ *   messages: [{ role: 'user', content: 'Name three primes.' }],
+ *   params: { temperature: 0 },
+ * };
+ * for await (const { content, finish } of engine.chat(request)) {
+ *   process.stdout.write(content);
+ *   if (finish !== undefined) console.log(finish.reason, finish.message);
+ * }
+ * ```
+ */
 export interface ChatRequest extends ChatSettings, Omit<GenerateRequest, 'prompt' | 'parseSpecial' | 'addSpecial'> {
   readonly messages: readonly ChatMessage[];
 }
@@ -50,6 +64,7 @@ export interface ChatDelta extends AnswerDelta, Omit<OutputDelta, 'text' | 'fini
   readonly finish?: ChatFinish;
 }
 
+/** How an answer ended, with the whole answer and the statistics of its request. */
 export interface ChatFinish extends Omit<NonNullable<OutputDelta['finish']>, 'reason'> {
   readonly reason: ChatFinishReason;
   /** The whole answer. */

@@ -18,7 +18,7 @@ export interface TraceOptions {
  *
  * ```ts
  * const engine = await createEngine({ model: 'model.gguf' });
- * const stop = await traceEngine(engine, { tracerProvider });
+ * const stop = await traceEngine(engine);
  * ```
  * @throws KvasirError `tracingPackageMissing` if `@opentelemetry/api` is not installed.
  */
