@@ -311,7 +311,7 @@ async function openDraftModel(
   return new DraftEngine(engine, onEvent);
 }
 
-/** Small, because the tokens after the last full block are computed again for each guess. */
+/** Small, because the tokens after the last full block are computed again for each draft. */
 const DRAFT_BLOCK_SIZE = 4;
 
 /** Overwrites blocks on all ranks; undefined if some rank cannot. */

@@ -1,6 +1,6 @@
 /**
  * Exact speculation with a draft model (I2): the texts of an engine with a draft model equal those without, whatever the draft model
- * guesses.
+ * drafts.
  */
 import { afterAll, expect, it } from 'vitest';
 import type { Clock } from '../src/base/clock.ts';
@@ -45,7 +45,7 @@ async function textsOf(engine: AsyncEngine, isTogether: boolean): Promise<string
   return texts;
 }
 
-/** For this clock, all steps and guesses have about the same duration on every machine, so guesses are always worth their time. */
+/** For this clock, all steps and drafts have about the same duration on every machine, so drafts are always worth their time. */
 function countingClock(): Clock {
   let ms = 0;
   return { nowMs: () => ms++ };
@@ -63,13 +63,13 @@ async function withEngine<T>(options: Partial<EngineOptions>, use: (engine: Asyn
 
 const speculativeConfig = (model: string) => ({ model, num_speculative_tokens: 5 });
 
-it('a draft model changes no text, alone and in a batch, whether its guesses are right or wrong', async () => {
+it('a draft model changes no text, alone and in a batch, whether its drafts are right or wrong', async () => {
   const plain = await withEngine({}, (engine) => textsOf(engine, false));
   for (const draft of [models.target, models.other])
     await withEngine({ speculativeConfig: speculativeConfig(draft) }, async (engine) => {
       expect(await textsOf(engine, false)).toEqual(plain);
       expect(await textsOf(engine, true)).toEqual(plain);
-      // The draft model computes a new prompt beside the steps, so a short text may end before its first guess. A model guesses its own
+      // The draft model computes a new prompt beside the steps, so a short text may end before its first draft. A model drafts its own
       // greedy text.
       const isRight = draft === models.target;
       while (engine.stats()[isRight ? 'acceptedTokens' : 'draftedTokens'] === 0)
@@ -103,7 +103,7 @@ it('a model with states warns and opens no draft model', async () => {
   expect(messages.join()).toContain('Speculation is off');
 });
 
-it('an engine closes while its draft model guesses, and the rest of an aborted text is not needed', async () => {
+it('an engine closes while its draft model drafts, and the rest of an aborted text is not needed', async () => {
   await withEngine({ speculativeConfig: speculativeConfig(models.target) }, async (engine) => {
     const params = { maxTokens: 100, ignoreEos: true };
     for await (const { stats } of engine.generate({ prompt: 'Once', params })) if (stats.outputTokens > 3) break;

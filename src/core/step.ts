@@ -71,7 +71,7 @@ export interface SequencePlan {
 }
 
 /**
- * Guesses of the tokens that follow `SequencePlan.tokens`. A row is computed for each of them. The runner samples after
+ * Drafts of the tokens that follow `SequencePlan.tokens`. A row is computed for each of them. The runner samples after
  * the last token first, and after a draft only if the draft equals the token that was sampled for its position.
  */
 export interface Drafts {

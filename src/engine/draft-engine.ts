@@ -1,20 +1,20 @@
 import { KvasirError } from '../base/errors.ts';
 import type { RequestId } from '../core/ids.ts';
-import type { GuessOrder } from '../scheduler/speculation/speculator.ts';
+import type { DraftOrder } from '../scheduler/speculation/speculator.ts';
 import type { AsyncEngine, EngineEvent } from './contract.ts';
 
-/** A small model that guesses how texts go on. */
+/** A small model that drafts how texts go on. */
 export interface DraftModel {
   /**
    * The most probable tokens after each text, parallel to the order's requests; none where the model has not computed the text yet, or
    * cannot. Does not reject because of a text.
    */
-  guess(order: GuessOrder): Promise<readonly Int32Array[]>;
+  draft(order: DraftOrder): Promise<readonly Int32Array[]>;
   close(): Promise<void>;
 }
 
 /**
- * An engine of its own computes the draft model. Its prefix cache has the texts so far, so each guess computes only the tokens since the
+ * An engine of its own computes the draft model. Its prefix cache has the texts so far, so each draft computes only the tokens since the
  * last one. A new prompt is computed beside the next steps, so that no stream waits for it.
  */
 export class DraftEngine implements DraftModel {
@@ -29,7 +29,7 @@ export class DraftEngine implements DraftModel {
     this.#onEvent = onEvent;
   }
 
-  guess({ requests, count }: GuessOrder): Promise<Int32Array[]> {
+  draft({ requests, count }: DraftOrder): Promise<Int32Array[]> {
     const before = this.#isReady;
     const isReady = new Map<RequestId, boolean>();
     this.#isReady = isReady;

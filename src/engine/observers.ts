@@ -102,8 +102,8 @@ export class Observers {
       nowMs,
       draftModel,
       scheduler: {
-        orderGuesses: () => scheduler.orderGuesses(),
-        takeGuesses: (guesses, ms) => scheduler.takeGuesses(guesses, ms),
+        orderDrafts: () => scheduler.orderDrafts(),
+        takeDrafts: (drafts, ms) => scheduler.takeDrafts(drafts, ms),
         plan: (now) => {
           if (this.#observers.size === 0) return scheduler.plan(now);
           const startMs = this.#nowMs();

@@ -7,13 +7,13 @@ import type { Outbox } from './outbox.ts';
 /** The components of a step. */
 export interface StepParts {
   /** Has the state of all requests and blocks, and decides what to compute. Synchronous. */
-  readonly scheduler: Pick<SchedulerInterface, 'orderGuesses' | 'takeGuesses' | 'plan' | 'apply'>;
+  readonly scheduler: Pick<SchedulerInterface, 'orderDrafts' | 'takeDrafts' | 'plan' | 'apply'>;
   /** Computes tokens and transfers KV, in this process or in worker processes. Executes one plan at a time. */
   readonly executor: Pick<Executor, 'execute'>;
   /** Delivers new tokens to the requests. Synchronous. */
   readonly outbox: Pick<Outbox, 'put' | 'deliver'>;
-  /** Absent: the scheduler orders no guesses. */
-  readonly draftModel?: Pick<DraftModel, 'guess'> | undefined;
+  /** Absent: the scheduler orders no drafts. */
+  readonly draftModel?: Pick<DraftModel, 'draft'> | undefined;
   /** Any monotonic clock; loads have deadlines. */
   nowMs(): number;
 }
@@ -31,8 +31,8 @@ export interface StepParts {
  */
 export async function step(parts: StepParts): Promise<boolean> {
   const { scheduler, executor, outbox, nowMs } = parts;
-  // Only with `--speculative-config`: a draft model guesses the next tokens. The step verifies those that are worth their time.
-  if (parts.draftModel !== undefined) await guessNext(parts, parts.draftModel);
+  // Only with `--speculative-config`: a draft model drafts the next tokens. The step verifies those that are worth their time.
+  if (parts.draftModel !== undefined) await draftNext(parts, parts.draftModel);
 
   // The plan says which tokens of which requests are computed, and in which blocks. Running requests come first, then
   // waiting requests are admitted. If no block is free, the request admitted last is preempted and computed again later.
@@ -62,10 +62,10 @@ async function turnBeside(computing: Promise<unknown>): Promise<void> {
 }
 
 /** The other model's step comes first, because both need the same cores. */
-async function guessNext({ scheduler, nowMs }: StepParts, draftModel: Pick<DraftModel, 'guess'>): Promise<void> {
-  const order = scheduler.orderGuesses();
+async function draftNext({ scheduler, nowMs }: StepParts, draftModel: Pick<DraftModel, 'draft'>): Promise<void> {
+  const order = scheduler.orderDrafts();
   if (order === undefined) return;
   const startedMs = nowMs();
-  const guesses = await draftModel.guess(order);
-  scheduler.takeGuesses(guesses, nowMs() - startedMs);
+  const drafts = await draftModel.draft(order);
+  scheduler.takeDrafts(drafts, nowMs() - startedMs);
 }

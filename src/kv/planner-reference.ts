@@ -2,10 +2,9 @@ import { blockIndexOf } from '../core/ids.ts';
 import type { GroupValidity } from './planner.ts';
 
 /**
- * The naive reference of the planner: the definition over single tokens. The set has the last token, all tokens from
- * `computeFrom` on, and every token
- * that a token of the set needs and that is not valid. A token needs only earlier tokens, so one pass from right to
- * left is enough. O(tokens^2).
+ * The naive reference of the planner, over single tokens. These tokens are computed: the last one, those from `computeFrom` on,
+ * and each invalid token that the attention or state of a computed token reads. A token reads only earlier tokens, so one pass
+ * from right to left is enough. O(tokens^2).
  *
  * It covers all that the planner does. Neither covers whether a group's rule is the model's rule.
  * Returns 1 for each token that must be computed.

@@ -3,7 +3,7 @@ import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import type { StepPlan } from '../core/step.ts';
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerStats } from './contract.ts';
-import type { GuessOrder } from './speculation/speculator.ts';
+import type { DraftOrder } from './speculation/speculator.ts';
 
 /** How much `checkInvariants` checks. Default `all`. */
 export type InvariantDepth = 'counts' | 'all';
@@ -35,11 +35,11 @@ export interface SchedulerInterface {
   abort(id: RequestId): AbortedRequest | undefined;
 
   /**
-   * With a draft model, called before `plan` when no step is in flight: what the model should guess, and how many tokens. Then
-   * `takeGuesses` gets the guesses and how long they took, before `plan`. Undefined: nothing.
+   * With a draft model, called before `plan` when no step is in flight: what the model should draft, and how many tokens. Then
+   * `takeDrafts` gets the drafts and how long they took, before `plan`. Undefined: nothing.
    */
-  orderGuesses(): GuessOrder | undefined;
-  takeGuesses(guesses: readonly Int32Array[], ms: number): void;
+  orderDrafts(): DraftOrder | undefined;
+  takeDrafts(drafts: readonly Int32Array[], ms: number): void;
 
   /**
    * Called once per step, when no step is in flight. Decides which tokens of which requests are computed, allocates

@@ -27,7 +27,7 @@ import { byPriority, byTurn, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
 import { ShortFirst } from './short-first.ts';
-import type { GuessOrder, Speculator } from './speculation/speculator.ts';
+import type { DraftOrder, Speculator } from './speculation/speculator.ts';
 import { StepDraft } from './step-draft.ts';
 import type { StepLoad } from './step-load.ts';
 import { TenantShares, TenantTurns } from './tenant-turns.ts';
@@ -175,8 +175,8 @@ export class Scheduler implements SchedulerInterface {
     return next;
   }
 
-  orderGuesses(): GuessOrder | undefined {
-    if (this.#speculator?.orderGuesses === undefined || this.#running.size === 0) return undefined;
+  orderDrafts(): DraftOrder | undefined {
+    if (this.#speculator?.orderDrafts === undefined || this.#running.size === 0) return undefined;
     const decodes: RequestState[] = [];
     for (let i = 0; i < this.#running.size; i++) {
       const state = this.#running.at(i);
@@ -184,11 +184,11 @@ export class Scheduler implements SchedulerInterface {
       if (!this.#kv.isDecode(state.kv)) return undefined;
       decodes.push(state);
     }
-    return this.#speculator.orderGuesses(decodes);
+    return this.#speculator.orderDrafts(decodes);
   }
 
-  takeGuesses(guesses: readonly Int32Array[], ms: number): void {
-    this.#speculator?.takeGuesses?.(guesses, ms);
+  takeDrafts(drafts: readonly Int32Array[], ms: number): void {
+    this.#speculator?.takeDrafts?.(drafts, ms);
   }
 
   plan(nowMs?: number): ScheduledStep | undefined {

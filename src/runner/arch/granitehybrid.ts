@@ -3,7 +3,7 @@ import { preNormLayer } from './pre-norm-layer.ts';
 
 /**
  * Granite 4: most layers have Mamba-2, the others attention, often without RoPE. The network is dense, or a mixture of
- * experts and perhaps a shared network. Embeddings, attention, logits and what is added to the hidden states have scales.
+ * experts and perhaps a shared network. The file has an embedding, an attention and a residual multiplier, and a logits scale.
  */
 export const granitehybrid: ArchitectureLayers = {
   layer: preNormLayer,

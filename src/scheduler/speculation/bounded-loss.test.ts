@@ -91,12 +91,12 @@ interface Simulated {
   readonly plainMs: number;
 }
 
-/** Computes requests one after the other. `guess`: what a draft model guesses, and how long it takes for each token. */
+/** Computes requests one after the other. `draft`: what a draft model drafts, and how long it takes for each token. */
 function simulate(
   speculator: Speculator,
   machine: Machine,
   requests: readonly (readonly [text: Text, tokens: number])[],
-  guess?: { readonly of: (right: readonly number[], prng: Prng) => number[]; readonly ms: number },
+  draft?: { readonly of: (right: readonly number[], prng: Prng) => number[]; readonly ms: number },
 ): Simulated[] {
   const prng = new Prng(7);
   const noiseOf = machine.noise?.(new Prng(8)) ?? (() => 1);
@@ -119,11 +119,11 @@ function simulate(
     while (tokens.length < 200 + count) {
       const { length } = tokens;
       const right = [...whole.view(length, length + 20)];
-      const order = speculator.orderGuesses?.([state]);
+      const order = speculator.orderDrafts?.([state]);
       if (order !== undefined) {
-        const guesses = guess!.of(right, prng).slice(0, order.count);
-        ms += order.count * guess!.ms;
-        speculator.takeGuesses!([Int32Array.from(guesses)], order.count * guess!.ms);
+        const drafts = draft!.of(right, prng).slice(0, order.count);
+        ms += order.count * draft!.ms;
+        speculator.takeDrafts!([Int32Array.from(drafts)], order.count * draft!.ms);
       }
       const drafts = speculator.draft([state], 100)[0] ?? new Int32Array(0);
       let accepted = 0;

@@ -24,15 +24,15 @@ export class DraftBudget {
     this.#add(SHARE);
   }
 
-  /** A step with drafts, with their guesses, took so much longer than a step without drafts. Then `verified` is called. */
+  /** A step with drafts, and the drafting, took so much longer than a step without drafts. Then `verified` is called. */
   spentOnDrafts(lost: number, draftTokens: number, decodes: number): void {
     this.#lossPerDraft = lost / draftTokens;
     this.#gainPerToken = 1 / decodes;
   }
 
-  /** Guesses became no drafts. */
-  spentOnGuesses(lost: number): void {
-    this.#add(-Math.min(lost, GUESSES_MAX));
+  /** A draft model took time, and none of its drafts was verified. */
+  spentOnDrafting(lost: number): void {
+    this.#add(-Math.min(lost, DRAFTING_MAX));
   }
 
   /** For each request with drafts in the last step. `tokens`: output tokens that the step gave to it. */
@@ -71,4 +71,4 @@ const DEBT_MAX = 30;
 /** Texts that repeat give more, so that they have drafts again with any debt. */
 const GAIN_REQUIRED_MAX = 5;
 /** More is a pause of the process. */
-const GUESSES_MAX = 2;
+const DRAFTING_MAX = 2;

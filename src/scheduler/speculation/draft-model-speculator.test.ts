@@ -28,33 +28,33 @@ function makeSpeculator(countMax = 4): DraftModelSpeculator {
 }
 
 /** The model continues 1, 2, 3 with 4, 5, 6. Returns how many tokens it was asked for. */
-function guess(speculator: DraftModelSpeculator, state: RequestState, msPerToken: number): number {
-  const order = speculator.orderGuesses([state]);
+function draft(speculator: DraftModelSpeculator, state: RequestState, msPerToken: number): number {
+  const order = speculator.orderDrafts([state]);
   if (order === undefined) return 0;
   const { requests, count } = order;
   expect(requests).toEqual([{ id: state.request.id, text: state.tokens.view() }]);
   const next = state.tokens.at(state.tokens.length - 1) + 1;
-  speculator.takeGuesses([Int32Array.from({ length: count }, (_, i) => next + i)], count * msPerToken);
+  speculator.takeDrafts([Int32Array.from({ length: count }, (_, i) => next + i)], count * msPerToken);
   return count;
 }
 
 describe('drafts from a model', () => {
-  test('are its guesses, within the budget', () => {
+  test('are its drafts, within the budget', () => {
     const speculator = makeSpeculator();
     const state = stateOf([1, 2, 3]);
-    expect(guess(speculator, state, 0.2)).toBe(4);
+    expect(draft(speculator, state, 0.2)).toBe(4);
     expect([...speculator.draft([state], 100)[0]!]).toEqual([4, 5, 6, 7]);
-    guess(speculator, state, 0.2);
+    draft(speculator, state, 0.2);
     expect([...speculator.draft([state], 2)[0]!]).toEqual([4, 5]);
   });
 
   test('are for the text that the model saw, and are used once', () => {
     const speculator = makeSpeculator();
     const state = stateOf([1, 2, 3]);
-    guess(speculator, state, 0.2);
+    draft(speculator, state, 0.2);
     state.append(4 as TokenId);
     expect(speculator.draft([state], 100)).toEqual([]);
-    guess(speculator, state, 0.2);
+    draft(speculator, state, 0.2);
     expect([...speculator.draft([state], 100)[0]!]).toEqual([5, 6, 7, 8]);
     expect(speculator.draft([state], 100)).toEqual([]);
   });
@@ -62,8 +62,8 @@ describe('drafts from a model', () => {
   test('are none for a request for which the model has none yet', () => {
     const speculator = makeSpeculator();
     const states = [stateOf([1, 2, 3]), stateOf([5, 6])];
-    speculator.orderGuesses(states);
-    speculator.takeGuesses([new Int32Array(0), Int32Array.of(7)], 1);
+    speculator.orderDrafts(states);
+    speculator.takeDrafts([new Int32Array(0), Int32Array.of(7)], 1);
     const drafts = speculator.draft(states, 100);
     expect(drafts[0]).toBeUndefined();
     expect([...drafts[1]!]).toEqual([7]);
@@ -73,10 +73,10 @@ describe('drafts from a model', () => {
     const speculator = makeSpeculator();
     const state = stateOf([1, 2, 3]);
     let steps = 0;
-    while (guess(speculator, state, 1) > 0 && steps++ < 100)
+    while (draft(speculator, state, 1) > 0 && steps++ < 100)
       speculator.verified(state, Int32Array.of(4, 5), sampled([99]));
     expect(steps).toBeLessThan(100);
-    for (steps = 0; guess(speculator, state, 1) === 0 && steps < 1000; ) steps++;
+    for (steps = 0; draft(speculator, state, 1) === 0 && steps < 1000; ) steps++;
     expect(steps).toBeGreaterThan(5);
     expect(steps).toBeLessThan(1000);
   });
@@ -84,7 +84,7 @@ describe('drafts from a model', () => {
   test('are not ordered from a model that takes as long as the step', () => {
     const speculator = makeSpeculator();
     const state = stateOf([1, 2, 3]);
-    expect(guess(speculator, state, 12)).toBe(4);
-    for (let i = 0; i < 5; i++) expect(guess(speculator, state, 12)).toBe(0);
+    expect(draft(speculator, state, 12)).toBe(4);
+    for (let i = 0; i < 5; i++) expect(draft(speculator, state, 12)).toBe(0);
   });
 });

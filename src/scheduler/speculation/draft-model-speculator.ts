@@ -5,16 +5,16 @@ import type { StepLoad } from '../step-load.ts';
 import { Acceptance } from './acceptance.ts';
 import { GAIN_MIN } from './choose-drafts.ts';
 import { DraftPrices } from './draft-prices.ts';
-import type { GuessOrder, Speculator } from './speculator.ts';
+import type { DraftOrder, Speculator } from './speculator.ts';
 
-interface Guess {
-  /** The number of the request's tokens that the guess follows. */
+interface Draft {
+  /** The number of the request's tokens that the draft follows. */
   readonly length: number;
   readonly tokens: Int32Array;
 }
 
 /**
- * Drafts from a small model with the same vocabulary. Before each step of decodes, the model guesses as many tokens as give the most
+ * Drafts from a small model with the same vocabulary. Before each step of decodes, the model drafts as many tokens as give the most
  * expected tokens per millisecond, with the time of both models. No draft is made where that is none.
  */
 export class DraftModelSpeculator implements Speculator {
@@ -26,16 +26,16 @@ export class DraftModelSpeculator implements Speculator {
   readonly #acceptances = new WeakMap<RequestState, Acceptance>();
   #ordered: readonly RequestState[] = nothing;
   #count = 0;
-  readonly #guesses = new Map<RequestState, Guess>();
+  readonly #drafts = new Map<RequestState, Draft>();
   /** Milliseconds of the draft model for one more token of each request; undefined: not measured. */
-  #msPerGuess: number | undefined;
+  #msPerDraft: number | undefined;
 
   constructor(countMax: number) {
     this.#countMax = countMax;
   }
 
-  orderGuesses(decodes: readonly RequestState[]): GuessOrder | undefined {
-    this.#guesses.clear();
+  orderDrafts(decodes: readonly RequestState[]): DraftOrder | undefined {
+    this.#drafts.clear();
     this.#count = this.#countWorth(decodes);
     if (this.#count === 0) return undefined;
     this.#ordered = decodes;
@@ -44,26 +44,26 @@ export class DraftModelSpeculator implements Speculator {
     return { requests, count: this.#count };
   }
 
-  takeGuesses(guesses: readonly Int32Array[], ms: number): void {
-    assert(guesses.length === this.#ordered.length, 'a guess for each ordered request');
+  takeDrafts(drafts: readonly Int32Array[], ms: number): void {
+    assert(drafts.length === this.#ordered.length, 'a draft for each ordered request');
     for (const [i, state] of this.#ordered.entries())
-      if (guesses[i]!.length > 0) this.#guesses.set(state, { length: state.tokens.length, tokens: guesses[i]! });
+      if (drafts[i]!.length > 0) this.#drafts.set(state, { length: state.tokens.length, tokens: drafts[i]! });
     // A pause of the process is no property of the model.
-    this.#prices.spent(Math.min(ms, PAUSE_RATIO * this.#count * (this.#msPerGuess ?? ms)));
-    if (this.#guesses.size === guesses.length) this.#measured(ms / this.#count);
+    this.#prices.spent(Math.min(ms, PAUSE_RATIO * this.#count * (this.#msPerDraft ?? ms)));
+    if (this.#drafts.size === drafts.length) this.#measured(ms / this.#count);
     this.#ordered = nothing;
   }
 
   draft(decodes: readonly RequestState[], tokensLeft: number): (Int32Array | undefined)[] {
-    const guesses = decodes.map((state) => {
-      const guess = this.#guesses.get(state);
-      return guess?.length === state.tokens.length ? guess.tokens : noTokens;
+    const drafts = decodes.map((state) => {
+      const draft = this.#drafts.get(state);
+      return draft?.length === state.tokens.length ? draft.tokens : noTokens;
     });
-    this.#guesses.clear();
-    if (guesses.every(({ length }) => length === 0)) return [];
-    const proposals = guesses.map(({ length }, i) => ({ chances: this.#chances(decodes[i]!, length) }));
+    this.#drafts.clear();
+    if (drafts.every(({ length }) => length === 0)) return [];
+    const proposals = drafts.map(({ length }, i) => ({ chances: this.#chances(decodes[i]!, length) }));
     const counts = this.#prices.choose(decodes, proposals, tokensLeft);
-    return guesses.map((tokens, i) => (counts[i] === 0 ? undefined : tokens.subarray(0, counts[i])));
+    return drafts.map((tokens, i) => (counts[i] === 0 ? undefined : tokens.subarray(0, counts[i])));
   }
 
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
@@ -94,20 +94,20 @@ export class DraftModelSpeculator implements Speculator {
     return acceptance;
   }
 
-  /** How many guesses for each request are worth their time in both models. After many steps without guesses, one is tried. */
+  /** How many drafts for each request are worth their time in both models. After many steps without drafts, one is tried. */
   #countWorth(decodes: readonly RequestState[]): number {
     if (this.#prices.isPlainStepDue) return 0;
-    if (this.#msPerGuess === undefined) return this.#countMax;
+    if (this.#msPerDraft === undefined) return this.#countMax;
     const { msOf, believed, gainMinMs } = this.#prices.of(decodes, decodes);
     const chances = decodes.map((state) => this.#chances(state, this.#countMax));
     const plainMs = msOf(0);
-    const msPerGuess = believed(this.#msPerGuess, TYPICAL_GUESS * plainMs);
+    const msPerDraft = believed(this.#msPerDraft, TYPICAL_DRAFT * plainMs);
     let tokens = decodes.length;
     let best = (GAIN_MIN * tokens) / plainMs;
     let count = 0;
     for (let i = 0; i < this.#countMax; i++) {
       for (const ofRequest of chances) tokens += ofRequest[i]!;
-      const ms = msOf((i + 1) * decodes.length) + (i + 1) * msPerGuess;
+      const ms = msOf((i + 1) * decodes.length) + (i + 1) * msPerDraft;
       const gainMs = (tokens / decodes.length) * plainMs - ms;
       if (tokens / ms > best && gainMs >= gainMinMs) [best, count] = [tokens / ms, i + 1];
     }
@@ -132,15 +132,15 @@ export class DraftModelSpeculator implements Speculator {
     return chances;
   }
 
-  #measured(msPerGuess: number): void {
-    this.#msPerGuess = this.#msPerGuess === undefined ? msPerGuess : 0.8 * this.#msPerGuess + 0.2 * msPerGuess;
+  #measured(msPerDraft: number): void {
+    this.#msPerDraft = this.#msPerDraft === undefined ? msPerDraft : 0.8 * this.#msPerDraft + 0.2 * msPerDraft;
   }
 }
 
 const TYPICAL_ACCEPTANCE = 0.7;
-/** The time for a guess, in steps of the large model. */
-const TYPICAL_GUESS = 1 / 8;
-/** Guesses count as at most this multiple of their usual duration. */
+/** The time for a draft, in steps of the large model. */
+const TYPICAL_DRAFT = 1 / 8;
+/** Drafts count as at most this multiple of their usual duration. */
 const PAUSE_RATIO = 4;
 const noTokens = new Int32Array(0);
 const nothing: readonly never[] = [];

@@ -20,14 +20,14 @@ export class DraftPrices {
   #measured = 0;
   /** The price of more drafts is not known: a step has at most twice as many as a measured step. */
   #draftsMax = DRAFTS_AT_FIRST;
-  /** Milliseconds for guesses since the last step. */
-  #guessMs = 0;
+  /** Milliseconds of drafting since the last step. */
+  #draftingMs = 0;
 
   /** Called after each step, before `verified`. */
   observe(load: StepLoad, measuredMs: number | undefined): void {
     let ms = measuredMs;
     if (load.decodes > 0 && load.promptTokens === 0) {
-      if (load.draftTokens > 0 || this.#guessMs > 0) ms = this.#observeDrafts(load, ms);
+      if (load.draftTokens > 0 || this.#draftingMs > 0) ms = this.#observeDrafts(load, ms);
       this.#budget.stepEnded();
       if (load.draftTokens === 0) {
         this.#plainSteps++;
@@ -38,7 +38,7 @@ export class DraftPrices {
         this.#measured++;
       }
     }
-    this.#guessMs = 0;
+    this.#draftingMs = 0;
     const isMeasured = this.#cost.observe(load, this.#isToLearn(load) ? ms : undefined);
     if (isMeasured) this.#draftsMax = Math.max(this.#draftsMax, DRAFTS_GROWTH * load.draftTokens);
   }
@@ -50,12 +50,12 @@ export class DraftPrices {
     return this.#stepsWithoutDrafts < LEARNING_STEPS || this.#stepsWithoutDrafts % LEARNING_INTERVAL === 0;
   }
 
-  /** A step with drafts or guesses. Returns its duration without pauses of the process. */
+  /** A step with drafts, or drafting before it. Returns its duration without pauses of the process. */
   #observeDrafts(load: StepLoad, measuredMs: number | undefined): number | undefined {
     const { decodes, draftTokens } = load;
     const plainMs = this.#cost.msOf({ ...load, drafts: 0 });
     if (draftTokens === 0) {
-      this.#budget.spentOnGuesses(this.#guessMs / plainMs);
+      this.#budget.spentOnDrafting(this.#draftingMs / plainMs);
       return measuredMs;
     }
     const expectedMs = this.#cost.msOf({ ...load, drafts: draftTokens });
@@ -63,7 +63,7 @@ export class DraftPrices {
     const ms = measuredMs === undefined ? undefined : Math.min(measuredMs, PAUSE_RATIO * expectedMs);
     // A step that seems to cost almost nothing is noise, or the step without drafts is predicted too long.
     const lostMs = Math.max((ms ?? expectedMs) - plainMs, (expectedMs - plainMs) / 2, 0);
-    const lost = (lostMs + this.#guessMs) / plainMs;
+    const lost = (lostMs + this.#draftingMs) / plainMs;
     this.#budget.spentOnDrafts(lost, draftTokens, decodes);
     return ms;
   }
@@ -75,7 +75,7 @@ export class DraftPrices {
 
   /** A draft model took this time before the next step. */
   spent(ms: number): void {
-    this.#guessMs += ms;
+    this.#draftingMs += ms;
   }
 
   /** How many drafts of each request the step has. `proposals`: parallel to `decodes`. */

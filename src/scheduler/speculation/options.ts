@@ -162,7 +162,7 @@ const KEYS: Readonly<Record<SpeculationOptions['method'], readonly string[]>> = 
 /** Keys of vLLM, and why there is nothing that they could set. */
 const UNSUPPORTED: ReadonlyMap<string, string> = new Map([
   ['rejection_sample_method', 'a draft is accepted only if it equals the sampled token'],
-  ['draft_sample_method', 'the draft model guesses greedily'],
+  ['draft_sample_method', 'the draft model drafts greedily'],
   ['use_heterogeneous_vocab', 'the draft model must have the same vocabulary'],
   ['draft_tensor_parallel_size', 'the draft model runs in the process of the engine'],
 ]);

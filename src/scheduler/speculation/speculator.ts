@@ -3,8 +3,8 @@ import type { SampledToken } from '../../core/step.ts';
 import type { RequestState } from '../request-state.ts';
 import type { StepLoad } from '../step-load.ts';
 
-/** What a draft model should guess before the next plan. */
-export interface GuessOrder {
+/** What a draft model should draft before the next plan. */
+export interface DraftOrder {
   readonly requests: readonly { readonly id: RequestId; readonly text: Int32Array }[];
   /** How many tokens after each text. */
   readonly count: number;
@@ -15,15 +15,15 @@ export interface GuessOrder {
  * a draft counts only if it equals the token that is sampled for its position.
  */
 export interface Speculator {
-  /** With a draft model: called before a plan if all running requests decode. Undefined: no guess is worth its time. */
-  orderGuesses?(decodes: readonly RequestState[]): GuessOrder | undefined;
+  /** With a draft model: called before a plan if all running requests decode. Undefined: no draft is worth its time. */
+  orderDrafts?(decodes: readonly RequestState[]): DraftOrder | undefined;
   /**
-   * The guesses of the last order, parallel to its requests; empty where the model has none. `ms`: how long they took. The requests may
+   * The drafts of the last order, parallel to its requests; empty where the model has none. `ms`: how long they took. The requests may
    * have ended, and others may have arrived.
    */
-  takeGuesses?(guesses: readonly Int32Array[], ms: number): void;
+  takeDrafts?(drafts: readonly Int32Array[], ms: number): void;
   /**
-   * Called once per step that has decodes only. Parallel to `decodes`: guesses of the tokens that follow. The step takes
+   * Called once per step that has decodes only. Parallel to `decodes`: drafts of the tokens that follow. The step takes
    * as many as the request, the budget of `tokensLeft` tokens and the pool allow.
    */
   draft(decodes: readonly RequestState[], tokensLeft: number): readonly (Int32Array | undefined)[];

@@ -17,7 +17,7 @@ interface Known {
   /** The continuation that was found last. */
   found: Continuation | undefined;
   /** The position of its first token, until that is compared. */
-  guessedAt: number | undefined;
+  draftedAt: number | undefined;
   /** Searches since the last drafts, less for each match that was right; see `STEPS_BETWEEN`. */
   fruitless: number;
   /** Steps until the next search. */
@@ -77,7 +77,7 @@ export class TextSpeculator implements Speculator {
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
     this.#prices.verified(state, drafts.length, newTokens.length);
     const known = this.#knownOf(state);
-    known.guessedAt = undefined;
+    known.draftedAt = undefined;
     for (let i = 0; i < Math.min(drafts.length, newTokens.length); i++) {
       const isAccepted = newTokens[i]!.token === drafts[i];
       this.#learn(known, i, isAccepted);
@@ -104,7 +104,7 @@ export class TextSpeculator implements Speculator {
           isForgotten: false,
         }),
         found: undefined,
-        guessedAt: undefined,
+        draftedAt: undefined,
         fruitless: 0,
         rest: 0,
       };
@@ -120,7 +120,7 @@ export class TextSpeculator implements Speculator {
   }
 
   #search(state: RequestState, known: Known): Continuation | undefined {
-    if (known.guessedAt !== undefined) this.#compareGuess(state, known);
+    if (known.draftedAt !== undefined) this.#compareDraft(state, known);
     if (known.rest > 0) {
       known.rest--;
       return undefined;
@@ -128,15 +128,15 @@ export class TextSpeculator implements Speculator {
     known.fruitless = Math.min(known.fruitless + 1, FRUITLESS_MAX);
     known.rest = STEPS_BETWEEN[Math.floor(known.fruitless / SEARCHES_EACH)]! - 1;
     known.found = known.finder.find();
-    known.guessedAt = known.found && state.tokens.length;
+    known.draftedAt = known.found && state.tokens.length;
     return known.found;
   }
 
-  #compareGuess({ tokens }: RequestState, known: Known): void {
-    const { guessedAt } = known;
-    if (guessedAt === undefined || guessedAt >= tokens.length) return;
-    known.guessedAt = undefined;
-    const isRight = tokens.at(guessedAt) === known.found!.tokens[0];
+  #compareDraft({ tokens }: RequestState, known: Known): void {
+    const { draftedAt } = known;
+    if (draftedAt === undefined || draftedAt >= tokens.length) return;
+    known.draftedAt = undefined;
+    const isRight = tokens.at(draftedAt) === known.found!.tokens[0];
     this.#learn(known, 0, isRight);
     if (!isRight) return;
     known.fruitless = Math.max(known.fruitless - FRUITFUL, 0);
