@@ -16,7 +16,7 @@ export interface ReadCall {
 /** Version 4 of the specification passes it on to models of version 3. */
 type CallOptions = LanguageModelV3CallOptions & { readonly reasoning?: string };
 
-/** @throws KvasirError `invalidParameter` if the prompt has parts that are no text, or an option is unknown. */
+/** @throws KvasirError `invalidParameter` if the prompt has parts other than texts, or an option is unknown. */
 export function readCall(options: CallOptions): ReadCall {
   const warnings: SharedV3Warning[] = [];
   const given = readProviderOptions(options.providerOptions?.kvasir);

@@ -154,7 +154,7 @@ describe('structured outputs', () => {
       /`uniqueItems` is supported .* at #\/properties\/a\/uniqueItems/,
     ],
     ['a schema of no value', { json: false }, /no output matches it/],
-    ['a schema that is no JSON', { json: '{"a' }, /JSON schema/],
+    ['a schema that is not JSON', { json: '{"a' }, /JSON schema/],
     ['a look-ahead that nothing matches', { regex: '(?=a)b' }, /no output matches it/],
     ['a back reference', { regex: '(a)\\1' }, /a back reference at position/],
     ['a rule that begins with itself', { grammar: 'root ::= root "a" | "b"' }, /`root` begins with itself/],

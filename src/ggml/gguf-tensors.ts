@@ -54,7 +54,7 @@ async function readTensorInfo(cursor: GgufCursor, name: string): Promise<TensorI
   if (ne.includes(0)) throw cursor.corrupt(`tensor ${name} has an empty shape [${ne.join(', ')}]`);
   if (ne[0] % type.blockSize !== 0) {
     throw cursor.corrupt(
-      `tensor ${name} has rows of ${ne[0]} elements, which is no multiple of the block of ${type.name}`,
+      `tensor ${name} has rows of ${ne[0]} elements, which is not a multiple of the block of ${type.name}`,
     );
   }
   const offset = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the offset of tensor ${name}`);

@@ -49,7 +49,7 @@ export const isIntegral = ({ digits, exponent }: Decimal): boolean => digits.len
 /** Whether `a` is an integer times `b`, which is not 0. */
 export function isMultipleOf(a: Decimal, b: Decimal): boolean {
   if (a.digits === '') return true;
-  // a / b = (digits of a) * 10 ** shift / (digits of b), and the digits of `a` are no multiple of 10.
+  // a / b = (digits of a) * 10 ** shift / (digits of b), and the digits of `a` are not a multiple of 10.
   const shift = a.exponent - a.digits.length - (b.exponent - b.digits.length);
   const divisor = BigInt(b.digits);
   return shift >= 0 && (BigInt(a.digits) * powerModulo(shift, divisor)) % divisor === 0n;

@@ -161,7 +161,7 @@ function unescaped(source: string): string[] {
     const code = byte ?? short ?? long;
     if (code !== undefined) found.push(String.fromCodePoint(Math.min(Number.parseInt(code, 16), 0x10ffff)));
     else if (control === undefined) found.push(plain!);
-    // A `-` that is escaped in a class is no range.
+    // An escaped `-` in a class does not make a range.
     else found.push(letters[control] ?? control);
   }
   return found;

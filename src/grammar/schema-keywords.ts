@@ -117,7 +117,7 @@ export function objectOf(schema: SchemaObject, keyword: string, path: string): S
   throw new SchemaError(pointer(path, keyword), 'expected an object');
 }
 
-/** Names as in the schema. Throws SchemaError if it is no list of texts. */
+/** Names as in the schema. Throws SchemaError if it is not a list of texts. */
 export function namesIn(schema: SchemaObject, keyword: string, path: string): readonly string[] {
   const value = schema[keyword] ?? [];
   if (Array.isArray(value) && value.every((name) => typeof name === 'string')) return value;

@@ -261,7 +261,7 @@ describe('links in the folder of models', () => {
     expect(await readlink(path)).toBe(join('..', '..', 'blobs', sha256));
     await rm(path);
     await writeFile(path, 'mine');
-    await expect(pullModel(name, options)).rejects.toThrow(/is no link of this cache/);
+    await expect(pullModel(name, options)).rejects.toThrow(/is not a link of this cache/);
     expect((await stat(path)).size).toBe(4);
   });
 });

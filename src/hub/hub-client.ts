@@ -54,7 +54,7 @@ export class HubClient {
     const path = `/api/models/${repository}/revision/${encodeURIComponent(revision)}?blobs=true`;
     const answer = await this.#json(path, `${repository} at ${revision}`, signal);
     if (!isJsonObject(answer) || typeof answer.sha !== 'string' || !Array.isArray(answer.siblings)) {
-      throw this.#refused(`${repository} at ${revision}`, 200, 'the answer is no description of a model');
+      throw this.#refused(`${repository} at ${revision}`, 200, 'the answer is not a description of a model');
     }
     const { sha: commit } = answer;
     const expected = isCommit(revision) ? `the commit ${revision}` : 'a commit of 40 hexadecimal digits';

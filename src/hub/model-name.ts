@@ -28,10 +28,10 @@ export const isHubName = (text: string): boolean => /^hf:/i.test(text) || webPre
 export function parseHubName(name: string): HubModel {
   const model = webPrefix.test(name) ? fromAddress(name) : fromShortName(name, name.slice('hf:'.length));
   if (!isRepository(model.repository)) {
-    throw hubNameInvalid({ name, reason: `"${model.repository}" is no repository like owner/name` });
+    throw hubNameInvalid({ name, reason: `"${model.repository}" is not a repository like owner/name` });
   }
   if (!isSafePath(model.revision) || !isSafePath(model.selector ?? 'x')) {
-    throw hubNameInvalid({ name, reason: 'its revision or its file is empty, or is no path below a folder' });
+    throw hubNameInvalid({ name, reason: 'its revision or its file is empty, or is not a path below a folder' });
   }
   return model;
 }

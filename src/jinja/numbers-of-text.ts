@@ -57,7 +57,7 @@ export function toFloat(value: Value, fallback: Value = 0): Value {
   return isNumeric(value) ? Number(value) : fallback;
 }
 
-/** Python's `float`. @throws TemplateError if the value is no number and no text with one */
+/** Python's `float`. @throws TemplateError if the value is neither a number nor a text with one */
 export function floatOf(value: Value): number {
   const number = toFloat(value, null);
   if (typeof number === 'number') return number;

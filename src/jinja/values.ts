@@ -326,7 +326,7 @@ export function* iterate(value: Value): Generator<Value, void, undefined> {
   }
 }
 
-/** @throws TemplateError if the value is no list, text, dict, ... */
+/** @throws TemplateError if the value is not a list, text, dict, ... */
 export function iterable(value: Value): Iterable<Value> {
   if (isList(value)) return value;
   if (value instanceof Tuple) return value.items;

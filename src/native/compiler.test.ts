@@ -109,7 +109,7 @@ describe('a kernel that cannot be loaded', () => {
     expect(await reasonOf({ compiler, cacheFolder: join(folder, 'garbage') })).toMatch(/cannot be loaded/);
   });
 
-  it('fails with a reason if the head size is no multiple of 16', async () => {
+  it('fails with a reason if the head size is not a multiple of 16', async () => {
     expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/head size 72/);
   });
 

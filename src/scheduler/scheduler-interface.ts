@@ -30,7 +30,7 @@ export interface SchedulerInterface {
   /**
    * Ends a request in any state: a client has disconnected, or the engine has found a stop string. If the step in
    * flight has tokens of the request, its blocks stay allocated until `apply`. Returns the request's final statistics;
-   * undefined if the id is unknown or has ended, which is no error.
+   * undefined if the id is unknown or has ended, which is not an error.
    */
   abort(id: RequestId): AbortedRequest | undefined;
 

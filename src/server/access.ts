@@ -79,7 +79,7 @@ function hostsOf({ raw, headers }: FastifyRequest): string[] {
   return all.filter((host) => host !== '');
 }
 
-/** Whether a script of a page of another origin sends this, without permission. Programs that are no browsers send neither header. */
+/** Whether a script of a page of another origin sends this, without permission. Programs other than browsers send neither header. */
 function isForeign({ headers }: FastifyRequest, allowed: readonly string[]): boolean {
   const { origin, host, 'sec-fetch-site': site } = headers;
   if (origin !== undefined && (allowed.includes('*') || allowed.includes(origin))) return false;

@@ -22,7 +22,7 @@ const neutralValues: Readonly<Record<string, unknown>> = {
   routed_experts_prompt_start: 0,
 };
 
-/** Fields of llama.cpp that constrain the output. Even an empty one is no request for a free text. */
+/** Fields of llama.cpp that constrain the output. Even an empty one does not ask for a free text. */
 const replacedByStructuredOutputs = ['grammar', 'json_schema'];
 
 export function refuseUnsupported(reader: FieldReader): void {

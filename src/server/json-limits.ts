@@ -54,7 +54,7 @@ function endOfString(text: string, start: number): number {
   return at;
 }
 
-/** Limits the JSON in a text of the body. Text that is not JSON is no fault. `parameter`: the name of the field. */
+/** Limits the JSON in a text of the body. Text that is not JSON is accepted. `parameter`: the name of the field. */
 export function checkJsonText(text: string, parameter: string): void {
   // A shorter text exceeds no limit.
   if (text.length <= 64) return;

@@ -9,7 +9,7 @@ export interface TokenNames {
   readonly name: string;
   /** The JSON of the name. */
   readonly nameJson: string;
-  /** The JSON of the text. Bytes that are no character are U+FFFD. */
+  /** The JSON of the text. Bytes that are not a character are U+FFFD. */
   readonly textJson: string;
   /** The JSON of the list of bytes. */
   readonly bytesJson: string;

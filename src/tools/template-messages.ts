@@ -150,7 +150,7 @@ interface ParsedCall extends Omit<ToolCall, 'arguments'> {
 }
 
 /**
- * Clients send an empty text for a call without arguments. Text that is no JSON stays a text.
+ * Clients send an empty text for a call without arguments. Text that is not JSON stays a text.
  * @throws KvasirError `invalidParameter` if reading it would take too long.
  */
 function parsedCalls(calls: readonly ToolCall[], message: number): ParsedCall[] {

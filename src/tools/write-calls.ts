@@ -5,7 +5,7 @@ import type { ToolFormat } from './formats.ts';
 /** A call of an earlier answer. */
 interface WrittenCall {
   readonly name: string;
-  /** A value of `readExactJson`, or a text that is no JSON. */
+  /** A value of `readExactJson`, or a text that is not JSON. */
   readonly arguments: unknown;
 }
 

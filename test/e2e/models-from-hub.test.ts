@@ -51,7 +51,7 @@ describe('kvasir pull, list and rm', () => {
   });
 
   it.each([
-    ['a name that is none', ['pull', 'hf:demo'], 2, /"demo" is no repository like owner\/name/],
+    ['a name that is not one', ['pull', 'hf:demo'], 2, /"demo" is not a repository like owner\/name/],
     ['an unknown repository', ['pull', 'nobody/none'], 1, /status 401 for nobody\/none at main: Repository not found/],
     ['an unknown quantization', ['pull', 'kvasir/demo-GGUF:Q3_K'], 2, /has no model Q3_K. It has: kvasir-demo/],
     [

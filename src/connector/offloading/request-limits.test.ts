@@ -23,7 +23,7 @@ describe('limits of a request', () => {
     expect(readRequestLimits(params).maxLoadTokens).toBe(tokens);
   });
 
-  it.each([-1, 1.5, true, '64', [64]])('%j is no number of tokens: it is ignored with a warning', (value) => {
+  it.each([-1, 1.5, true, '64', [64]])('%j is not a number of tokens: it is ignored with a warning', (value) => {
     for (const name of ['max_load_tokens', 'max_offload_tokens']) {
       const warnings: string[] = [];
       const limits = readRequestLimits({ [name]: value }, (message) => warnings.push(message));

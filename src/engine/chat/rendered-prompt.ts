@@ -29,7 +29,7 @@ export interface PromptText {
   readonly options: Required<EncodeOptions>;
 }
 
-/** What the caller does not choose depends on the kind of the text. Undefined: the prompt is no text. */
+/** What the caller does not choose depends on the kind of the text. Undefined: the prompt is not a text. */
 export function promptText(prompt: unknown, chosen: EncodeOptions): PromptText | undefined {
   const isRendered = prompt instanceof RenderedPrompt;
   if (!isRendered && typeof prompt !== 'string') return undefined;
@@ -37,7 +37,7 @@ export function promptText(prompt: unknown, chosen: EncodeOptions): PromptText |
   return { text: isRendered ? prompt.text : prompt, options: { addSpecial, parseSpecial } };
 }
 
-/** @throws KvasirError `invalidParameter` if the prompt is no text. */
+/** @throws KvasirError `invalidParameter` if the prompt is not a text. */
 export function readPromptText(prompt: unknown, chosen: EncodeOptions): PromptText {
   const given = promptText(prompt, chosen);
   if (given !== undefined) return given;

@@ -131,7 +131,7 @@ export class Sampler {
       best = this.#findBest(row, tokens.length);
     }
     // If the edits ban every token (of a tiny vocabulary), the request gets the best token of the unedited logits. That
-    // is no error of the model.
+    // is not an error of the model.
     if (best === undefined) {
       row = logits;
       best = this.#findBest(row, tokens.length, known);
