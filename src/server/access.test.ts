@@ -258,7 +258,7 @@ describe('a server with a key', () => {
       ...'/v1/models/toy /version /cache/events /none /v1/models#/health http://x/v1/models'.split(' '),
     ];
     const more =
-      'X-HTTP-Method-Override: GET\r\nX-Api-Key: secret\r\nX-Original-URL: /health\r\nCookie: key=secret\r\n';
+      'X-HTTP-Method-Override: GET\r\nX-Api-Key: secret2\r\nX-Original-URL: /health\r\nCookie: key=secret\r\n';
     for (const method of ['GET', 'HEAD', 'OPTIONS']) {
       const ask = (path: string) => statusOf(url, getFrom('localhost', path, more).replace('GET', method));
       const statuses = await Promise.all(paths.map(ask));

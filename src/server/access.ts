@@ -44,9 +44,11 @@ export class Access {
     return caller;
   }
 
-  #withKey({ headers: { authorization } }: FastifyRequest): Caller {
-    if (authorization === undefined) throw unauthorized({ problem: 'No API key was sent.' });
-    const caller = this.#callers.withKey(/^Bearer +(.*)$/i.exec(authorization)?.[1] ?? '');
+  /** `x-api-key` is Anthropic's header. */
+  #withKey({ headers: { authorization, 'x-api-key': other } }: FastifyRequest): Caller {
+    if (authorization === undefined && other === undefined) throw unauthorized({ problem: 'No API key was sent.' });
+    const key = authorization === undefined ? String(other) : /^Bearer +(.*)$/i.exec(authorization)?.[1];
+    const caller = this.#callers.withKey(key ?? '');
     if (caller === undefined) throw unauthorized({ problem: 'The API key is wrong.' });
     return caller;
   }

@@ -18,6 +18,7 @@ import {
   bodyNotUtf8,
   clientGone,
   contentEncodingNotSupported,
+  type ErrorAnswer,
   errorAnswer,
   mediaTypeNotSupported,
   methodNotAllowed,
@@ -54,6 +55,8 @@ declare module 'fastify' {
     isPublic?: boolean;
     /** The route concerns the requests of all API keys. */
     isForAdmins?: boolean;
+    /** The body of an error. Default: OpenAI's form. */
+    errorBody?: (answer: ErrorAnswer) => object;
   }
 }
 
@@ -65,8 +68,8 @@ function refuseSchema(): never {
 const compilersFactory = { buildValidator: refuseSchema, buildSerializer: refuseSchema };
 
 /**
- * Configures Fastify for all subjects of HTTP that do not concern models: JSON in strict UTF-8, OpenAI's format for
- * every error, the API key, request ids, one log line per request.
+ * Configures Fastify for all subjects of HTTP that do not concern models: JSON in strict UTF-8, the format of
+ * errors, the API key, request ids, one log line per request.
  */
 export function createHttp(options: HttpOptions): FastifyInstance {
   const app = fastify({
@@ -155,11 +158,15 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   exchange.onEnd(() => log.write(request, reply));
 }
 
-/** Answers in OpenAI's format. Internal errors go to the log with their stack. */
+/** Answers in the format of the route. Internal errors go to the log with their stack. */
 function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const answer = errorAnswer(error);
   noteError(error, request);
-  return reply.status(answer.status).headers(answer.headers).send(answer.body);
+  const { errorBody } = request.routeOptions.config;
+  return reply
+    .status(answer.status)
+    .headers(answer.headers)
+    .send(errorBody?.(answer) ?? answer.body);
 }
 
 const loggedCauses = new WeakSet<object>();

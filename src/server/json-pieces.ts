@@ -94,7 +94,9 @@ export function firstOrAll(
 
 /** Only lists of objects and lazy lists can be long. */
 function* partsOf(value: unknown): Generator<string, void, void> {
-  if (value instanceof LazyList) {
+  if (value instanceof RawJson) {
+    yield value.json;
+  } else if (value instanceof LazyList) {
     let separator = '[';
     for (const item of value) {
       yield separator + (item instanceof RawJson ? item.json : JSON.stringify(item));

@@ -22,13 +22,22 @@ import { echoLogprobs, joinLogprobs, PromptScores, renderPromptLogprobs } from '
  * Turns the deltas of one request into the endpoint's response: either `chunks` for each delta, or one `body` for the
  * finished choices. A renderer keeps the state of one response: whether the role is sent, and the position in the text.
  */
-export interface Renderer {
+export interface Renderer<Chunk extends object = object, Body extends object = object> {
   /** Gives no chunk for a delta without visible content, such as text that is kept back for a stop string. */
-  chunks(delta: OutputDelta, usage: Usage | null | undefined): (CompletionChunk | ChatChunk)[];
-  /** The last chunk: it has no choices, only the usage of all choices. */
-  usageChunk(usage: Usage): CompletionChunk | ChatChunk;
+  chunks(delta: OutputDelta, usage: Usage | null | undefined): readonly Chunk[];
   /** `choices` has the whole output of each choice. */
-  body(choices: readonly ChoiceOutput[], usage: Usage): CompletionBody | ChatBody;
+  body(choices: readonly ChoiceOutput[], usage: Usage): Body;
+  /** How a stream is written in Anthropic's form instead of OpenAI's. */
+  readonly named?: NamedEvents<Chunk>;
+  /** OpenAI's last chunk: it has no choices, only the usage of all choices. */
+  usageChunk?(usage: Usage): Chunk;
+}
+
+/** Each event has a type, and the last one is a chunk, not `[DONE]`. */
+export interface NamedEvents<Chunk extends object> {
+  typeOf(chunk: Chunk): string;
+  /** The event for an error that ends the stream. */
+  ofError(error: unknown): Chunk;
 }
 
 export interface RenderContext {
@@ -49,7 +58,7 @@ export interface RenderContext {
   readonly echoedLogprobs?: number;
 }
 
-export function completionRenderer(context: RenderContext): Renderer {
+export function completionRenderer(context: RenderContext): Renderer<CompletionChunk, CompletionBody> {
   const { engine, id, created, returnTokenIds } = context;
   const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
   const choiceCount = context.prompts.length * context.n;
@@ -125,7 +134,7 @@ export function completionRenderer(context: RenderContext): Renderer {
   };
 }
 
-export function chatRenderer(context: RenderContext): Renderer {
+export function chatRenderer(context: RenderContext): Renderer<ChatChunk, ChatBody> {
   const { engine, id, created, returnTokenIds } = context;
   const head = { id, created, model: engine.model.name };
   const chunkHead = { ...head, object: 'chat.completion.chunk' } as const;

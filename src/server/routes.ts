@@ -7,6 +7,7 @@ import { engineClosed } from '../core/errors.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
 import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
 import { prepareChat } from './chat-prompt.ts';
@@ -57,7 +58,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
 const COMPLETION_MAX_TOKENS_DEFAULT = 16;
 
 /** A parsed request of one of the two endpoints, and the renderer for its response. */
-interface Generation {
+export interface Generation {
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
   /** How many prompts may be computed at the same time. */
@@ -123,6 +124,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
+  registerMessageRoutes(app, engine, { limits, options, generations });
   registerResponseRoutes(app, engine, limits, options);
   app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }));
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
@@ -201,7 +203,7 @@ function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]
 }
 
 /** The common part of both endpoints, from the parsed request to the last byte. */
-class GenerationRoute {
+export class GenerationRoute {
   readonly #engine: AsyncEngine;
   readonly #options: RouteOptions;
 
@@ -288,16 +290,17 @@ class GenerationRoute {
         meter.add(delta);
         for (const chunk of renderer.chunks(delta, usageSoFar())) {
           if (isLong) await events.sendJson(chunk);
-          else await events.send(JSON.stringify(chunk));
+          else await events.send(JSON.stringify(chunk), renderer.named?.typeOf(chunk));
         }
       }
-      if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk(meter.usage())));
-      await events.send('[DONE]');
+      if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk?.(meter.usage())));
+      if (renderer.named === undefined) await events.send('[DONE]');
     } catch (error) {
       controller.abort();
       if (!events.isOpen) throw error;
       noteError(error, request);
-      await events.send(JSON.stringify(errorAnswer(error).body));
+      const event = renderer.named?.ofError(error);
+      await events.send(JSON.stringify(event ?? errorAnswer(error).body), event && renderer.named?.typeOf(event));
     } finally {
       events.close();
     }

@@ -1,0 +1,120 @@
+import { assertDefined } from '../../base/assert.ts';
+import { jsonLimits, readExactJson, writeExactJson } from '../../base/exact-json.ts';
+import { isJsonObject } from '../../base/json.ts';
+import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
+import type { OutputDelta } from '../../engine/contract.ts';
+import { RawJson } from '../json-pieces.ts';
+import type { RenderContext, Renderer } from '../openai-render.ts';
+import type { Usage } from '../openai-types.ts';
+import { errorAnswer } from '../server-errors.ts';
+import { messageError } from './message-errors.ts';
+import type { BlockDelta, Message, MessageBlock, MessageEvent, MessageUsage, StopReason } from './message-types.ts';
+
+/** Writes an answer as a message: its blocks one after the other, each begun, extended and stopped by events. */
+export function messageRenderer(context: RenderContext): Renderer<MessageEvent, Message> {
+  const { engine, id } = context;
+  const answer = new ChatAnswer(assertDefined(context.answers, 'a message is the answer of a chat'));
+  const head = { id, type: 'message', role: 'assistant', model: engine.model.name } as const;
+  let hasBegun = false;
+  /** Of the block that is not stopped. */
+  let open: { readonly kind: MessageBlock['type']; readonly call?: number } | undefined;
+  let blocks = 0;
+
+  function* stop(): Generator<MessageEvent, void, void> {
+    if (open === undefined) return;
+    open = undefined;
+    yield { type: 'content_block_stop', index: blocks - 1 };
+  }
+  function* extend(
+    empty: MessageBlock,
+    delta: BlockDelta | undefined,
+    call?: number,
+  ): Generator<MessageEvent, void, void> {
+    if (open?.kind !== empty.type || open.call !== call) {
+      yield* stop();
+      open = { kind: empty.type, ...(call === undefined ? {} : { call }) };
+      yield { type: 'content_block_start', index: blocks++, content_block: empty };
+    }
+    if (delta !== undefined) yield { type: 'content_block_delta', index: blocks - 1, delta };
+  }
+  function* extendCall({
+    index,
+    id: callId,
+    name,
+    arguments: json,
+  }: ToolCallDelta): Generator<MessageEvent, void, void> {
+    const empty = { type: 'tool_use', id: callId ?? '', name: name ?? '', input: new RawJson<object>('{}') } as const;
+    yield* extend(empty, json === '' ? undefined : { type: 'input_json_delta', partial_json: json }, index);
+  }
+  function* events(delta: OutputDelta, usage: MessageUsage): Generator<MessageEvent, void, void> {
+    if (!hasBegun) {
+      hasBegun = true;
+      const message: Message = { ...head, content: [], stop_reason: null, stop_sequence: null, usage };
+      yield { type: 'message_start', message };
+    }
+    const { content, reasoning, toolCalls } = answer.add(delta);
+    if (reasoning !== '') yield* extend(emptyThinking, { type: 'thinking_delta', thinking: reasoning });
+    if (content !== '') yield* extend(emptyText, { type: 'text_delta', text: content });
+    for (const call of toolCalls) yield* extendCall(call);
+    if (delta.finish === undefined) return;
+    yield* stop();
+    yield { type: 'message_delta', delta: stopOf(answer, delta.finish), usage };
+    yield { type: 'message_stop' };
+  }
+
+  return {
+    named: { typeOf: ({ type }) => type, ofError: (error) => messageError(errorAnswer(error)) },
+    chunks: (delta, usage) => [
+      ...events(delta, messageUsage(assertDefined(usage ?? undefined, 'each delta has the usage'))),
+    ],
+    body: ([choice], usage) => {
+      const output = assertDefined(choice, 'a message has one choice');
+      answer.add(output);
+      const { content, reasoning, toolCalls } = answer.message();
+      const blocks: MessageBlock[] = [
+        ...(reasoning === '' ? [] : [{ ...emptyThinking, thinking: reasoning }]),
+        ...(content === '' ? [] : [{ ...emptyText, text: content }]),
+        ...toolCalls.map(({ id, name, arguments: json }) => ({
+          type: 'tool_use' as const,
+          id,
+          name,
+          input: inputOf(json),
+        })),
+      ];
+      return { ...head, content: blocks, ...stopOf(answer, output.finish), usage: messageUsage(usage) };
+    },
+  };
+}
+
+const emptyThinking = { type: 'thinking', thinking: '', signature: '' } as const;
+const emptyText = { type: 'text', text: '' } as const;
+
+/** Arguments that `max_tokens` has cut are not JSON. Then the input is empty, because it must be an object. */
+function inputOf(json: string): RawJson<object> {
+  try {
+    const input = readExactJson(json, jsonLimits);
+    if (isJsonObject(input)) return new RawJson(writeExactJson(input));
+  } catch {
+    // Not JSON, or more than a reader takes.
+  }
+  return new RawJson('{}');
+}
+
+function stopOf(answer: ChatAnswer, finish: OutputDelta['finish']): Pick<Message, 'stop_reason' | 'stop_sequence'> {
+  const { stopReason } = finish ?? {};
+  const stop_sequence = typeof stopReason === 'string' ? stopReason : null;
+  const reasons: Readonly<Record<string, StopReason>> = { length: 'max_tokens', tool_calls: 'tool_use' };
+  const stop_reason =
+    reasons[answer.finishReason(finish) ?? ''] ?? (stop_sequence === null ? 'end_turn' : 'stop_sequence');
+  return { stop_reason, stop_sequence };
+}
+
+function messageUsage({ prompt_tokens, completion_tokens, prompt_tokens_details }: Usage): MessageUsage {
+  const cached = prompt_tokens_details.cached_tokens;
+  return {
+    input_tokens: prompt_tokens - cached,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: cached,
+    output_tokens: completion_tokens,
+  };
+}

@@ -1,0 +1,55 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { renderConversation } from '../../engine/chat/conversation.ts';
+import type { AsyncEngine } from '../../engine/contract.ts';
+import { prepareChat } from '../chat-prompt.ts';
+import { checkModel } from '../check-model.ts';
+import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { tokenizeText } from '../generation.ts';
+import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
+import { needsOfTokens } from '../request-needs.ts';
+import type { GenerationRoute, RouteOptions } from '../routes.ts';
+import { messageError } from './message-errors.ts';
+import { messageRenderer } from './message-renderer.ts';
+import { chatOfMessages } from './read-message-request.ts';
+
+export interface MessageRouteParts {
+  readonly limits: ParseLimits;
+  readonly options: RouteOptions;
+  readonly generations: GenerationRoute;
+}
+
+/** `/v1/messages`: Anthropic's API, on the same chats as OpenAI's. */
+export function registerMessageRoutes(
+  app: FastifyInstance,
+  engine: AsyncEngine,
+  { limits, options, generations }: MessageRouteParts,
+): void {
+  const config = { errorBody: messageError };
+  const parse = (request: FastifyRequest, reply: FastifyReply): ParsedChat => {
+    // Anthropic's name of the header.
+    reply.header('request-id', request.id);
+    const { body, ignored } = chatOfMessages(request.body);
+    const asked = parseChat(body, limits);
+    checkModel(engine, asked.model);
+    return { ...asked, ignored: [...asked.ignored, ...ignored] };
+  };
+  app.post('/v1/messages', { config }, (request, reply) =>
+    generations.answer(request, reply, async (signal, place) => {
+      const asked = parse(request, reply);
+      const promptsAtOnce = place.enter(1);
+      await place.turn(signal);
+      // Each event may have the usage so far.
+      const prepared = await prepareChat(engine, { ...asked, continuousUsage: true }, options, signal);
+      return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
+    }),
+  );
+  app.post('/v1/messages/count_tokens', { config }, async (request, reply) => {
+    const asked = parse(request, reply);
+    return await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+      const text = await renderConversation(engine, asked, signal);
+      const tokens = await tokenizeText(engine, text, asked.addSpecial, signal);
+      using _held = await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant);
+      return { input_tokens: tokens.length };
+    });
+  });
+}
