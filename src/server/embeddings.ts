@@ -53,7 +53,16 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
   return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, settings };
 }
 
+/** Another API's request and answer. */
+export interface EmbeddingsForm {
+  /** The body in OpenAI's form. */
+  body(given: unknown): unknown;
+  answer(embeddings: readonly Embedding[]): object;
+}
+
 export interface EmbeddingsOptions {
+  /** Default: OpenAI's. */
+  readonly form?: EmbeddingsForm;
   readonly limits: ParseLimits;
   readonly memory: RequestMemory;
   readonly clientTimeoutMs: number;
@@ -64,10 +73,11 @@ export async function answerEmbeddings(
   engine: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
-  { limits, memory, isAccepting, clientTimeoutMs }: EmbeddingsOptions,
+  { form, limits, memory, isAccepting, clientTimeoutMs }: EmbeddingsOptions,
 ): Promise<FastifyReply> {
   if (!isAccepting()) throw engineClosed();
-  const parsed = parseEmbeddings(request.body, limits, engine);
+  const body = form === undefined ? request.body : form.body(request.body);
+  const parsed = parseEmbeddings(body, limits, engine);
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();
@@ -95,6 +105,7 @@ export async function answerEmbeddings(
       requestId: `${requestId}-${i}`,
     }));
     const embeddings = await embedAll(engine, requests, { signal, atOnce });
+    if (form !== undefined) return form.answer(embeddings);
     return {
       id: requestId,
       object: 'list',

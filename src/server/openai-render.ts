@@ -27,16 +27,19 @@ export interface Renderer<Chunk extends object = object, Body extends object = o
   chunks(delta: OutputDelta, usage: Usage | null | undefined): readonly Chunk[];
   /** `choices` has the whole output of each choice. */
   body(choices: readonly ChoiceOutput[], usage: Usage): Body;
-  /** How a stream is written in Anthropic's form instead of OpenAI's. */
-  readonly named?: NamedEvents<Chunk>;
+  /** How a stream is written if not as OpenAI's, which ends with `[DONE]`. */
+  readonly form?: StreamForm<Chunk>;
   /** OpenAI's last chunk: it has no choices, only the usage of all choices. */
   usageChunk?(usage: Usage): Chunk;
 }
 
-/** Each event has a type, and the last one is a chunk, not `[DONE]`. */
-export interface NamedEvents<Chunk extends object> {
-  typeOf(chunk: Chunk): string;
-  /** The event for an error that ends the stream. */
+/** A stream of another API. It ends with a chunk. */
+export interface StreamForm<Chunk extends object> {
+  /** Lines of JSON instead of server-sent events. */
+  readonly isLines?: boolean;
+  /** The type of the event of a chunk. */
+  typeOf?(chunk: Chunk): string;
+  /** The chunk for an error that ends the stream. */
   ofError(error: unknown): Chunk;
 }
 

@@ -24,6 +24,7 @@ import type { Place } from './key-queues.ts';
 import { registerKvEventRoutes } from './kv-event-routes.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerMetrics } from './metrics/metrics-routes.ts';
+import { registerOllamaRoutes } from './ollama/ollama-routes.ts';
 import {
   type ParsedGeneration,
   type ParseLimits,
@@ -125,6 +126,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     }),
   );
   registerMessageRoutes(app, engine, { limits, options, generations });
+  registerOllamaRoutes(app, engine, { limits, options, generations });
   registerResponseRoutes(app, engine, limits, options);
   app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }));
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
@@ -282,25 +284,29 @@ export class GenerationRoute {
     deltas: AsyncIterable<OutputDelta>,
     { parsed, renderer, meter, controller }: StreamParts,
   ): Promise<FastifyReply> {
-    const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
+    const { form } = renderer;
+    const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, {
+      ...this.#options,
+      isLines: form?.isLines === true,
+    });
     const isLong = parsed.params.logprobs !== undefined;
     const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
     try {
       for await (const delta of deltas) {
         meter.add(delta);
         for (const chunk of renderer.chunks(delta, usageSoFar())) {
-          if (isLong) await events.sendJson(chunk);
-          else await events.send(JSON.stringify(chunk), renderer.named?.typeOf(chunk));
+          if (isLong || form !== undefined) await events.sendJson(chunk, form?.typeOf?.(chunk));
+          else await events.send(JSON.stringify(chunk));
         }
       }
       if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk?.(meter.usage())));
-      if (renderer.named === undefined) await events.send('[DONE]');
+      if (form === undefined) await events.send('[DONE]');
     } catch (error) {
       controller.abort();
       if (!events.isOpen) throw error;
       noteError(error, request);
-      const event = renderer.named?.ofError(error);
-      await events.send(JSON.stringify(event ?? errorAnswer(error).body), event && renderer.named?.typeOf(event));
+      const event = form?.ofError(error);
+      await events.send(JSON.stringify(event ?? errorAnswer(error).body), event && form?.typeOf?.(event));
     } finally {
       events.close();
     }

@@ -7,10 +7,12 @@ export interface EventStreamOptions {
   readonly keepAliveMs: number;
   /** If a client reads nothing for this time, its connection is closed. */
   readonly clientTimeoutMs: number;
+  /** One JSON per line instead of server-sent events. There are no comments then. */
+  readonly isLines?: boolean;
 }
 
 /**
- * One response of server-sent events. Nothing is sent before the first event or comment, so that an earlier error can
+ * One response of server-sent events, or of lines. Nothing is sent before the first event or comment, so that an earlier error can
  * still set the HTTP status. At most one event waits beyond the socket's buffer: `send` resolves when there is room
  * again, and its caller waits.
  */
@@ -18,7 +20,8 @@ export class EventStream {
   readonly #raw: ServerResponse;
   readonly #headers: OutgoingHttpHeaders;
   readonly #clientTimeoutMs: number;
-  readonly #keepAlive: NodeJS.Timeout;
+  readonly #keepAlive: NodeJS.Timeout | undefined;
+  readonly #isLines: boolean;
   /** An event is written in part: a comment inside of it would be data. */
   #isWriting: boolean = false;
 
@@ -26,7 +29,8 @@ export class EventStream {
     this.#raw = raw;
     this.#headers = headers;
     this.#clientTimeoutMs = options.clientTimeoutMs;
-    this.#keepAlive = setInterval(() => this.#comment(), options.keepAliveMs);
+    this.#isLines = options.isLines ?? false;
+    this.#keepAlive = this.#isLines ? undefined : setInterval(() => this.#comment(), options.keepAliveMs);
   }
 
   /** Whether the head of the response is sent. */
@@ -37,8 +41,8 @@ export class EventStream {
   /** `event`: its type. Resolves when there is room for the next event, or when the connection is closed; then later events are ignored. */
   async send(data: string, event?: string): Promise<void> {
     this.#open();
-    this.#keepAlive.refresh();
-    if (this.#raw.destroyed || this.#raw.write(`${beginOf(event)}${data}\n\n`)) return;
+    this.#keepAlive?.refresh();
+    if (this.#raw.destroyed || this.#raw.write(`${this.#begin(event)}${data}${this.#end}`)) return;
     await roomIn(this.#raw, this.#clientTimeoutMs);
   }
 
@@ -51,9 +55,9 @@ export class EventStream {
     }
     this.#open();
     this.#isWriting = true;
-    await writePieces(this.#raw, inEvent(written.pieces, event), this.#clientTimeoutMs);
+    await writePieces(this.#raw, this.#framed(written.pieces, event), this.#clientTimeoutMs);
     this.#isWriting = false;
-    this.#keepAlive.refresh();
+    this.#keepAlive?.refresh();
   }
 
   /** Ends the response, if it was begun. Must be called on every path. */
@@ -64,11 +68,26 @@ export class EventStream {
     endWithin(this.#raw, this.#clientTimeoutMs);
   }
 
+  #begin(event: string | undefined): string {
+    if (this.#isLines) return '';
+    return `${event === undefined ? '' : `event: ${event}\n`}data: `;
+  }
+
+  get #end(): string {
+    return this.#isLines ? '\n' : '\n\n';
+  }
+
+  *#framed(pieces: Iterable<string>, event: string | undefined): Generator<string, void, void> {
+    yield this.#begin(event);
+    yield* pieces;
+    yield this.#end;
+  }
+
   #open(): void {
     if (this.isOpen) return;
     this.#raw.writeHead(200, {
       ...this.#headers,
-      'content-type': 'text/event-stream; charset=utf-8',
+      'content-type': this.#isLines ? 'application/x-ndjson' : 'text/event-stream; charset=utf-8',
       'cache-control': 'no-cache, no-transform',
       // Without it, nginx collects the events until its buffer is full.
       'x-accel-buffering': 'no',
@@ -82,11 +101,3 @@ export class EventStream {
     this.#raw.write(': waiting\n\n');
   }
 }
-
-function* inEvent(pieces: Iterable<string>, event: string | undefined): Generator<string, void, void> {
-  yield beginOf(event);
-  yield* pieces;
-  yield '\n\n';
-}
-
-const beginOf = (event: string | undefined): string => `${event === undefined ? '' : `event: ${event}\n`}data: `;

@@ -1,7 +1,9 @@
 /** Chats, calls of tools and JSON of real models: prompts of their own templates, and answers in the forms that requests ask for. */
 import { readFileSync } from 'node:fs';
+import Anthropic from '@anthropic-ai/sdk';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
+import { Ollama } from 'ollama';
 import type OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/compose.ts';
@@ -142,6 +144,35 @@ describe.each(models)('$name', ({ path, isThere, reason, requestCount, schemaCou
         return called === undefined || !ajv.validate(called.parameters, JSON.parse(call.function.arguments));
       });
       expect(wrong).toEqual([]);
+    },
+    timeoutMs,
+  );
+
+  it(
+    'gives the same text by the APIs of OpenAI, Anthropic and Ollama, in one part and in a stream',
+    async () => {
+      const { origin } = new URL(client.baseURL);
+      const messages = [{ role: 'user' as const, content: 'Name a colour.' }];
+      const max_tokens = 16;
+      const name = engine.model.name;
+      const { choices } = await ask('Name a colour.', { max_tokens });
+      const anthropic = new Anthropic({ baseURL: origin, apiKey: 'none' });
+      // The client's newest types do not have the temperature any more.
+      const body = { model: name, max_tokens, messages, ...{ temperature: 0 } };
+      const message = await anthropic.messages.create(body);
+      const streamed = anthropic.messages.stream(body);
+      const ollama = new Ollama({ host: origin });
+      const asked = { model: name, messages, options: { temperature: 0, num_predict: max_tokens } };
+      const lines: string[] = [];
+      for await (const line of await ollama.chat({ ...asked, stream: true })) lines.push(line.message.content);
+      const text = choices[0]!.message.content!;
+      expect(text.length).toBeGreaterThan(1);
+      expect([
+        message.content,
+        await streamed.finalText(),
+        (await ollama.chat(asked)).message.content,
+        lines.join(''),
+      ]).toEqual([[{ type: 'text', text }], text, text, text]);
     },
     timeoutMs,
   );

@@ -1,8 +1,7 @@
 import { assertDefined } from '../../base/assert.ts';
-import { jsonLimits, readExactJson, writeExactJson } from '../../base/exact-json.ts';
-import { isJsonObject } from '../../base/json.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
 import type { OutputDelta } from '../../engine/contract.ts';
+import { argumentsJson } from '../arguments-json.ts';
 import { RawJson } from '../json-pieces.ts';
 import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
@@ -63,7 +62,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
   }
 
   return {
-    named: { typeOf: ({ type }) => type, ofError: (error) => messageError(errorAnswer(error)) },
+    form: { typeOf: ({ type }) => type, ofError: (error) => messageError(errorAnswer(error)) },
     chunks: (delta, usage) => [
       ...events(delta, messageUsage(assertDefined(usage ?? undefined, 'each delta has the usage'))),
     ],
@@ -78,7 +77,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
           type: 'tool_use' as const,
           id,
           name,
-          input: inputOf(json),
+          input: argumentsJson(json),
         })),
       ];
       return { ...head, content: blocks, ...stopOf(answer, output.finish), usage: messageUsage(usage) };
@@ -88,17 +87,6 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
 
 const emptyThinking = { type: 'thinking', thinking: '', signature: '' } as const;
 const emptyText = { type: 'text', text: '' } as const;
-
-/** Arguments that `max_tokens` has cut are not JSON. Then the input is empty, because it must be an object. */
-function inputOf(json: string): RawJson<object> {
-  try {
-    const input = readExactJson(json, jsonLimits);
-    if (isJsonObject(input)) return new RawJson(writeExactJson(input));
-  } catch {
-    // Not JSON, or more than a reader takes.
-  }
-  return new RawJson('{}');
-}
 
 function stopOf(answer: ChatAnswer, finish: OutputDelta['finish']): Pick<Message, 'stop_reason' | 'stop_sequence'> {
   const { stopReason } = finish ?? {};

@@ -1,0 +1,58 @@
+/** The answers of Ollama's API. Times are in nanoseconds. */
+import type { RawJson } from '../json-pieces.ts';
+
+export interface OllamaCall {
+  readonly id: string;
+  readonly function: { readonly index: number; readonly name: string; readonly arguments: RawJson<object> };
+}
+
+export interface OllamaMessage {
+  readonly role: 'assistant';
+  readonly content: string;
+  readonly thinking?: string;
+  readonly tool_calls?: readonly OllamaCall[];
+}
+
+interface OllamaEnd {
+  readonly done_reason: 'stop' | 'length';
+  readonly total_duration: number;
+  readonly load_duration: number;
+  readonly prompt_eval_count: number;
+  readonly prompt_eval_duration: number;
+  readonly eval_count: number;
+  readonly eval_duration: number;
+}
+
+/** One line of a stream, or the whole answer. `/api/chat` has `message`, and `/api/generate` has `response` and `thinking`. */
+export interface OllamaAnswer extends Partial<OllamaEnd> {
+  readonly model: string;
+  readonly created_at: string;
+  readonly message?: OllamaMessage;
+  readonly response?: string;
+  readonly thinking?: string;
+  readonly done: boolean;
+}
+
+export interface OllamaError {
+  readonly error: string;
+}
+
+export interface OllamaModelDetails {
+  readonly parent_model: '';
+  readonly format: 'gguf';
+  readonly family: string;
+  readonly families: readonly string[];
+  readonly parameter_size: string;
+  readonly quantization_level: string;
+}
+
+export interface OllamaModel {
+  readonly name: string;
+  readonly model: string;
+  readonly modified_at: string;
+  /** Bytes of the file. */
+  readonly size: number;
+  /** Names this version of the file: a digest of its path, size and time, not of its content. */
+  readonly digest: string;
+  readonly details: OllamaModelDetails;
+}
