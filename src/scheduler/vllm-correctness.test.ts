@@ -74,8 +74,11 @@ describe('test_invalid_blocks_correctness', () => {
     const request = short('1', prompt(1), 4);
     world.scheduler.add(request);
     const { load } = stepWithLoad(world, request, [50], false);
-    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 1, blocks: { cached: 0, referenced: 100 } });
+    const { scheduler } = world;
+    expect(scheduler.stats()).toMatchObject({ waitingForRemoteKv: 1, blocks: { referenced: 100 } });
+    expect(scheduler.inspector.cachedKeys().size).toBe(0);
     world.step([{ load }]);
+    expect(scheduler.inspector.cachedKeys().size).toBe(98);
     // vLLM caches 800 tokens once and computes 800. Here 98 blocks are cached and 32 tokens are computed.
     expect(shape(world.step())).toEqual(['1: 800-816 1584-1600']);
     finish(world);

@@ -126,7 +126,28 @@ describe('request_preemption', () => {
 });
 
 describe('fences of two blocks', () => {
-  test('at alloc: the step that allocates the blocks flushes the saves that were ordered before', () => {
+  test('at alloc: the step in which a load gets the blocks flushes the saves that were ordered before', () => {
+    const { scheduler, written, stored, step, endSaves } = offloading(2);
+    const prompts = [range(8, 500), range(8)];
+    scheduler.add(short('stored', prompts[0]!, 1));
+    step();
+    step();
+    endSaves();
+    step();
+    const before = stored.size;
+    scheduler.add(short('a', prompts[1]!, 1));
+    step();
+    const saves = savesOf(step());
+    expect(saves).toHaveLength(2);
+    scheduler.add(short('b', prompts[0]!, 1));
+    const { jobsToFlush, loads } = step().connectorMetadata!;
+    expect(loads.map(({ requestId, blocks }) => [requestId, blocks.length])).toEqual([['b', 2]]);
+    expect(new Set(jobsToFlush)).toEqual(new Set(saves.map(({ transfer }) => transfer)));
+    expect(written).toEqual(new Set(saves.map(({ blocks }) => blocks[0]!.block)));
+    expect(stored.size).toBe(before + 2);
+  });
+
+  test('at store build: the step in which a request without a load gets the blocks flushes the saves', () => {
     const { scheduler, written, step } = offloading(2);
     scheduler.add(short('a', range(8), 1));
     step();
@@ -138,7 +159,7 @@ describe('fences of two blocks', () => {
     expect(written).toEqual(new Set(saves.map(({ blocks }) => blocks[0]!.block)));
   });
 
-  test('at store build: the step that allocates the blocks orders their saves, and flushes them', () => {
+  test('saves that the same step orders are flushed too', () => {
     const { scheduler, stored, step } = offloading(2);
     scheduler.add(short('a', range(8), 1));
     step();
