@@ -123,6 +123,32 @@ describe('request_preemption', () => {
     step();
     expect(scheduler.stats().transfers).toMatchObject({ open: 0, ignored: 0 });
   });
+
+  test('a preempted request computes and stores the blocks again that the store has lost', () => {
+    const requests = () => [short('other', range(8, 500), 36), short('victim', range(24), 20)];
+    const alone = offloading(100);
+    for (const request of requests()) alone.scheduler.add(request);
+    while (alone.scheduler.stats().running + alone.scheduler.stats().waiting > 0) alone.step();
+    alone.step();
+    alone.endSaves();
+
+    const { scheduler, outputs, stored, step, endSaves } = offloading(13);
+    for (const request of requests()) scheduler.add(request);
+    while (scheduler.stats().preemptions === 0) step();
+    endSaves();
+    const lost = stored.size;
+    stored.clear();
+    while (scheduler.stats().running + scheduler.stats().waiting + scheduler.stats().waitingForRemoteKv > 0) step();
+    step();
+    endSaves();
+    step();
+    expect(lost).toBeGreaterThan(0);
+    expect(outputs).toEqual(alone.outputs);
+    // The blocks that stayed in the pool are not stored again.
+    expect(stored.size).toBeGreaterThan(alone.stored.size - lost);
+    for (const [key, block] of stored) expect(block, key).toEqual(alone.stored.get(key));
+    expect(scheduler.stats().transfers).toMatchObject({ open: 0, ignored: 0 });
+  });
 });
 
 describe('fences of two blocks', () => {
