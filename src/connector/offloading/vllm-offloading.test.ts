@@ -139,6 +139,28 @@ test('abort while loading: the load is cancelled, its blocks stay pinned until i
   await engine.close();
 });
 
+test('small_hit_loads_synchronously: a hit within the budget loads within the step, also of the whole prompt', async () => {
+  const engine = await open(12, { sync_load_budget_bytes: 3 * identities[0]!.blockBytes });
+  const loaded: number[] = [];
+  for (const tokens of [49, 48, 65]) {
+    const prompt = promptOf('small', 4).subarray(0, tokens);
+    await run(engine, `first ${tokens}`, prompt);
+    await run(engine, `evicting ${tokens}`, promptOf('evicting', 10));
+    const asked = engine.add(`again ${tokens}`, prompt);
+    let hasWaited = false;
+    await engine.runUntil(() => {
+      hasWaited ||= engine.scheduler.stats().waitingForRemoteKv > 0;
+      return asked.status === 'done';
+    });
+    loaded.push(asked.loadedBlocks);
+    // Four blocks are over the budget.
+    expect(hasWaited, `${tokens} tokens`).toBe(tokens === 65);
+    await engine.runToDrained();
+  }
+  expect(loaded).toEqual([3, 3, 4]);
+  await engine.close();
+});
+
 describe('pending transfer defers lookup', () => {
   test('a block that is being saved is answered "ask later", and no tier is asked for it', async () => {
     const { scheduler, step, output, time, store } = newScheduler();

@@ -71,6 +71,16 @@ describe('test_output_aggregator: two ranks', () => {
   });
 });
 
+it('complete_store_waits_for_all_worker_acks: three ranks, of which one reports a step before the others', () => {
+  const aggregator = new OutputAggregator(3);
+  expect(short(aggregator.aggregate([output({}), output({ s: [1] }), output({})]))).toEqual(nothing);
+  expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(2);
+  expect(short(aggregator.aggregate([output({ s: [1] }), output({}), output({ s: [1] })]))).toEqual({
+    ...nothing,
+    s: [1],
+  });
+});
+
 describe('duplicate reports', () => {
   it('a second report of one rank does not count as the report of the other rank', () => {
     const aggregator = new OutputAggregator(2);
