@@ -190,7 +190,7 @@ describe('test_sync_load_failure_with_shared_blocks: more than one step', () => 
 
   /** vLLM's tests have a budget of 64 tokens, which its request 1 uses alone until it has computed all of its tokens. */
   test.each([3, 16, 64, 900])('a budget of %d tokens: the invalid blocks are computed once', (maxNumBatchedTokens) => {
-    const world = connected(10_000, { maxNumBatchedTokens });
+    const world = connected(300, { maxNumBatchedTokens });
     world.connector.mode = 'sync';
     world.connector.blocks = ({ id }) => (id === '1' ? 99 : 0);
     const one = short('1', prompt(1), 4);
