@@ -33,6 +33,8 @@ export class ScriptedConnector implements ConnectorPort {
   /** The connector answers "ask later" until this time. */
   askLaterUntilMs: number | undefined;
   readonly asked: string[] = [];
+  /** For each entry of `asked`, the indices of the wanted blocks. */
+  readonly wanted: number[][] = [];
   /** The requests that arrived, each with the number of wanted blocks. */
   readonly arrived: string[] = [];
   readonly finished: string[] = [];
@@ -44,6 +46,7 @@ export class ScriptedConnector implements ConnectorPort {
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     this.asked.push(request.id);
+    this.wanted.push(request.wanted.map(({ index }) => index));
     if (this.askLaterUntilMs !== undefined) return { kind: 'askLater', deadlineMs: this.askLaterUntilMs };
     const blocks = request.wanted.filter(({ group, index }) => index < this.blocks(request, group));
     return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: this.place(block) })), mode: this.mode };
@@ -75,6 +78,8 @@ export interface LoadReport {
   readonly failed?: readonly number[];
   /** The group of the failed blocks. Default: all groups. */
   readonly failedGroup?: number;
+  /** The load failed as a whole. */
+  readonly hasFailed?: boolean;
   /** Default true. */
   readonly isDecided?: boolean;
   /** Default: true if the load is decided. */
@@ -157,6 +162,7 @@ function outputOf(reports: readonly LoadReport[]): ConnectorOutput {
   return {
     ...emptyOutput,
     finishedRecving: decided.map(({ load }) => load.transfer),
+    failedRecving: reports.filter(({ hasFailed }) => hasFailed === true).map(({ load }) => load.transfer),
     drained: decided.filter(({ isDrained }) => isDrained !== false).map(({ load }) => load.transfer),
     loadFailures: reports.flatMap(({ load, failed, failedGroup, isBlockBusy, died }) =>
       load.blocks

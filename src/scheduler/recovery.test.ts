@@ -5,8 +5,7 @@ import { blockId, type TokenCount } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
- * vLLM's recovery tests (tests/v1/kv_connector/unit, as of September 2026) with their names and numbers, and both
- * outcomes. Blocks have 16 tokens; prompts have 100 blocks, of which 99 are hits. In vLLM's tests a sync load brings
+ * vLLM's recovery tests (tests/v1/kv_connector/unit in 0.33.0) with their names and numbers, and both outcomes. Blocks have 16 tokens; prompts have 100 blocks, of which 99 are hits. In vLLM's tests a sync load brings
  * the 99 blocks. Here they are in the pool, which makes no difference after the report of invalid blocks.
  */
 const options = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };

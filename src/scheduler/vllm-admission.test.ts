@@ -65,14 +65,16 @@ describe('async_loads_count_toward_active_request_limit', () => {
   });
 
   test('a request without loads runs while any number of loads hang', () => {
-    const world = connected(100, { maxNumSeqs: 2 });
-    world.connector.blocks = ({ id }) => (id === 'local' ? 0 : 1);
-    for (const own of [1, 2]) world.scheduler.add(short(`${own}`, prompt(own), 1));
-    world.step();
-    world.scheduler.add(short('local', prompt(3), 2));
-    // In vLLM's pull request it waits until a load ends.
-    expect(shape(world.step())).toEqual(['local: 0-32']);
-    expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 2 });
+    for (const loads of [2, 16]) {
+      const world = connected(100, { maxNumSeqs: 2 });
+      world.connector.blocks = ({ id }) => (id === 'local' ? 0 : 1);
+      for (let own = 1; own <= loads; own++) world.scheduler.add(short(`${own}`, prompt(own), 1));
+      world.step();
+      world.scheduler.add(short('local', prompt(loads + 1), 2));
+      // In vLLM's pull request it waits until a load ends.
+      expect(shape(world.step())).toEqual(['local: 0-32']);
+      expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: loads });
+    }
   });
 
   test('requests that share a load count towards the limit; sync loads do not', () => {

@@ -3,7 +3,7 @@ import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 import type { LoadMode } from '../connector/connector.ts';
-import type { TokenCount } from '../core/ids.ts';
+import { NULL_BLOCK, type TokenCount } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { SchedulerOptions } from './contract.ts';
 
@@ -192,8 +192,120 @@ describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
     const result = { ...world.runner.execute(plan), invalidBlocks: [block as never] };
     expect(world.scheduler.apply(plan, result, 0)).toEqual([]);
     // The block of the full group is invalid. In the window group these tokens are valid, and their KV is not written.
-    expect(shape(world.step())).toEqual(['1: 0-16 40-41']);
+    const repair = world.step();
+    expect(shape(repair)).toEqual(['1: 0-16 40-41']);
+    const [ofFull, ofWindow] = repair.sequences[0]!.writeTables!;
+    expect([ofFull!.ids[0], ofWindow!.ids[0]]).toEqual([block, NULL_BLOCK]);
     finish(world);
     expect(textOf(world, '1')).toEqual(referenceOf(world, request));
   });
+});
+
+describe('two groups', () => {
+  const group = (kind: 'full' | 'window', blockSize: number, layer: number, window = 0): KvGroupSpec => {
+    const common = { blockSize: blockSize as TokenCount, layers: [layer] };
+    return kind === 'full' ? { kind, ...common } : { kind, ...common, window: window as TokenCount };
+  };
+  const placesOf = ({ loads }: World, id: string) =>
+    loads.get(id)!.blocks.map(({ group, index }) => `${group}/${index}`);
+  /** The blocks that became valid since the last call, as the connector was told. */
+  const newlyValid = ({ connector }: World) =>
+    connector.newlyValid.splice(0).map(({ group, index }) => `${group}/${index}`);
+
+  test('two_groups_full_and_sliding_window: blocks of 4, window 8; of the window group, only the last two blocks load', () => {
+    const world = open([group('full', 4, 0), group('window', 4, 1, 8)], 'async');
+    world.connector.blocks = () => 4;
+    const request = short('1', range(13), 3);
+    world.scheduler.add(request);
+    world.step();
+    expect(placesOf(world, '1')).toEqual(['0/0', '0/1', '0/2', '1/1', '1/2']);
+    fillLoad(world, world.loads.get('1')!, request);
+    world.step([{ load: world.loads.get('1')! }]);
+    expect(shape(world.step())).toEqual(['1: 12-13']);
+    finish(world);
+    expect(textOf(world, '1')).toEqual(referenceOf(world, request));
+    // Three blocks are in the pool, and the fourth loads.
+    const longer = short('2', range(17), 3);
+    world.scheduler.add(longer);
+    world.step();
+    expect(placesOf(world, '2')).toEqual(['0/3', '1/3']);
+    fillLoad(world, world.loads.get('2')!, longer);
+    world.step([{ load: world.loads.get('2')! }]);
+    expect(shape(world.step())).toEqual(['2: 16-17']);
+    finish(world);
+    expect(textOf(world, '2')).toEqual(referenceOf(world, longer));
+  });
+
+  test('two_groups_different_block_sizes, 12 and 16: each group stores and loads blocks of its own size', () => {
+    const world = open([group('full', 12, 0), group('full', 16, 1)], 'async');
+    const request = short('1', range(25), 24);
+    world.scheduler.add(request);
+    const after: Record<number, string[]> = {};
+    for (let tokens = 25; world.scheduler.hasWork(); tokens++) {
+      world.step();
+      const blocks = newlyValid(world);
+      if (blocks.length > 0) after[tokens] = blocks;
+    }
+    // A step tells the connector about the blocks of the step before it. vLLM stores them one step later, too.
+    expect(after).toEqual({ 26: ['0/0', '0/1', '1/0'], 33: ['1/1'], 37: ['0/2'], 49: ['0/3', '1/2'] });
+    world.connector.blocks = () => 99;
+    const other = short('2', range(48, 500), 3);
+    world.scheduler.add(other);
+    world.step();
+    expect(placesOf(world, '2')).toEqual(['0/0', '0/1', '0/2', '0/3', '1/0', '1/1', '1/2']);
+    fillLoad(world, world.loads.get('2')!, other);
+    world.step([{ load: world.loads.get('2')! }]);
+    expect(shape(world.step())).toEqual(['2: 47-48']);
+    finish(world);
+    expect(textOf(world, '2')).toEqual(referenceOf(world, other));
+    // 48 tokens are in the pool. vLLM loads the same blocks.
+    const longer = short('3', range(85, 500), 3);
+    world.scheduler.add(longer);
+    world.step();
+    expect(placesOf(world, '3')).toEqual(['0/4', '0/5', '0/6', '1/3', '1/4']);
+    fillLoad(world, world.loads.get('3')!, longer);
+    world.step([{ load: world.loads.get('3')! }]);
+    expect(shape(world.step())).toEqual(['3: 80-85']);
+    finish(world);
+    expect(textOf(world, '3')).toEqual(referenceOf(world, longer));
+  });
+});
+
+describe('lookup tables, window: a window group loads the blocks that the computed tokens read', () => {
+  /**
+   * vLLM's TestSlidingWindowLookup: the stored blocks of so many, from 1 on, a window of so many blocks, and the end of the hit. vLLM
+   * loads the window before this end and computes the tokens after it. Here blocks after a hole are loaded too.
+   */
+  test.each([
+    { stored: [1, 2], of: 2, window: 2, vllm: 2, loads: [1, 2], computed: '32-33' },
+    { stored: [], of: 3, window: 1, vllm: 0, loads: [], computed: '0-49' },
+    { stored: [2, 3], of: 3, window: 2, vllm: 3, loads: [2, 3], computed: '48-49' },
+    { stored: [2, 3], of: 4, window: 2, vllm: 3, loads: [2, 3], computed: '48-65' },
+    { stored: [1, 2], of: 3, window: 3, vllm: 2, loads: [1, 2], computed: '32-49' },
+    { stored: [2, 3], of: 3, window: 1, vllm: 3, loads: [3], computed: '48-49' },
+    { stored: [2, 3, 5], of: 5, window: 2, vllm: 3, loads: [2, 3, 5], computed: '48-64 80-81' },
+    { stored: [1, 2, 4, 5], of: 5, window: 2, vllm: 5, loads: [4, 5], computed: '80-81' },
+    { stored: [1, 3, 4, 5], of: 5, window: 4, vllm: 1, loads: [1, 3, 4, 5], computed: '16-32 80-81' },
+  ])(
+    'blocks $stored of $of, window $window: $loads load, and $computed are computed (vLLM: a hit of $vllm blocks)',
+    ({ stored, of, window, loads, computed }) => {
+      const tokens = (16 * window + 1) as TokenCount;
+      const world = open([{ kind: 'window', blockSize: 16 as TokenCount, window: tokens, layers: [0] }], 'async');
+      const { connector } = world;
+      connector.getMatchedBlocks = ({ wanted }) => ({
+        kind: 'found',
+        blocks: wanted
+          .filter(({ index }) => stored.includes(index + 1))
+          .map((block) => ({ ...block, place: connector.place(block) })),
+        mode: 'async',
+      });
+      const request = short('1', range(16 * of + 1), 3);
+      world.scheduler.add(request);
+      const { plan, places } = reload(world, request);
+      expect(places).toEqual(loads.map((block) => `0/${block - 1}`));
+      expect(shape(plan)).toEqual([`1: ${computed}`]);
+      finish(world);
+      expect(textOf(world, '1')).toEqual(referenceOf(world, request));
+    },
+  );
 });

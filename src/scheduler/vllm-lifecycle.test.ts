@@ -21,17 +21,40 @@ const arrive = (world: World) => world.step([{ load: world.loads.get('remote')! 
 describe('remote_prefill', () => {
   test('basic: 2.5 blocks; no tokens are scheduled during the load, and the other tokens after it', () => {
     const world = connected(100);
+    const { scheduler } = world;
     world.connector.blocks = () => 2;
-    world.scheduler.add(short('remote', range(40), 1));
+    scheduler.add(short('remote', range(40), 2));
     expect(world.step().sequences).toEqual([]);
     expect(world.step().sequences).toEqual([]);
-    expect(world.scheduler.stats().blocks).toMatchObject({ cached: 0, referenced: 3 });
-    arrive(world);
+    expect(scheduler.stats()).toMatchObject({ running: 0, waitingForRemoteKv: 1, blocks: { referenced: 3 } });
+    expect(scheduler.inspector.cachedKeys().size).toBe(0);
+    expect(arrive(world).sequences).toEqual([]);
+    expect(scheduler.inspector.cachedKeys().size).toBe(2);
+    // vLLM loads the half block too, so it computes only the last token.
     expect(shape(world.step())).toEqual(['remote: 32-40']);
-    expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { cached: 2 } });
+    expect(scheduler.stats().blocks).toMatchObject({ referenced: 3 });
+    expect(scheduler.inspector.cachedKeys().size).toBe(2);
+    expect(shape(world.step())).toEqual(['remote: 40-41']);
+    expect(scheduler.stats()).toMatchObject({ ...idle, blocks: { cached: 2, referenced: 0 } });
   });
 
-  test('interleaved: local requests continue during the load, also with one running slot', () => {
+  test('interleaved: two local requests of 2.5 blocks run while the third loads', () => {
+    const world = connected(100);
+    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+    world.scheduler.add(short('a', range(40, 500), 6));
+    expect(shape(world.step())).toEqual(['a: 0-40']);
+    world.scheduler.add(short('b', range(40, 700), 5));
+    world.scheduler.add(short('remote', range(40), 2));
+    expect(shape(world.step())).toEqual(['a: 40-41', 'b: 0-40']);
+    expect(world.scheduler.stats()).toMatchObject({ running: 2, waitingForRemoteKv: 1 });
+    expect(shape(world.step())).toEqual(['a: 41-42', 'b: 40-41']);
+    expect(shape(arrive(world))).toEqual(['a: 42-43', 'b: 41-42']);
+    expect(shape(world.step())).toEqual(['a: 43-44', 'b: 42-43', 'remote: 32-40']);
+    while (world.scheduler.hasWork()) world.step();
+    expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0 } });
+  });
+
+  test('interleaved: the same with one running slot', () => {
     const world = connected(100, { maxNumSeqs: 1 });
     world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
     world.scheduler.add(short('remote', range(40), 2));
@@ -50,7 +73,8 @@ describe('remote_prefill', () => {
     // vLLM: the local request computes its 40 tokens in blocks of its own. Here it waits for the load in progress, and
     // emits no token before the load has arrived.
     expect(world.step().sequences).toEqual([]);
-    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 2, blocks: { cached: 0 } });
+    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 2 });
+    expect(world.scheduler.inspector.cachedKeys().size).toBe(0);
     arrive(world);
     expect(shape(world.step())).toEqual(['remote: 32-40', 'local: 32-40']);
     expect(world.updates.map(({ requestId, newTokens }) => [requestId, newTokens.length])).toEqual([
@@ -62,10 +86,17 @@ describe('remote_prefill', () => {
   test('full_block_prompt: exactly two blocks, one token is computed, and no other block is allocated', () => {
     const world = connected(100);
     world.connector.blocks = () => 2;
-    world.scheduler.add(short('remote', range(32), 1));
+    world.scheduler.add(short('remote', range(32), 2));
     world.step();
+    expect(world.scheduler.stats().blocks).toMatchObject({ referenced: 2 });
     arrive(world);
     expect(shape(world.step())).toEqual(['remote: 31-32']);
+    expect(world.scheduler.stats().blocks).toMatchObject({ referenced: 2 });
+    // The token that this step generates needs a third block.
+    const next = world.plan()!;
+    expect(shape(next)).toEqual(['remote: 32-33']);
+    expect(world.scheduler.stats().blocks).toMatchObject({ referenced: 3 });
+    world.apply(next);
     expect(world.scheduler.stats().blocks).toMatchObject({ referenced: 0, cached: 2 });
   });
 
@@ -107,8 +138,6 @@ describe('remote_prefill', () => {
       expect(world.connector.asked).toEqual(['local', 'remote']);
       while (world.scheduler.hasWork()) world.step();
       expect(world.updates.at(-1)?.stats).toMatchObject({ outputTokens: 30, preemptions: 1, recomputedTokens: 13 });
-      while (world.scheduler.hasWork()) world.step();
-      expect(world.connector.asked.filter((id) => id === 'remote').length).toBeGreaterThan(0);
     });
   });
 
@@ -127,6 +156,54 @@ describe('remote_prefill', () => {
     arrive(world);
     expect(shape(world.step())).toEqual(['remote: 32-40']);
     expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0 } });
+  });
+});
+
+describe('async loads reserve blocks', () => {
+  /** By request, the blocks of its prompt, and how many of them are in the store. */
+  function loading(poolBlocks: number, prompts: Record<string, number>, stored: Record<string, number>) {
+    const world = connected(poolBlocks);
+    world.connector.blocks = ({ id }) => stored[id] ?? 0;
+    Object.entries(prompts).forEach(([id, blocks], i) => {
+      world.scheduler.add(short(id, range(blocks * 16, i * 10_000), 1));
+    });
+    world.step();
+    return world;
+  }
+
+  test('async_load_reserves_blocks_for_inflight: a load does not take blocks that the request before it still needs', () => {
+    const { connector, scheduler, loads } = loading(7, { a: 4, b: 5 }, { a: 1, b: 4 });
+    expect([...loads.keys()]).toEqual(['a']);
+    expect(scheduler.stats()).toMatchObject({ waitingForRemoteKv: 1, waiting: 1 });
+    // vLLM asks for b and then does not admit it. Here the pool decides before the connector is asked.
+    expect(connector.asked).toEqual(['a']);
+  });
+
+  test('async_loads_both_admitted_when_pool_fits', () => {
+    const { scheduler, loads } = loading(63, { a: 5, b: 5 }, { a: 1, b: 1 });
+    expect([...loads.keys()]).toEqual(['a', 'b']);
+    expect(scheduler.stats()).toMatchObject({ waitingForRemoteKv: 2, waiting: 0 });
+  });
+
+  test('deferred_lookup_does_not_block_parked_load: a load behind a request whose look-up takes long is promoted', () => {
+    const world = connected(7);
+    const { connector, scheduler } = world;
+    const answer = connector.getMatchedBlocks.bind(connector);
+    let isDeferred = true;
+    connector.getMatchedBlocks = (request) =>
+      request.id === 'a' && isDeferred ? { kind: 'askLater', deadlineMs: 60_000 } : answer(request);
+    connector.blocks = ({ id }) => (id === 'remote' ? 5 : 0);
+    scheduler.add(short('a', range(4 * 16, 10_000), 1));
+    scheduler.add(short('remote', range(5 * 16), 1));
+    world.step();
+    expect(scheduler.stats()).toMatchObject({ waitingForRemoteKv: 1, waiting: 1 });
+    // The look-up ends without a hit. The request needs 4 blocks, and 2 are free.
+    isDeferred = false;
+    expect(arrive(world).sequences).toEqual([]);
+    expect(shape(world.step())).toEqual(['remote: 79-80']);
+    expect(shape(world.step())).toEqual(['a: 0-64']);
+    while (scheduler.hasWork()) world.step();
+    expect(scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0 } });
   });
 });
 
@@ -225,9 +302,10 @@ describe('remote_decode', () => {
 
   test('prefix hit: cached blocks count in stored_blocks and are not stored again', () => {
     const { scheduler, step } = prefillInstance();
-    scheduler.add(short('1', range(40), 1, remote));
+    scheduler.add(short('1', range(56), 1));
     step();
     const { saves } = step().plan.connectorMetadata!;
+    expect(saves.map(({ blocks }) => blocks.length)).toEqual([3]);
     step(saves);
     scheduler.add(short('2', range(40), 1, remote));
     const { plan, updates } = step();
@@ -235,6 +313,8 @@ describe('remote_decode', () => {
     // vLLM: 3 blocks, of which 2 are hits.
     expect(updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 2 });
     expect(scheduler.hasWork()).toBe(false);
+    scheduler.add(short('3', range(8, 500), 1));
+    expect([plan, step().plan].map(({ connectorMetadata }) => connectorMetadata!.saves)).toEqual([[], []]);
   });
 
   test('a request without kvTransferParams gets none, and a consumer answers with 0 stored blocks', () => {
@@ -244,6 +324,19 @@ describe('remote_decode', () => {
     const consumer = prefillInstance('kv_consumer');
     consumer.scheduler.add(short('1', range(8), 1, remote));
     expect(consumer.step().updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 0 });
+  });
+
+  test('abort_during_kv_transfer: an abort after the end of the request changes nothing, and its blocks are stored', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(40), 1, remote));
+    step();
+    const { saves } = step().plan.connectorMetadata!;
+    expect(scheduler.abort(short('1', [0], 1).id)).toBeUndefined();
+    expect(step().plan.connectorMetadata!.cancelled).toEqual([]);
+    expect(scheduler.stats()).toMatchObject({ blocks: { referenced: 0, cached: 2 }, transfers: { open: 1 } });
+    step(saves);
+    expect(scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0, cached: 2 }, transfers: { open: 0 } });
+    expect(scheduler.hasWork()).toBe(false);
   });
 
   test('abort_during_kv_transfer: `abort` returns kvTransferParams also while the request is in flight', () => {

@@ -123,10 +123,57 @@ describe('request_preemption', () => {
     step();
     expect(scheduler.stats().transfers).toMatchObject({ open: 0, ignored: 0 });
   });
+
+  test('a preempted request computes and stores the blocks again that the store has lost', () => {
+    const requests = () => [short('other', range(8, 500), 36), short('victim', range(24), 20)];
+    const alone = offloading(100);
+    for (const request of requests()) alone.scheduler.add(request);
+    while (alone.scheduler.stats().running + alone.scheduler.stats().waiting > 0) alone.step();
+    alone.step();
+    alone.endSaves();
+
+    const { scheduler, outputs, stored, step, endSaves } = offloading(13);
+    for (const request of requests()) scheduler.add(request);
+    while (scheduler.stats().preemptions === 0) step();
+    endSaves();
+    const lost = stored.size;
+    stored.clear();
+    while (scheduler.stats().running + scheduler.stats().waiting + scheduler.stats().waitingForRemoteKv > 0) step();
+    step();
+    endSaves();
+    step();
+    expect(lost).toBeGreaterThan(0);
+    expect(outputs).toEqual(alone.outputs);
+    // The blocks that stayed in the pool are not stored again.
+    expect(stored.size).toBeGreaterThan(alone.stored.size - lost);
+    for (const [key, block] of stored) expect(block, key).toEqual(alone.stored.get(key));
+    expect(scheduler.stats().transfers).toMatchObject({ open: 0, ignored: 0 });
+  });
 });
 
 describe('fences of two blocks', () => {
-  test('at alloc: the step that allocates the blocks flushes the saves that were ordered before', () => {
+  test('at alloc: the step in which a load gets the blocks flushes the saves that were ordered before', () => {
+    const { scheduler, written, stored, step, endSaves } = offloading(2);
+    const prompts = [range(8, 500), range(8)];
+    scheduler.add(short('stored', prompts[0]!, 1));
+    step();
+    step();
+    endSaves();
+    step();
+    const before = stored.size;
+    scheduler.add(short('a', prompts[1]!, 1));
+    step();
+    const saves = savesOf(step());
+    expect(saves).toHaveLength(2);
+    scheduler.add(short('b', prompts[0]!, 1));
+    const { jobsToFlush, loads } = step().connectorMetadata!;
+    expect(loads.map(({ requestId, blocks }) => [requestId, blocks.length])).toEqual([['b', 2]]);
+    expect(new Set(jobsToFlush)).toEqual(new Set(saves.map(({ transfer }) => transfer)));
+    expect(written).toEqual(new Set(saves.map(({ blocks }) => blocks[0]!.block)));
+    expect(stored.size).toBe(before + 2);
+  });
+
+  test('at store build: the step in which a request without a load gets the blocks flushes the saves', () => {
     const { scheduler, written, step } = offloading(2);
     scheduler.add(short('a', range(8), 1));
     step();
@@ -138,7 +185,7 @@ describe('fences of two blocks', () => {
     expect(written).toEqual(new Set(saves.map(({ blocks }) => blocks[0]!.block)));
   });
 
-  test('at store build: the step that allocates the blocks orders their saves, and flushes them', () => {
+  test('saves that the same step orders are flushed too', () => {
     const { scheduler, stored, step } = offloading(2);
     scheduler.add(short('a', range(8), 1));
     step();

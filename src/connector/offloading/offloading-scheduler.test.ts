@@ -115,13 +115,27 @@ describe('OffloadingScheduler', () => {
   it('max_load_tokens and max_offload_tokens of the request hold for loads and for saves', () => {
     const { scheduler, step, save } = newScheduler();
     save(valid(0), valid(1), valid(2));
-    expect(scheduler.getMatchedBlocks(request('a', [0, 1, 2], { max_load_tokens: 40 }))).toEqual(
-      found([0, 'host'], [1, 'host']),
-    );
-    const limited = request('b', [], { max_offload_tokens: 80 });
-    scheduler.updateStateAfterAlloc(limited, undefined, () => []);
-    const [saved] = step([valid(4, 'b'), valid(5, 'b')]).saves;
-    expect(saved!.blocks.map(({ key }) => key)).toEqual([suiteKey(4)]);
+    for (const [limit, loaded] of [
+      [0, []],
+      [40, [0, 1]],
+      [48, [0, 1, 2]],
+    ] as const)
+      expect(scheduler.getMatchedBlocks(request(`at most ${limit}`, [0, 1, 2], { max_load_tokens: limit }))).toEqual(
+        found(...loaded.map((index) => [index, 'host'] as const)),
+      );
+    for (const [id, limit, saved] of [
+      ['none', 0, []],
+      ['one', 95, [4]],
+      ['both', 96, [4, 5]],
+      ['all', null, [4, 5]],
+    ] as const) {
+      const keys = [4, 5].map((index) => ({ ...valid(index, id), key: suiteKey(`${index} of ${id}`) }));
+      scheduler.updateStateAfterAlloc(request(id, [], { max_offload_tokens: limit }), undefined, () => []);
+      const { saves } = step(keys);
+      expect(saves.flatMap(({ blocks }) => blocks.map(({ key }) => key))).toEqual(
+        saved.map((index) => suiteKey(`${index} of ${id}`)),
+      );
+    }
   });
 
   it('an empty kv_load_tiers means host memory alone', () => {

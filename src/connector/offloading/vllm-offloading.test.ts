@@ -6,16 +6,19 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { replacing } from '../../../test/support/replacing.ts';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
+import type { TransferId } from '../connector.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import type { Tier } from '../tier/tier.ts';
 import { OffloadingConnector } from './offloading-connector.ts';
-import { found, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
+import { found, loadOf, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
 import { newStack } from './stack-under-test.suite.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-vllm-offloading-'));
@@ -60,6 +63,24 @@ describe('main scenario', () => {
     expect(eventsOf(engine, 'stored')).toEqual(keysOf(longer));
     expect(engine.events.every(({ place }) => place === 'host')).toBe(true);
     await engine.close();
+  });
+
+  test('a chunk with output tokens is stored when its last token is computed, also if the request then ends', async () => {
+    // The last token that a request generates is not computed.
+    for (const [maxTokens, blocks] of [
+      [48, 9],
+      [49, 12],
+    ] as const) {
+      const engine = await open(100, { block_size: 48 });
+      const prompt = promptOf('output', 9).subarray(0, 9 * 16);
+      const asked = engine.add('a', prompt, maxTokens);
+      await engine.runToEnd();
+      await engine.runToDrained();
+      expect(asked.tokens).toHaveLength(9 * 16 + maxTokens);
+      expect(stored(engine)).toBe(blocks);
+      expect(eventsOf(engine, 'stored')).toEqual(keysOf(Int32Array.from(asked.tokens)).slice(0, blocks));
+      await engine.close();
+    }
   });
 
   test('blocks that the pool evicted are loaded, also a middle part whose beginning host memory evicted', async () => {
@@ -109,11 +130,34 @@ test('abort while loading: the load is cancelled, its blocks stay pinned until i
   const asked = engine.add('aborted', prompt);
   await engine.runUntil(() => engine.scheduler.stats().waitingForRemoteKv === 1);
   engine.end(asked);
+  expect(engine.usedBlocks).toBe(8);
   await engine.runToDrained();
   expect(engine.usedBlocks).toBe(0);
   expect(engine.scheduler.stats().transfers.open).toBe(0);
   // The same prompt later: the blocks are still in host memory.
   expect((await run(engine, 'again', prompt)).loadedBlocks).toBe(8);
+  await engine.close();
+});
+
+test('small_hit_loads_synchronously: a hit within the budget loads within the step, also of the whole prompt', async () => {
+  const engine = await open(12, { sync_load_budget_bytes: 3 * identities[0]!.blockBytes });
+  const loaded: number[] = [];
+  for (const tokens of [49, 48, 65]) {
+    const prompt = promptOf('small', 4).subarray(0, tokens);
+    await run(engine, `first ${tokens}`, prompt);
+    await run(engine, `evicting ${tokens}`, promptOf('evicting', 10));
+    const asked = engine.add(`again ${tokens}`, prompt);
+    let hasWaited = false;
+    await engine.runUntil(() => {
+      hasWaited ||= engine.scheduler.stats().waitingForRemoteKv > 0;
+      return asked.status === 'done';
+    });
+    loaded.push(asked.loadedBlocks);
+    // Four blocks are over the budget.
+    expect(hasWaited, `${tokens} tokens`).toBe(tokens === 65);
+    await engine.runToDrained();
+  }
+  expect(loaded).toEqual([3, 3, 4]);
   await engine.close();
 });
 
@@ -135,7 +179,7 @@ describe('pending transfer defers lookup', () => {
     expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([0, 'host'], [1, 'host']));
   });
 
-  test('complete_store per job: a save that ends makes only its own blocks known', () => {
+  test('complete_store per job: a save that ends makes only its own blocks known', async () => {
     const { scheduler, step, output } = newScheduler();
     const [first] = step([valid(0)]).saves;
     const [second] = step([valid(1)]).saves;
@@ -146,7 +190,10 @@ describe('pending transfer defers lookup', () => {
       finishedSending: [first!.transfer],
       saveFailures: [{ transfer: first!.transfer, key: suiteKey(0), reason: 'storeFull' }],
     });
-    expect(scheduler.getMatchedBlocks(request('c', [1]))).toEqual(found([1, 'host']));
+    // The block whose save failed is unknown, so all tiers are asked for it.
+    expect(scheduler.getMatchedBlocks(request('c', [0, 1]))).toMatchObject({ kind: 'askLater' });
+    await settled();
+    expect(scheduler.getMatchedBlocks(request('c', [0, 1]))).toEqual(found([1, 'host']));
   });
 });
 
@@ -180,6 +227,42 @@ describe('tiering', () => {
     await settled();
     expect(scheduler.getMatchedBlocks(request('a', [0, 1, 2, 3, 4]))).toEqual(found());
     expect(calls).toEqual([5]);
+  });
+
+  test('a block is pinned in host memory until each tier below has written it', async () => {
+    const writes: (() => void)[] = [];
+    const slow = ['a', 'b'].map((name) => {
+      const inner = new HostTier({ identity: suiteIdentity, maxBytes: 100 * storedBlockBytes, name });
+      return replacing<Tier>(inner, {
+        store: async (key, bytes, signal) => {
+          await new Promise<void>((go) => void writes.push(go));
+          return inner.store(key, bytes, signal);
+        },
+      });
+    });
+    const { stack, host, secondaries } = newStack(8, slow);
+    expect(await stack.store(suiteKey(1), suiteBytes(suiteKey(1)), signal)).toBe('stored');
+    expect(writes).toHaveLength(2);
+    expect(host.levels().pinnedBlocks).toBe(1);
+    writes[0]!();
+    await secondaries[0]!.whenWritten();
+    expect(host.levels().pinnedBlocks).toBe(1);
+    writes[1]!();
+    await secondaries[1]!.whenWritten();
+    expect(host.levels().pinnedBlocks).toBe(0);
+    await stack.close();
+  });
+
+  test('promotion: a block is in host memory when its load from a tier below is reported, and not before', async () => {
+    const { scheduler, store, output } = newScheduler();
+    await store.store(suiteKey(3), suiteBytes(suiteKey(3)), signal);
+    for (const id of ['a', 'b']) scheduler.getMatchedBlocks(request(id, [3]));
+    await settled();
+    for (const id of ['a', 'b']) expect(scheduler.getMatchedBlocks(request(id, [3]))).toEqual(found([3, 'disk']));
+    scheduler.updateStateAfterAlloc(request('a', []), loadOf('a', 1, [[3, 'disk']]), () => []);
+    expect(scheduler.getMatchedBlocks(request('b', [3]))).not.toEqual(found([3, 'host']));
+    output({ finishedRecving: [1 as TransferId] });
+    expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
   });
 
   test('partial promotion keeps successes: blocks that a lower tier gave are in host memory, and the others fail', async () => {

@@ -61,12 +61,23 @@ describe('test_output_aggregator: two ranks', () => {
     expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(3);
     const made = aggregator.aggregate([
       undefined,
-      output({ s: [1, 2], expected: 2 }),
-      output({ s: [2], expected: 2 }),
-      output({ expected: 2 }),
+      output({ s: [1], expected: 2 }),
+      output({ r: [2], expected: 2 }),
+      output({ r: [2] }),
     ]);
-    expect(made.finishedSending).toEqual([2]);
+    expect(short(made)).toEqual({ ...nothing, r: [2] });
+    expect(aggregator.remaining('finishedRecving', 2 as TransferId)).toBeUndefined();
     expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(2);
+  });
+});
+
+it('complete_store_waits_for_all_worker_acks: three ranks, of which one reports a step before the others', () => {
+  const aggregator = new OutputAggregator(3);
+  expect(short(aggregator.aggregate([output({}), output({ s: [1] }), output({})]))).toEqual(nothing);
+  expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(2);
+  expect(short(aggregator.aggregate([output({ s: [1] }), output({}), output({ s: [1] })]))).toEqual({
+    ...nothing,
+    s: [1],
   });
 });
 
@@ -106,21 +117,42 @@ describe('draining', () => {
   });
 });
 
-describe('test_output_aggregator: merging', () => {
-  it('a report counts although another rank failed in the same step', () => {
-    const aggregator = new OutputAggregator(2);
-    // Rank 1 dies in the first step, and reports both transfers in the next one.
-    const first = aggregator.aggregate([output({ s: [1], inv: [3], failed: [2], counters: { loaded: 2 } }), undefined]);
-    expect(short(first)).toEqual({ ...nothing, inv: new Set([3]) });
-    const second = aggregator.aggregate([
-      output({ s: [4], r: [2], counters: { loaded: 1 } }),
-      output({ s: [1, 4], r: [2] }),
+describe('test_output_aggregator: a step in which a rank fails', () => {
+  it('replay_preserves_get_and_clear_fields: the reports of the other ranks count in that step', () => {
+    const aggregator = new OutputAggregator(4);
+    // vLLM keeps this output for the next step. Here the invalid block is reported at once.
+    const failed = aggregator.aggregate([
+      output({ s: [1], r: [2], failed: [3], inv: [7], expected: 2, counters: { loaded: 1 } }),
+      undefined,
     ]);
-    expect(short(second)).toEqual({ ...nothing, s: [1, 4], r: [2], failed: [2] });
-    expect([first.counters, second.counters]).toEqual([{ loaded: 2 }, { loaded: 1 }]);
+    expect(short(failed)).toEqual({ ...nothing, inv: new Set([7]) });
+    expect(failed.counters).toEqual({ loaded: 1 });
+    const next = aggregator.aggregate([
+      output({ r: [3], counters: { loaded: 2 } }),
+      output({ s: [1], r: [2, 3], counters: { loaded: 4 } }),
+    ]);
+    expect(short(next)).toEqual({ ...nothing, s: [1], r: [2, 3], failed: [3] });
+    expect(next.counters).toEqual({ loaded: 6 });
   });
 
-  it('a load that failed on one rank fails when the other rank reports its end (vLLM: finished ids seed the intersection)', () => {
+  it('replay_completes_finished_recving_votes: a load that both ranks reported is over, although no rank reports it again', () => {
+    const aggregator = new OutputAggregator(2);
+    const failed = aggregator.aggregate([output({ r: [1] }), output({ r: [1], failed: [1] })]);
+    expect(short(failed)).toEqual({ ...nothing, r: [1], failed: [1] });
+    expect(short(aggregator.aggregate([output({}), output({})]))).toEqual(nothing);
+  });
+
+  it('salvaged_kv_cache_events_do_not_raise_quorum: evicted blocks are reported at once and once', () => {
+    const aggregator = new OutputAggregator(2);
+    const evicting = (...keys: string[]) => ({ ...output({}), evicted: keys as BlockKey[] });
+    expect(aggregator.aggregate([evicting('0-aa'), undefined]).evicted).toEqual(['0-aa']);
+    expect(aggregator.aggregate([output({}), output({})]).evicted).toEqual([]);
+    expect(aggregator.aggregate([evicting('0-bb'), evicting('0-bb')]).evicted).toEqual(['0-bb']);
+  });
+});
+
+describe('test_output_aggregator: merging', () => {
+  it('a load that failed on one rank fails when the other rank reports its end', () => {
     const aggregator = new OutputAggregator(2);
     // Rank 0 reports 5 as finished and failed in a step in which rank 1 fails; rank 1 reports it a step later.
     expect(short(aggregator.aggregate([output({ r: [5], failed: [5] }), undefined]))).toEqual(nothing);
@@ -149,7 +181,7 @@ describe('test_output_aggregator: merging', () => {
     expect(aggregator.aggregate([arrived(3), arrived(3)]).arrived).toBeUndefined();
   });
 
-  it('two reports of one rank count as one (vLLM: pending events do not raise the quorum)', () => {
+  it('two reports of one rank count as one', () => {
     const aggregator = new OutputAggregator(2);
     const evicted = ['0-aa' as BlockKey];
     const reported = { ...output({ s: [8], r: [7] }), evicted };

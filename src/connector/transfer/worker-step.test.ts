@@ -41,7 +41,7 @@ const metadata: ConnectorMetadata = emptyMetadata;
 test('kv_connector_lifecycle: a step without a forward pass binds and clears the metadata once each, and reports transfers', async () => {
   const calls: string[] = [];
   await stepWithConnector(recorder(calls), metadata, 2, undefined);
-  // As in vLLM's no-forward path: the step does not wait for layers or saves.
+  // vLLM also calls `wait_for_save`. This step computes no KV, so it does not wait for layers or saves.
   expect(calls).toEqual([...begin, ...end]);
 });
 

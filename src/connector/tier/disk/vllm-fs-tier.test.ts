@@ -73,7 +73,10 @@ describe('test_fs_tier', () => {
   });
 
   it('test_invalid_path_raises_at_construction', async () => {
-    await expect(open({ root: '/dev/null/invalid_path' })).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+    await expect(open({ root: '/dev/null/invalid_path' })).rejects.toMatchObject({
+      code: 'KVASIR_STORAGE_UNUSABLE',
+      message: expect.stringContaining('/dev/null/invalid_path'),
+    });
   });
 
   it('test_failed_load_missing_file', async () => {

@@ -3,10 +3,11 @@
  * call here: a block is found as soon as it is stored. Pins stand for transfers in progress, and a deletion for a store that
  * failed later. The blocks of one `store` come from one request.
  */
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { ArcPolicy } from './arc-policy.ts';
 import { type EvictionPolicyName, evictionPolicyNames } from './eviction-policies.ts';
+import { LruPolicy } from './lru-policy.ts';
 import { HostTier } from './tier-host.ts';
 
 const keysOf = (names: readonly number[]) => names.map((name) => suiteKey(name));
@@ -62,6 +63,13 @@ it('test_cpu_manager: rooms are made for all blocks or none, never by evicting p
   expect(manager.held(7, 9)).toEqual([7]);
 });
 
+it('test_cpu_manager: of two loads of one block each, the later one is the most recent use', () => {
+  const manager = new Manager(4);
+  manager.store(2, 3, 4, 5);
+  for (const name of [2, 3]) manager.touch(name);
+  expect(manager.store(6, 7, 8)).toEqual({ stored: [6, 7, 8], evicted: [2, 4, 5] });
+});
+
 it.each(evictionPolicyNames)(
   'test_already_stored_chunk_not_evicted_during_prepare_store, %s: room for new blocks of a request never costs its stored blocks',
   (policy) => {
@@ -93,6 +101,20 @@ it('test_cpu_manager_reports_cache_usage_gauge: the levels say how full the tier
   expect(manager.tier.levels()).toMatchObject({ bytes: 2 * storedBlockBytes, blocks: 2 });
   manager.store(3, 4);
   expect(manager.tier.levels()).toMatchObject({ bytes: 4 * storedBlockBytes, blocks: 4 });
+  // vLLM's gauge: 0, 0.5 and 1 while blocks are stored, and 0.5 and 0 afterwards.
+  const pinned = () => manager.tier.levels().pinnedBlocks;
+  expect(pinned()).toBe(0);
+  for (const [names, count] of [
+    [[1, 2], 2],
+    [[3, 4], 4],
+  ] as const) {
+    manager.pin(...names);
+    expect(pinned()).toBe(count);
+  }
+  manager.unpin(1, 2);
+  expect(pinned()).toBe(2);
+  manager.unpin(3, 4);
+  expect(pinned()).toBe(0);
 });
 
 it('test_evictable_cache_chunk_count: pins count once per block, and a tier without evictable blocks asks no policy', async () => {
@@ -123,10 +145,14 @@ it('test_evictable_cache_chunk_count: pins count once per block, and a tier with
   manager.store(10, 11, 12);
   manager.pin(10, 11, 12);
   expect(manager.evictable()).toBe(0);
+  const evict = vi.spyOn(LruPolicy.prototype, 'evict');
+  onTestFinished(() => evict.mockRestore());
   expect(manager.store(14, 15)).toBeUndefined();
+  expect(evict).not.toHaveBeenCalled();
   manager.unpin(10, 11, 12);
   expect(manager.evictable()).toBe(3);
   expect(manager.store(14, 15)).toEqual({ stored: [14, 15], evicted: [10] });
+  expect(evict).toHaveBeenCalled();
   expect(manager.evictable()).toBe(4);
   tier.checkInvariants();
 });
@@ -235,6 +261,39 @@ describe('TestARCPolicy', () => {
     expect(manager.store(6)).toEqual({ stored: [6], evicted: [4] });
     expect(manager.held(2, 3)).toEqual([2, 3]);
   });
+
+  it.each([
+    [[], [], [7, 8, 9], [6, 5, 3]],
+    [[], [], [7, 8, 9, 10], [6, 5, 3, 4]],
+    [[5, 6], [], [7, 8], [3, 4]],
+    [[], [5, 6], [7, 8], [3, 4]],
+    [[5, 6], [3], [7], [4]],
+    [[5, 6], [3], [7, 8], undefined],
+  ])(
+    'test_store_falls_back_to_t1_when_t2_cannot_satisfy_eviction: %j pinned, %j offered again, new %j: %j',
+    (pinned, again, names, evicted) => {
+      const manager = new Manager(4, 'arc');
+      manager.store(1, 2, 3, 4);
+      manager.store(5, 6);
+      manager.touch(1, 2);
+      manager.touch(1);
+      manager.touch(5, 6);
+      manager.pin(...pinned);
+      const outcome = manager.store(...again, ...names);
+      expect(outcome).toEqual(evicted && { stored: names, evicted: evicted.toSorted((a, b) => a - b) });
+      expect(manager.held(...pinned, ...again)).toEqual([...pinned, ...again]);
+      const { policy, store, isPinned } = arc(4);
+      store(1, 2, 3, 4);
+      store(5, 6);
+      for (const touched of [[1, 2], [1], [5, 6]]) policy.touch(touched);
+      expect(policy.target).toBe(3);
+      expect(policy.lists).toMatchObject({ once: [3, 4], often: [6, 5] });
+      const before = policy.lists;
+      isPinned.mockImplementation((name) => pinned.includes(name) || again.includes(name));
+      expect(store(...names)).toEqual(evicted);
+      if (evicted === undefined) expect(policy.lists).toEqual(before);
+    },
+  );
 
   it('a block is evicted from the other list if the chosen one has only pinned blocks', () => {
     const { policy, store, isPinned } = arc(3);

@@ -83,7 +83,11 @@ it.each([
   ['a text with a length that lies', '=1\r\nxxxxxxxx'],
 ])('%s end the connection after few bytes, and the next one works', async (_, part) => {
   redis.hostile = (socket) => redis.pour(socket, part, 20_000_000);
-  await expect(load()).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+  // The connection is closed before the client reads these bytes. The client refuses them too, but it blocks the event loop for seconds first.
+  await expect(load()).rejects.toMatchObject({
+    code: 'KVASIR_TIER_FAILED',
+    message: expect.stringContaining('the connection is closed'),
+  });
   // What the sockets of both sides keep.
   expect(redis.sentBytes).toBeLessThan(60_000_000);
   redis.hostile = (socket) => void socket.write('$-1\r\n');
