@@ -22,3 +22,10 @@ export async function inNode(): Promise<void> {
     else response.end('hello');
   }).listen(3000);
 }
+
+/** A route of Next: `export { POST }` from `app/llm/[...path]/route.ts`. */
+export async function webHandler(): Promise<(request: Request) => Promise<Response>> {
+  const llm = createServer(await createEngine({ model }), { prefix: '/llm' });
+  const answer = (request: Request): Promise<Response> => llm.fetch(request);
+  return answer;
+}

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer as createHttpServer, get, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import fastify from 'fastify';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
 import { createServer } from './create-server.ts';
 
@@ -187,5 +187,72 @@ describe('the handler', () => {
     await expect(answer).rejects.toThrow();
     await expect.poll(() => engine.stats().running).toBe(0);
     expect(engine.isHealthy()).toBe(true);
+  });
+});
+
+describe('the web handler', () => {
+  const served = (options: ConstructorParameters<typeof LetterEngine>[0] = {}) => {
+    const engine = new LetterEngine(options);
+    return { engine, fetch: createServer(engine, { ...silent, prefix: '/llm' }).fetch };
+  };
+  const asked = (body: unknown, path = '/llm/v1/chat/completions', signal?: AbortSignal) =>
+    new Request(`http://localhost${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+      ...(signal === undefined ? {} : { signal }),
+    });
+
+  it('answers requests of web standards, in whole and as a stream', async () => {
+    const { fetch } = served();
+    const whole = await fetch(asked(chat));
+    expect([whole.status, whole.headers.get('content-type')]).toEqual([200, 'application/json; charset=utf-8']);
+    const { choices } = (await whole.json()) as { choices: { message: { content: string } }[] };
+    const streamed = await fetch(asked({ ...chat, stream: true }));
+    const events = (await streamed.text()).trim().split('\n\n');
+    expect(events.at(-1)).toBe('data: [DONE]');
+    const texts = events.slice(0, -1).map((event) => JSON.parse(event.slice(6)).choices[0].delta.content ?? '');
+    expect(texts.join('')).toBe(choices[0]!.message.content);
+    expect((await fetch(new Request('http://localhost/llm/health'))).status).toBe(200);
+    const head = await fetch(new Request('http://localhost/llm/v1/models', { method: 'HEAD' }));
+    expect([head.status, await head.text()]).toEqual([200, '']);
+    expect((await fetch(new Request('http://localhost/other'))).status).toBe(404);
+    expect((await fetch(new Request('http://evil.example/llm/v1/models'))).status).toBe(403);
+  });
+
+  it('takes a body in parts', async () => {
+    const { fetch } = served();
+    const parts = JSON.stringify(chat).match(/.{1,9}/g)!;
+    const body = new ReadableStream({
+      pull: (controller) => {
+        const part = parts.shift();
+        if (part === undefined) controller.close();
+        else controller.enqueue(new TextEncoder().encode(part));
+      },
+    });
+    const headers = { 'content-type': 'application/json' };
+    const init = { method: 'POST', headers, body, duplex: 'half' } as const;
+    expect((await fetch(new Request('http://localhost/llm/v1/chat/completions', init))).status).toBe(200);
+  });
+
+  it('aborts a request whose reader leaves, before and after its head', async () => {
+    let goOn = (): void => undefined;
+    const { engine, fetch } = served({ beforeStep: () => new Promise<void>((resolve) => (goOn = resolve)) });
+    const controller = new AbortController();
+    const waiting = fetch(asked({ ...chat, max_tokens: 100 }, undefined, controller.signal));
+    await vi.waitFor(() => expect(engine.requests).toHaveLength(1));
+    controller.abort();
+    await expect(waiting).rejects.toThrow();
+    await vi.waitFor(() => {
+      goOn();
+      expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
+    });
+    const streaming = fetch(asked({ ...chat, max_tokens: 100, stream: true }));
+    const steps = setInterval(() => goOn(), 1);
+    cleanups.push(() => clearInterval(steps));
+    const reader = (await streaming).body!.getReader();
+    await reader.read();
+    await reader.cancel();
+    await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, aborts: 2 }));
   });
 });

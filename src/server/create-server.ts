@@ -8,11 +8,12 @@ import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
 import { takeParsedBody } from './parsed-body.ts';
 import type { LogLevel, ServerOptions } from './server-options.ts';
+import { type WebHandler, webHandler } from './web-fetch.ts';
 
-export type { LogLevel };
+export type { LogLevel, WebHandler };
 
 export interface CreateServerOptions extends Omit<ServerOptions, 'version' | 'clock' | 'tls'> {
-  /** For `handler`: the path under which the application calls it, if the application leaves this path in `url`. */
+  /** For `handler` and `fetch`: the path under which the application calls it, if the application leaves this path in `url`. */
   readonly prefix?: string;
 }
 
@@ -25,6 +26,8 @@ export interface MountedServer {
   readonly plugin: FastifyPluginAsync;
   /** A request listener for `node:http`, and a middleware for Express: `app.use('/llm', server.handler)`. */
   readonly handler: (request: IncomingMessage, response: ServerResponse) => void;
+  /** A function of web standards, for Next, Hono and others: `app.all('/llm/*', (c) => server.fetch(c.req.raw))`. */
+  readonly fetch: WebHandler;
 }
 
 /**
@@ -43,7 +46,11 @@ export function createServer(engine: AsyncEngine, options: CreateServerOptions =
   const defaults = withDefaults({ ...others, version: packageVersion() });
   const httpMetrics = createHttpMetrics(defaults.callers.queues, defaults.memory);
   const full = { ...defaults, httpMetrics, hasPage: false, isAccepting: () => true };
-  let handler: MountedServer['handler'] | undefined;
+  let made: MountedServer['handler'] | undefined;
+  const handler: MountedServer['handler'] = (request, response) => {
+    made ??= createHandler(engine, full, prefix);
+    made(request, response);
+  };
   return {
     plugin: async (app) => {
       configureHttp(app, { ...full, connections: new Connections() });
@@ -51,10 +58,8 @@ export function createServer(engine: AsyncEngine, options: CreateServerOptions =
       if (app.prefix !== '') app.setNotFoundHandler(answerNotFound);
       mountEngine(app, engine, full);
     },
-    handler: (request, response) => {
-      handler ??= createHandler(engine, full, prefix);
-      handler(request, response);
-    },
+    handler,
+    fetch: webHandler(handler),
   };
 }
 
