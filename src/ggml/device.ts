@@ -149,8 +149,8 @@ function keepThreads(
   cpuFunction: (name: string) => RawPtr,
 ): () => void {
   if (threads === 1 && barrier === undefined) return () => undefined;
-  const params = new DataView(new ArrayBuffer(threadpoolParams.byteLength));
-  params.setInt32(threadpoolParams.threads, threads, true);
+  const params = new Int32Array(threadpoolParams.byteLength / 4);
+  params[threadpoolParams.threads / 4] = threads;
   const pool = native.functionAt(cpuFunction('ggml_threadpool_new'), 'raw', 'data')(params);
   assert(pool !== 0, 'ggml could not start its threads');
   native.functionAt(cpuFunction('ggml_backend_cpu_set_threadpool'), 'void', 'backend', 'raw')(backend, pool);
