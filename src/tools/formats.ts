@@ -5,6 +5,7 @@ import { ContentParser, ThinkingParser } from './parse-thinking.ts';
 import { pythonParser } from './python-calls.ts';
 import { functionTagsParser, hermesParser } from './tag-calls.ts';
 import type { AnswerParser, Tool } from './tool.ts';
+import { WholeAnswerCalls } from './whole-answer-calls.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
 export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2'] as const;
@@ -72,10 +73,17 @@ export interface AnswerFormat {
 export function answerParser(format: AnswerFormat, prompt: string): AnswerParser | undefined {
   const { tools, offered, reasoning, continued } = format;
   if (tools === 'openai') return new HarmonyParser(offered, { beginsInContent: continued !== undefined });
-  const calls = tools === undefined ? undefined : parserOf(tools, offered);
+  const calls = tools === undefined ? undefined : callsParser(tools, format);
   if (reasoning === undefined) return calls;
   const beginsInside = beginsInThoughts(format, prompt);
   return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
+}
+
+function callsParser(tools: ToolFormat, { offered, continued }: AnswerFormat): AnswerParser {
+  const parser = parserOf(tools, offered);
+  // The beginning of the answer was written before.
+  if (continued !== undefined) return parser;
+  return new WholeAnswerCalls(parser, offered, { needsFence: tools === 'llama3_json' });
 }
 
 /** Whether the answer to a prompt begins inside of the thoughts. */

@@ -1,0 +1,120 @@
+import { ExactNumber, readExactJson } from '../base/exact-json.ts';
+import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { jsonParser } from './json-calls.ts';
+import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
+
+/**
+ * Small models often write a call as JSON alone, or in a Markdown fence, instead of in the format of their template:
+ *
+ *   ```json
+ *   {"name": "f", "arguments": {...}}
+ *   ```
+ *
+ * If the whole answer is such calls of offered tools, with arguments that fit their schemas, it is calls. Any other answer is left to the
+ * parser of the format. The text is held back only while it may still be such calls.
+ */
+export class WholeAnswerCalls implements AnswerParser {
+  readonly #format: AnswerParser;
+  readonly #tools: readonly Tool[];
+  readonly #needsFence: boolean;
+  #state: 'unopened' | 'calls' | 'other' = 'unopened';
+  #held = '';
+  readonly #json: AnswerParser;
+  readonly #parts: AnswerPart[] = [];
+  #hasFence: boolean = false;
+  /** The text behind the calls. */
+  #after = '';
+
+  /** `needsFence`: the format itself is JSON alone. */
+  constructor(format: AnswerParser, tools: readonly Tool[], { needsFence }: { readonly needsFence: boolean }) {
+    this.#format = format;
+    this.#tools = tools;
+    this.#needsFence = needsFence;
+    this.#json = jsonParser(tools);
+  }
+
+  add(text: string): AnswerPart[] {
+    if (this.#state === 'other') return this.#format.add(text);
+    this.#held += text;
+    if (this.#state === 'calls') return this.#take(this.#json.add(text)) ? [] : this.#giveBack();
+    if (this.#held.length <= openingMax && mayOpen.test(this.#held)) return [];
+    const opening = opens.exec(this.#held.slice(0, openingMax));
+    if (opening === null || (this.#needsFence && opening[1] === undefined)) return this.#giveBack();
+    this.#state = 'calls';
+    this.#hasFence = opening[1] !== undefined;
+    return this.#take(this.#json.add(this.#held.slice(opening[0].length))) ? [] : this.#giveBack();
+  }
+
+  end(): AnswerPart[] {
+    if (this.#state === 'other') return this.#format.end();
+    if (this.#take(this.#json.end()) && this.#parts.length > 0 && this.#fit()) return this.#parts;
+    return [...this.#giveBack(), ...this.#format.end()];
+  }
+
+  /** Whether the answer may still be calls. Behind them there may be the closing fence. */
+  #take(parts: readonly AnswerPart[]): boolean {
+    for (const part of parts) {
+      if (part.kind === 'content') this.#after += part.text;
+      else if (this.#after === '') this.#parts.push(part);
+      else return false;
+    }
+    if (this.#after === '') return true;
+    return this.#hasFence && this.#parts.length > 0 && fence.startsWith(this.#after.trim());
+  }
+
+  #fit(): boolean {
+    const calls: { readonly name: string; json: string }[] = [];
+    for (const part of this.#parts) {
+      if (part.kind === 'call') calls.push({ name: part.name, json: '' });
+      else if (part.kind === 'arguments') calls[part.index]!.json += part.text;
+    }
+    return calls.every(({ name, json }) => {
+      const tool = this.#tools.find((each) => each.function.name === name);
+      return tool !== undefined && fitsParameters(json, tool.function.parameters ?? {});
+    });
+  }
+
+  #giveBack(): AnswerPart[] {
+    this.#state = 'other';
+    const text = this.#held;
+    this.#held = '';
+    return this.#format.add(text);
+  }
+}
+
+const fence = '```';
+/** Longer white space does not open calls. */
+const openingMax = 256;
+/** Text that more text can turn into the opening of calls. */
+const mayOpen = /^\s*(?:`{0,2}|```[a-z_]*\s*)$/;
+const opens = /^\s*(```(?:json|tool_call)?\s+)?(?=[[{])/;
+
+/** Whether the arguments have the required properties, no unknown ones, and values of their types. Deeper, the schema is not checked. */
+function fitsParameters(json: string, { properties, required, additionalProperties }: JsonObject): boolean {
+  let given: unknown;
+  try {
+    given = readExactJson(json);
+  } catch {
+    return false;
+  }
+  if (!isJsonObject(given)) return false;
+  const known = isJsonObject(properties) ? properties : {};
+  const isOpen = !isJsonObject(properties) || isJsonObject(additionalProperties) || additionalProperties === true;
+  return (
+    (Array.isArray(required) ? required : []).every((name) => Object.hasOwn(given, String(name))) &&
+    Object.entries(given).every(([name, value]) =>
+      Object.hasOwn(known, name) ? hasType(value, (known[name] as JsonObject | null)?.type) : isOpen,
+    )
+  );
+}
+
+/** Without a type, or with several, any value fits. */
+function hasType(value: unknown, type: unknown): boolean {
+  if (typeof type !== 'string') return true;
+  if (type === 'array') return Array.isArray(value);
+  if (type === 'object') return isJsonObject(value);
+  if (type === 'null') return value === null;
+  if (type !== 'integer' && type !== 'number') return typeof value === type;
+  const isNumber = typeof value === 'number' || value instanceof ExactNumber;
+  return isNumber && (type === 'number' || Number.isInteger(Number(value)));
+}
