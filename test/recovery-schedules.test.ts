@@ -102,7 +102,7 @@ const allSubjects: readonly Subject[] = [
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
-const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|deepseek2|lfm2) on/;
+const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */
