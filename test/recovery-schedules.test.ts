@@ -38,7 +38,7 @@ const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(pr
 /** Workloads of each model. `.ci/run` runs 3. More schedules: `RECOVERY_WORKLOADS=50`. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
 const isShort = !isLongForm && workloads === 1 && onlySeed === undefined;
-const schedulesPerWorkload = isShort ? 3 : 10;
+const schedulesPerWorkload = isShort ? 2 : 10;
 /** A file to which each model's counts are appended, one JSON object in a line, for `bench/results`. */
 const resultsFile = process.env.RECOVERY_RESULTS;
 /** The schedules of workload 12 have the seeds 12000 to 12009. */
