@@ -342,18 +342,8 @@ itInLongForm('a connector receives kv_transfer_params, and its answer reaches th
 });
 
 describe('kvasir generate', () => {
-  const lineOf = (args: readonly string[]): string[] => [
-    'generate',
-    ...smallPool,
-    '--prompt',
-    story,
-    '--temperature',
-    '0',
-    '--max-tokens',
-    '24',
-    '--json',
-    ...args,
-  ];
+  const greedy = '--temperature 0 --max-tokens 24 --json'.split(' ');
+  const lineOf = (args: readonly string[]) => ['generate', ...smallPool, '--prompt', story, ...greedy, ...args];
   const generate = (...args: string[]) => run(lineOf(args));
   const generateHere = (...args: string[]) => runHere(lineOf(args));
 
