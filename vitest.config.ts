@@ -37,10 +37,26 @@ const computingHere = [
   'speculation',
   'suffix-speculation',
 ].map((name) => `test/${name}.test.ts`);
+/** As in `test/support/long-form.ts`, which imports Vitest's functions for tests. */
+const isLongForm = process.env.KVASIR_TEST_LONG === '1';
+/**
+ * Files that only the long form runs. The default form has other tests of their subjects: the demo's faults for the bench, `reference.test.ts`
+ * for gemma3, stores of killed engines in `recovery-disk.test.ts`, mutants of single engines for those of clusters, and the end of every
+ * block and request in most files for leaks.
+ */
+const onlyLong = isLongForm
+  ? []
+  : [
+      ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'e2e/bench-recovery', 'e2e/removed-folder'].map(
+        (name) => `test/${name}.test.ts`,
+      ),
+      'sim/cluster/mutants.test.ts',
+    ];
 /** With KVASIR_SEED, tests with random input are the same in each run. */
 const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];
 const support = filesOf('test/support');
-const modules = '**/node_modules/**';
+/** Vitest's default excludes only modules. */
+const excluded = ['**/node_modules/**', ...onlyLong];
 
 export default defineConfig({
   test: {
@@ -63,14 +79,14 @@ export default defineConfig({
     // A poll waits for an event. The default of one second is too short on a busy machine.
     expect: { poll: { timeout: 60_000 } },
     projects: [
-      { extends: true, test: { name: 'alone', include: [...alone, ...native, ...startedThreads] } },
+      { extends: true, test: { name: 'alone', include: [...alone, ...native, ...startedThreads], exclude: excluded } },
       // Whole engines, servers and commands.
       {
         extends: true,
         test: {
           name: 'whole',
           include: filesOf('test'),
-          exclude: [...support, ...alone, ...computingHere, modules],
+          exclude: [...support, ...alone, ...computingHere, ...excluded],
           isolate: false,
         },
       },
@@ -81,7 +97,7 @@ export default defineConfig({
         test: {
           name: 'shared',
           include: [...filesOf('src', 'bench', 'scripts', 'sim'), ...support],
-          exclude: [...connector, ...native, ...startedThreads, modules],
+          exclude: [...connector, ...native, ...startedThreads, ...excluded],
           isolate: false,
         },
       },
@@ -91,7 +107,7 @@ export default defineConfig({
         test: {
           name: 'connector',
           include: connector,
-          exclude: [...threads, modules],
+          exclude: [...threads, ...excluded],
           setupFiles: ['test/support/branch-coverage.ts'],
           isolate: false,
         },

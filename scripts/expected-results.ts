@@ -15,7 +15,7 @@ import { checksumOf, parsesSpecial, textsToTokenize } from './real-models/texts.
 
 const python = process.argv[2] ?? 'python3';
 const names = Object.keys(realModels) as RealModelName[];
-/** As many as the long form compares. */
+/** The tests compare more tokens with libllama on the same file than with these. */
 const windowCount = 4;
 
 await writeResults('expected-tokens.json', names, tokensOf);

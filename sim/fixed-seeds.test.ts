@@ -2,7 +2,7 @@ import { afterAll, expect, test } from 'vitest';
 import { CompiledCopies } from './compiled-copies.ts';
 
 /** Half of KVASIR_SIM_STEPS; the other half is in `fresh-seeds.test.ts`, which runs at the same time. */
-const steps = Number(process.env.KVASIR_SIM_STEPS ?? 16_000) / 2;
+const steps = Number(process.env.KVASIR_SIM_STEPS ?? 12_000) / 2;
 const offloadSteps = Math.round(steps / 5);
 const spanSteps = Math.round(steps / 10);
 const mixedSteps = steps - offloadSteps - spanSteps;

@@ -4,7 +4,7 @@ import { type Scenario, scenarios } from './world.ts';
 
 /** KVASIR_SEED sets the first seed. A failure names its seed and the command that runs it again. */
 const seed = Number(process.env.KVASIR_SEED ?? Math.floor(Math.random() * 2 ** 32));
-const steps = Number(process.env.KVASIR_SIM_STEPS ?? 16_000) / 2;
+const steps = Number(process.env.KVASIR_SIM_STEPS ?? 12_000) / 2;
 const share: Readonly<Record<Scenario, number>> = {
   mixed: 0.3,
   local: 0.1,

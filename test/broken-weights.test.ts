@@ -78,11 +78,14 @@ describe('a broken large tensor ends each request with an error', () => {
   });
 
   // A sink takes the whole attention if all other scores are dropped.
-  it.each(['auto', 'gather'] as const)('of queries and keys with attention sinks, attention %s', async (attention) => {
-    for (const tensor of ['blk.0.attn_q.weight', 'blk.0.attn_k.weight', 'blk.1.attn_k.weight']) {
-      expect(await endsOf(await openBroken(sinks, tensor, { attention })), tensor).toEqual(broken);
-    }
-  });
+  it.each(inLongForm<readonly ('auto' | 'gather')[]>(['auto', 'gather'], ['auto']))(
+    'of queries and keys with attention sinks, attention %s',
+    async (attention) => {
+      for (const tensor of ['blk.0.attn_q.weight', 'blk.0.attn_k.weight', 'blk.1.attn_k.weight']) {
+        expect(await endsOf(await openBroken(sinks, tensor, { attention })), tensor).toEqual(broken);
+      }
+    },
+  );
 
   it('on two ranks', async () => {
     const options = { pipelineParallelSize: 2 };

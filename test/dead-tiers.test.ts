@@ -147,28 +147,32 @@ describe.each(kinds)('$name below host memory', ({ name, isThere, needs, tier, s
     ],
   ];
 
-  it.each(faults)('that %s: no request waits for it once its breaker is open', async (_, fail) => {
-    const dead = await fail();
-    if (dead.end !== undefined) ends.push(dead.end);
-    const engine = await open(dead.tier);
-    engines.push(engine);
-    expect(await ask(engine, 0)).toEqual(expected[0]);
-    await dead.kill?.();
-    const opened = (): number => counter(engine, `tier.${name}.breakerOpened.lookup`);
-    // New prompts, because blocks of host memory are not looked up.
-    for (let i = requestCount; opened() === 0; i++) await ask(engine, i);
-    const before = { ...seen, opened: opened() };
-    const failedLoads = counter(engine, `tier.${name}.loadFailed.timedOut`);
-    for (let round = 0; round < inLongForm(2, 1); round++) {
-      // Two requests at a time, which share no prefix.
-      for (let i = 0; i < requestCount; i += 2) {
-        const answers = await Promise.all([ask(engine, i), ask(engine, i + 1)]);
-        expect(answers).toEqual(expected.slice(i, i + 2));
+  // The same code waits for both, so the default form has the silent server only once more.
+  it.each(inLongForm(faults, name === 'Redis' ? faults : faults.slice(1, 2)))(
+    'that %s: no request waits for it once its breaker is open',
+    async (_, fail) => {
+      const dead = await fail();
+      if (dead.end !== undefined) ends.push(dead.end);
+      const engine = await open(dead.tier);
+      engines.push(engine);
+      expect(await ask(engine, 0)).toEqual(expected[0]);
+      await dead.kill?.();
+      const opened = (): number => counter(engine, `tier.${name}.breakerOpened.lookup`);
+      // New prompts, because blocks of host memory are not looked up.
+      for (let i = requestCount; opened() === 0; i++) await ask(engine, i);
+      const before = { ...seen, opened: opened() };
+      const failedLoads = counter(engine, `tier.${name}.loadFailed.timedOut`);
+      for (let round = 0; round < inLongForm(2, 1); round++) {
+        // Two requests at a time, which share no prefix.
+        for (let i = 0; i < requestCount; i += 2) {
+          const answers = await Promise.all([ask(engine, i), ask(engine, i + 1)]);
+          expect(answers).toEqual(expected.slice(i, i + 2));
+        }
       }
-    }
-    // Blocks of host memory are loaded as if there were no tier below; no load waits for the tier.
-    expect(seen.waits - before.waits).toBe(0);
-    expect(counter(engine, `tier.${name}.loadFailed.timedOut`)).toBe(failedLoads);
-    expect(seen.lookups - before.lookups).toBeLessThanOrEqual(opened() - before.opened + 1);
-  });
+      // Blocks of host memory are loaded as if there were no tier below; no load waits for the tier.
+      expect(seen.waits - before.waits).toBe(0);
+      expect(counter(engine, `tier.${name}.loadFailed.timedOut`)).toBe(failedLoads);
+      expect(seen.lookups - before.lookups).toBeLessThanOrEqual(opened() - before.opened + 1);
+    },
+  );
 });

@@ -60,9 +60,9 @@ const kernels = [
     name: 'activations, softmax and small matmuls',
     program: 'row-operations',
     source: rowOperationsSource,
-    isShort: true,
+    isShort: false,
   },
-  { name: 'norms of heads and RoPE', program: 'rotate-heads', source: rotateHeadsSource, isShort: true },
+  { name: 'norms of heads and RoPE', program: 'rotate-heads', source: rotateHeadsSource, isShort: false },
 ].filter(({ isShort }) => isShort || isLongForm);
 
 /** Without the line that names the form. */

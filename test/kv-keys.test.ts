@@ -23,6 +23,7 @@ import type { RequestStats } from '../src/core/request.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
+import { itInLongForm } from './support/long-form.ts';
 import { until } from './support/until.ts';
 
 // Threads of the disk tier and worker processes need the built files.
@@ -192,7 +193,7 @@ describe('an engine with a key file', () => {
     expect(failed).toEqual({ wrongModel: blockCount });
   });
 
-  it('gives the keys to ranks in worker processes, and warns once if others can read the file', async () => {
+  itInLongForm('gives the keys to ranks in worker processes, and warns once if others can read the file', async () => {
     const store = join(folder, 'two-ranks');
     const open = join(folder, 'open');
     writeFileSync(open, ours, { mode: 0o644 });

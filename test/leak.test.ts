@@ -6,7 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine, GenerateRequest } from '../src/engine/contract.ts';
 import { type LlamaBatch, loadNative } from '../src/ggml/ffi.ts';
 import { promptOf } from './support/drive.ts';
-import { inLongForm } from './support/long-form.ts';
+import { inLongForm, itInLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -76,7 +76,7 @@ describe('mixed requests with aborts', () => {
       expect(growth.heap).toBeGreaterThan(heapBound);
     });
 
-    it('of 16 kilobytes per request in native memory is found', async () => {
+    itInLongForm('of 16 kilobytes per request in native memory is found', async () => {
       const native = loadNative();
       const rows = 300;
       const kept: LlamaBatch[] = [];

@@ -11,7 +11,7 @@ import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
-import { inLongForm, itInLongForm } from './support/long-form.ts';
+import { inLongForm } from './support/long-form.ts';
 import { testsNeed } from './support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
@@ -174,11 +174,10 @@ const kinds = [
   { name: 'an S3 server', start: bucket, isThere: hasS3Server, needs: noS3Server },
 ];
 
-describe.each(kinds)('$name below host memory', ({ name, start, isThere, needs }) => {
+describe.each(inLongForm(kinds, kinds.slice(0, 1)))('$name below host memory', ({ start, isThere, needs }) => {
   testsNeed(isThere, needs);
-  const itOnce = name === 'Redis' ? it : itInLongForm;
 
-  itOnce('paused, resumed, killed and started again in the middle of many requests: every text is right', async () => {
+  it('paused, resumed, killed and started again in the middle of many requests: every text is right', async () => {
     const store = await start();
     stores.push(store);
     const expected = await expectedAnswers();

@@ -100,7 +100,7 @@ describe('the texts stay the same', () => {
   );
 });
 
-it.each(['await engine.close()', 'process.exit(0)'])(
+it.each(inLongForm(['await engine.close()', 'process.exit(0)'], ['await engine.close()']))(
   'a program ends although calls hang that ignore aborts: %s',
   (end) => {
     const rules = ['has', 'load', 'store'].map((on) => ({ fault: 'hung', on, ignores_abort: true }));

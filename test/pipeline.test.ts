@@ -10,7 +10,7 @@ import { kvTypes } from '../src/runner/kv-memory.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveRequest, openRunner, openStages, promptOf, type RunnerOverrides } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
-import { inLongForm, isLongForm } from './support/long-form.ts';
+import { inLongForm, isLongForm, itInLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
@@ -101,8 +101,8 @@ describe('a model in two and in three stages computes the same bits as the whole
   // As qwen35moe, without experts.
   if (isLongForm) models.push(['qwen35, Q8_0', { architecture: 'qwen35', type: 'Q8_0', ...smallStates }]);
 
-  // The short form has every second one.
-  it.each(models.filter((_, index) => isLongForm || index % 2 === 0))('with %s weights', async (name, options) => {
+  // The short form has every third one.
+  it.each(models.filter((_, index) => isLongForm || index % 3 === 0))('with %s weights', async (name, options) => {
     const path = folder.file(`${name}.gguf`);
     await writeTinyModel(path, { ...options, layers: 5 });
     await expectEqualOverStages(path, { stateCheckpointTokens: 16 });
@@ -126,7 +126,7 @@ describe('a model in two and in three stages computes the same bits as the whole
     ]);
   });
 
-  it('with the demo model', () => expectEqualOverStages(demoModel));
+  itInLongForm('with the demo model', () => expectEqualOverStages(demoModel));
 
   it("with ggml's attention over gathered blocks", () => expectEqualOverStages(demoModel, { attention: 'gather' }));
 

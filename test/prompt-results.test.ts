@@ -30,10 +30,10 @@ const few: readonly Model[] = [
   ['llama', 'Q8_0', 'our', 'native', 34],
   // ggml pads a batch.
   ['qwen3moe', 'Q4_K', "ggml's", 'gather', 34],
-  ['gemma3', 'Q8_0', 'our', 'native', 34],
   ['granitehybrid', 'Q8_0', 'our', 'native', 46],
 ];
 const more: readonly Model[] = [
+  ['gemma3', 'Q8_0', 'our', 'native', 34],
   ['llama', 'Q4_K', "ggml's", 'native', 34],
   ['gpt-oss', 'MXFP4', 'our', 'native', 34],
   ['deepseek2', 'Q4_K_M', 'our', 'native', 34],

@@ -5,6 +5,7 @@ import { keysInGroups } from '../src/cli/proof/stored-blocks.ts';
 import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
 import { type FaultRule, faultRule } from '../src/connector/fault/fault-rules.ts';
 import { promptOf } from './support/drive.ts';
+import { inLongForm } from './support/long-form.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import {
   blockSize,
@@ -47,50 +48,53 @@ const faulty = (
   ...rules: (Pick<FaultRule, 'fault'> & Partial<FaultRule>)[]
 ): NonNullable<RunOptions['store']> => ({ mode, stored, faults: [{ seed: 1, rules: rules.map(faultRule) }] });
 
-describe.each(['sync', 'async'] as const)('requests with %s loads', (mode) => {
-  it.each([8, 16])('wait until shared invalid blocks are filled again (steps of %i tokens)', async (threshold) => {
-    // Three of the owner's blocks are missing. With a threshold of 16, it computes them again in several steps. If the other request
-    // ran meanwhile, it would read invalid KV: vLLM issue 49250.
-    const { expected, stored } = await prepared(sharers);
-    const result = await harness.run({
-      requests: sharers,
-      store: faulty(stored, mode, { fault: 'missing', blocks: [2, 5, 8] }),
-      scheduler: { maxNumBatchedTokens: 256, longPrefillTokenThreshold: threshold },
-    });
-    expect(result.completions.map(outputOf)).toEqual(expected);
-    expect(result.failedBlocks).toBe(3);
-    // Shared blocks are computed once, by one of the two.
-    expect(result.stats.recomputedTokens).toBe(3 * blockSize);
-  });
-
-  it('recompute one block for a hole of one block', async () => {
-    const [first] = sharers;
-    const { expected, stored } = await prepared([first!]);
-    const store = faulty(stored, mode, { fault: 'missing', blocks: [4] });
-    const { completions, stats } = await harness.run({ requests: [first!], store });
-    expect(completions.map(outputOf)).toEqual(expected);
-    expect(stats).toMatchObject({ recomputedTokens: blockSize, transfers: { failedLoads: 1 } });
-    expect(completions[0]!.stats.externalTokens).toBe(160);
-  });
-
-  it('ignore late and repeated reports', async () => {
-    const { expected, stored } = await prepared(sharers);
-    let ignored = 0;
-    for (let seed = 0; seed < 8; seed++) {
+describe.each(inLongForm<readonly ('sync' | 'async')[]>(['sync', 'async'], ['async']))(
+  'requests with %s loads',
+  (mode) => {
+    it.each([8, 16])('wait until shared invalid blocks are filled again (steps of %i tokens)', async (threshold) => {
+      // Three of the owner's blocks are missing. With a threshold of 16, it computes them again in several steps. If the other request
+      // ran meanwhile, it would read invalid KV: vLLM issue 49250.
+      const { expected, stored } = await prepared(sharers);
       const result = await harness.run({
         requests: sharers,
-        store: {
-          ...faulty(stored, mode, { fault: 'duplicate' }, { fault: 'late', delayMs: 30, blocks: [1] }),
-          reports: { seed, duplicate: 0.9, late: 0.5, unknown: 0.5 },
-        },
-        loadTimeoutMs: 20,
+        store: faulty(stored, mode, { fault: 'missing', blocks: [2, 5, 8] }),
+        scheduler: { maxNumBatchedTokens: 256, longPrefillTokenThreshold: threshold },
       });
       expect(result.completions.map(outputOf)).toEqual(expected);
-      ignored += ignoredReports(result);
-    }
-    expect(ignored).toBeGreaterThan(0);
-  });
-});
+      expect(result.failedBlocks).toBe(3);
+      // Shared blocks are computed once, by one of the two.
+      expect(result.stats.recomputedTokens).toBe(3 * blockSize);
+    });
+
+    it('recompute one block for a hole of one block', async () => {
+      const [first] = sharers;
+      const { expected, stored } = await prepared([first!]);
+      const store = faulty(stored, mode, { fault: 'missing', blocks: [4] });
+      const { completions, stats } = await harness.run({ requests: [first!], store });
+      expect(completions.map(outputOf)).toEqual(expected);
+      expect(stats).toMatchObject({ recomputedTokens: blockSize, transfers: { failedLoads: 1 } });
+      expect(completions[0]!.stats.externalTokens).toBe(160);
+    });
+
+    it('ignore late and repeated reports', async () => {
+      const { expected, stored } = await prepared(sharers);
+      let ignored = 0;
+      for (let seed = 0; seed < inLongForm(8, 4); seed++) {
+        const result = await harness.run({
+          requests: sharers,
+          store: {
+            ...faulty(stored, mode, { fault: 'duplicate' }, { fault: 'late', delayMs: 30, blocks: [1] }),
+            reports: { seed, duplicate: 0.9, late: 0.5, unknown: 0.5 },
+          },
+          loadTimeoutMs: 20,
+        });
+        expect(result.completions.map(outputOf)).toEqual(expected);
+        ignored += ignoredReports(result);
+      }
+      expect(ignored).toBeGreaterThan(0);
+    });
+  },
+);
 
 describe('no block and no transfer leaks', () => {
   // After each run, the harness checks that all blocks are free or cached and no transfer is open.

@@ -28,7 +28,7 @@ const ranks = 2;
 const blockSize = 16;
 /** `.ci/run` runs 3, with 16 schedules each: 48. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
-const schedulesPerWorkload = inLongForm(16, 8);
+const schedulesPerWorkload = inLongForm(16, 3);
 
 const folder = temporaryFolder();
 const model = folder.file('qwen3.gguf');

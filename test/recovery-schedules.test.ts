@@ -38,7 +38,7 @@ const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(pr
 /** Workloads of each model. `.ci/run` runs 3. More schedules: `RECOVERY_WORKLOADS=50`. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
 const isShort = !isLongForm && workloads === 1 && onlySeed === undefined;
-const schedulesPerWorkload = isShort ? 3 : 10;
+const schedulesPerWorkload = isShort ? 2 : 10;
 /** A file to which each model's counts are appended, one JSON object in a line, for `bench/results`. */
 const resultsFile = process.env.RECOVERY_RESULTS;
 /** The schedules of workload 12 have the seeds 12000 to 12009. */
@@ -102,7 +102,7 @@ const allSubjects: readonly Subject[] = [
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
-const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|deepseek2|lfm2) on/;
+const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */

@@ -101,7 +101,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   testsNeed(areThere, 'no C compiler');
 
   // Architectures differ in their graphs, types in their matmuls: each type once, and each architecture with two types. The long form
-  // adds the third list. The short form has one type that is not F32, because F32 has the same graph: one that ggml quantizes fast. With our kernels, llama has all types, and qwen3moe those of the second list.
+  // adds the third list. The short form has one type that is not F32, because F32 has the same graph: one that ggml quantizes fast. With our kernels, llama has all types.
   const isWhole = isLongForm || compare === onOurs;
   describe.each([
     ['llama', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M'], []],
@@ -116,7 +116,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['qwen35', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35moe', ['F32', 'Q8_0'], ['Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types, furtherTypes) => {
-    const hasAllTypes = isLongForm || (isWhole && (architecture === 'llama' || architecture === 'qwen3moe'));
+    const hasAllTypes = isLongForm || (isWhole && architecture === 'llama');
     const ofBoth = types.filter((type) => hasAllTypes || type === types.findLast((other) => other !== 'F32'));
     it.each([...ofBoth, ...(isLongForm ? furtherTypes : [])])('and %s weights', async (type) => {
       // With fewer layers, rounding chooses other experts less often.
@@ -154,7 +154,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   if (!hasShapes) return;
 
   /** The long form has all shapes. */
-  const some = <T>(all: readonly T[]): readonly T[] => (isLongForm ? all : all.filter((_, index) => index % 3 === 1));
+  const some = <T>(all: readonly T[]): readonly T[] => (isLongForm ? all : all.filter((_, index) => index % 4 === 1));
 
   describe('equals libllama', () => {
     const variants: [name: string, options: Partial<ModelOptions>][] = [
@@ -258,7 +258,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['all experts for each token', { count: 3, used: 3, feedForwardLength: 64 }],
       ['more experts than a batch has rows', { count: 128, used: 8, feedForwardLength: 32 }],
     ];
-    it.each(mixtures)('with %s', async (name, experts) => {
+    it.each(some(mixtures))('with %s', async (name, experts) => {
       // Without rounding of activations, so that both sides choose the same experts.
       const options = { architecture: 'qwen3moe', type: 'F32', experts } as const;
       await compare(await modelFor(name.replaceAll(' ', '-'), options), { isF32: true });

@@ -101,7 +101,7 @@ function endlessStep() {
   return { kv_connector: 'Endless', kv_role: 'kv_both', kv_connector_module_path: path };
 }
 
-it('a worker that answers but computes one step without end is replaced', async () => {
+itInLongForm('a worker that answers but computes one step without end is replaced', async () => {
   const { engine, events } = await open({ kvTransferConfig: endlessStep() });
   expect(await complete(engine)).toEqual(expected);
   expect(events.map(({ message }) => message).join('\n')).toMatch(
@@ -176,7 +176,7 @@ describe('a stopped worker', () => {
     expect(await complete(engine)).toEqual(expected);
   });
 
-  it.each(inLongForm(['sync', 'async'], ['async']))(
+  it.each(inLongForm(['sync', 'async'], []))(
     'is replaced while it loads KV, and no transfer stays open (%s)',
     async (mode) => {
       const storeWith = (rules: readonly JsonObject[]) => ({

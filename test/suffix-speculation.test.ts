@@ -10,7 +10,7 @@ import type { SamplingOptions } from '../src/core/sampling.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveOptions, type DriveRequest, type RequestTrace } from './support/drive.ts';
-import { inLongForm } from './support/long-form.ts';
+import { describeInLongForm } from './support/long-form.ts';
 
 computeHere();
 const model = 'models/kvasir-demo.gguf';
@@ -105,7 +105,8 @@ describe('drafts of suffix decoding, all of which are verified,', () => {
   });
 });
 
-describe('an engine with suffix decoding', () => {
+// The default form has engines with drafts of other kinds in `speculation.test.ts` and `draft-model.test.ts`.
+describeInLongForm('an engine with suffix decoding', () => {
   async function textOf(from: AsyncEngine, i: number, cacheSalt?: string): Promise<string> {
     let text = '';
     const request = { prompt: prompts[i]!, params: samplings[i]!, ...(cacheSalt === undefined ? {} : { cacheSalt }) };
@@ -115,7 +116,7 @@ describe('an engine with suffix decoding', () => {
   const textsOf = (from: AsyncEngine, salt?: string): Promise<string[]> =>
     Promise.all(prompts.map((_, i) => textOf(from, i, salt)));
 
-  it.each(inLongForm([0, 3, 10_000], [3]))(
+  it.each([0, 3, 10_000])(
     'has the same texts with a cache of %i outputs, alone and in batches, whether the cache is warm or not',
     async (cachedRequests) => {
       const expected = await textsOf(engine);

@@ -99,7 +99,8 @@ describe('an engine', () => {
     ['async', 3],
     ['sync', 2],
   ];
-  it.each(inLongForm(modes, modes.slice(1)))(
+  // The default form has the stored blocks of running requests in `hits-kept.test.ts`, and ends of transfers in `src/worker/open-transfers.test.ts`.
+  it.each(inLongForm(modes, []))(
     'ends the loads and saves of killed workers, and leaves no request waiting and no block pinned (%s, %i ranks)',
     async (mode, ranks) => {
       const expected = await completeAll((await open({})).engine, 40);

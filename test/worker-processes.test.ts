@@ -9,7 +9,7 @@ import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contra
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
-import { inLongForm, itInLongForm } from './support/long-form.ts';
+import { describeInLongForm, inLongForm, itInLongForm } from './support/long-form.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
@@ -103,7 +103,7 @@ describe('worker processes', () => {
     expect(childrenOf(process.pid).filter(isRunning)).toEqual([]);
   });
 
-  it('report how many bytes all of them have read, and end when the engine is closed', async () => {
+  itInLongForm('report how many bytes all of them have read, and end when the engine is closed', async () => {
     const seen: (readonly [number, number])[] = [];
     const { engine, processIds } = await open({
       pipelineParallelSize: 2,
@@ -142,7 +142,8 @@ describe('a killed worker', () => {
     expect(processIds()[0]).toBe(before[0]);
   });
 
-  it('is not replaced after too many starts, and the engine reports the reason', async () => {
+  // The default form has the limit in `src/worker/restart-budget.test.ts`.
+  itInLongForm('is not replaced after too many starts, and the engine reports the reason', async () => {
     const events: EngineEvent[] = [];
     const { engine, processIds } = await open(
       { pipelineParallelSize: 2, onEvent: (event) => events.push(event) },
@@ -165,7 +166,7 @@ describe('a killed worker', () => {
   });
 });
 
-describe('a failing worker', () => {
+describeInLongForm('a failing worker', () => {
   /** A connector whose worker side works for 19 steps and then fails in the given way. */
   const breaking = (what: string) => {
     const path = folder.file(`breaking-${what}.mjs`);
@@ -204,8 +205,8 @@ describe('a failing worker', () => {
     ['uncaught', 'exited with code 1'],
     ['disconnect', 'died of SIGKILL'],
   ];
-  // An error of a step. The others end the process in other ways, as the killed worker above.
-  it.each(inLongForm(failures, failures.slice(0, 1)))(
+  // They end the process in other ways than the killed worker above.
+  it.each(failures)(
     'is replaced after a failure of its connector (%s), and the text stays the same',
     async (what, reason) => {
       const expected = await completion((await open({})).engine, 'Once');
@@ -271,7 +272,7 @@ describe('the process of the engine', () => {
     await allGone(workers);
   });
 
-  it('closes its workers in order after Ctrl-C in a terminal, which signals all its processes', async () => {
+  itInLongForm('closes its workers in order after Ctrl-C in a terminal, which signals all its processes', async () => {
     const { child, workers, exited, log } = await startCommand();
     process.kill(-child.pid!, 'SIGINT');
     expect(await exited).toEqual([130, null]);
@@ -279,7 +280,7 @@ describe('the process of the engine', () => {
     expect(log()).not.toContain('died');
   });
 
-  it('ends its workers when it exits without closing the engine', async () => {
+  itInLongForm('ends its workers when it exits without closing the engine', async () => {
     const script = `
       const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'index.js'))});
       const engine = await createEngine(${JSON.stringify({ ...smallDemo, pipelineParallelSize: 2 })});

@@ -5,6 +5,7 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelInfo } from '../../src/engine/contract.ts';
 import { buildCommand, killCommands, serve, smallPool } from '../../test/support/cli-process.ts';
+import { itInLongForm } from '../../test/support/long-form.ts';
 import { runBench } from '../../test/support/run-bench.ts';
 import type { InteractiveRow } from '../interactive/interactive.ts';
 import type { LatencyRow } from '../latency/latency.ts';
@@ -32,7 +33,7 @@ describe('kvasir bench --peer-url', () => {
     return (JSON.parse(out) as { rows: Row[] }).rows;
   };
 
-  it('latency has rows with the figures of the server', async () => {
+  itInLongForm('latency has rows with the figures of the server', async () => {
     const lengths = ['--prompt-len', '24', '--gen-len', '64', '--depth', '0,64', '--repetitions', '1'];
     const rows = await bench<LatencyRow>('latency', ...lengths, '--batch', '1,2');
     expect(rows.map(({ batch, depth, prefill }) => [batch, depth, prefill !== undefined])).toEqual([
@@ -47,7 +48,7 @@ describe('kvasir bench --peer-url', () => {
         expect(values.ratio).toBeGreaterThan(0);
       }
     }
-  }, 60_000);
+  });
 
   it('throughput of conversations has the figures of the server', async () => {
     const lengths = ['--prompt-len', '20', '--gen-len', '4', '--turns', '2', '--requests', '2', '--repetitions', '1'];
@@ -57,7 +58,7 @@ describe('kvasir bench --peer-url', () => {
     expect(row?.firstTokenMs.server?.p50).toBeGreaterThan(0);
   }, 60_000);
 
-  it('interactive compares with the server and with libllama in one run', async () => {
+  itInLongForm('interactive compares with the server and with libllama in one run', async () => {
     const lengths = [
       '--prompts',
       '1',
@@ -78,7 +79,7 @@ describe('kvasir bench --peer-url', () => {
     expect(rows.map(({ name }) => name)).toEqual(['kvasir, auto', 'kvasir, no limit', 'server', 'libllama']);
     for (const { promptTokensPerSecond, shortMs } of rows)
       expect(Math.min(promptTokensPerSecond, shortMs.behind)).toBeGreaterThan(0);
-  }, 60_000);
+  });
 
   it('reads token ids and the number of cached tokens', async () => {
     const peer = await ServerPeer.open(`${url}/v1/`, undefined, signal);

@@ -45,11 +45,26 @@ export function byLibllama(
   return { logprobs, rows };
 }
 
-/** Without a closure for each of up to 262,144 logits. Logits that are 40 below the greatest add nothing to the sum. */
+const stepsPerUnit = 1024;
+/** Logits that are 40 below the greatest add nothing to the sum. */
+const rangeOfSum = 40;
+const exponentials = Float64Array.from({ length: rangeOfSum * stepsPerUnit + 1 }, (_, i) =>
+  Math.exp(-i / stepsPerUnit),
+);
+
+/**
+ * A row has up to 262,144 logits, and `Math.exp` of each took as long as libllama's computation. The table with the first term of the
+ * series is wrong by less than one millionth of a term. Loops by index take a fifth of the time of loops over the elements.
+ */
 function logprobOf(row: Float32Array, token: number): number {
   let most = -Infinity;
-  for (const logit of row) if (logit > most) most = logit;
+  for (let i = 0; i < row.length; i++) if (row[i]! > most) most = row[i]!;
   let sum = 0;
-  for (const logit of row) if (logit > most - 40) sum += Math.exp(logit - most);
+  for (let i = 0; i < row.length; i++) {
+    const below = most - row[i]!;
+    if (below >= rangeOfSum) continue;
+    const step = Math.trunc(below * stepsPerUnit);
+    sum += exponentials[step]! * (1 + step / stepsPerUnit - below);
+  }
   return row[token]! - most - Math.log(sum);
 }

@@ -1,4 +1,5 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
+import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 import { asJson, isOnlyText, typesOfParameter } from './written-values.ts';
 
@@ -17,7 +18,7 @@ const functionClose = '</function>';
  *
  * Its arguments become JSON. The schema of a parameter decides whether its value is a text. Texts are passed on as they come.
  */
-export class FunctionTags {
+export class FunctionTags extends SteppedReader {
   readonly #source: CallSource;
   #state: 'name' | 'between' | 'parameter' | 'text' | 'value' = 'name';
   #tool: Tool | undefined;
@@ -31,24 +32,18 @@ export class FunctionTags {
   #value = '';
 
   constructor(source: CallSource) {
+    super();
     this.#source = source;
   }
 
-  read(): 'open' | 'ended' | 'refused' {
-    for (;;) {
-      const state = this.#step();
-      if (state !== 'again') return state;
-    }
-  }
-
   /** The answer was cut: its last value is not complete. */
-  end(): void {
+  override end(): void {
     const { held } = this.#source;
     if (this.#state === 'text') this.#source.arguments(escaped(this.#lineBreak + held.takeAll()));
     if (this.#state === 'value') this.#source.arguments((this.#value + held.takeAll()).trim());
   }
 
-  #step(): 'again' | 'open' | 'ended' | 'refused' {
+  protected step(): StepState {
     switch (this.#state) {
       case 'name':
         return this.#readName();

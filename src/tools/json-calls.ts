@@ -1,47 +1,44 @@
 import type { CallSource } from './call-source.ts';
 import { JsonCall } from './json-call.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
 /**
  * Reads one or more JSON objects, or a list of them. What is between them is white space, commas and semicolons.
  * `ended`: at a place where the caller's closing tag can follow. `refused`: what follows is no call.
  */
-export class JsonCalls {
+export class JsonCalls extends SteppedReader {
   readonly #source: CallSource;
   readonly #needsArguments: boolean;
-  #call: JsonCall | undefined;
   #isList: boolean = false;
   #hasStarted: boolean = false;
 
   constructor(source: CallSource, options: { readonly needsArguments: boolean }) {
+    super();
     this.#source = source;
     this.#needsArguments = options.needsArguments;
   }
 
-  read(): 'open' | 'ended' | 'refused' {
-    for (;;) {
-      if (this.#call !== undefined) {
-        const state = this.#call.read();
-        if (state !== 'ended') return state;
-        this.#call = undefined;
-        this.#hasStarted = true;
-      }
-      this.#source.takeSpace();
-      const { held } = this.#source;
-      if (held.isEmpty) return 'open';
-      const letter = held.peek()[0]!;
-      if (letter === '{') this.#call = new JsonCall(this.#source, { needsArguments: this.#needsArguments });
-      else if (letter === '[' && !this.#hasStarted && !this.#isList) {
-        this.#isList = true;
-        this.#source.take(1);
-      } else if (this.#hasStarted && (letter === ',' || letter === ';')) this.#source.take(1);
-      else if (this.#hasStarted && this.#isList && letter === ']') {
-        this.#isList = false;
-        this.#source.take(1);
-        this.#source.drop();
-      } else return this.#hasStarted ? 'ended' : 'refused';
+  protected step(): StepState {
+    this.#source.takeSpace();
+    const { held } = this.#source;
+    if (held.isEmpty) return 'open';
+    const letter = held.peek()[0]!;
+    if (letter === '{') {
+      this.#hasStarted = true;
+      return this.leaveTo(new JsonCall(this.#source, { needsArguments: this.#needsArguments }));
     }
+    if (letter === '[' && !this.#hasStarted && !this.#isList) {
+      this.#isList = true;
+      this.#source.take(1);
+    } else if (this.#hasStarted && (letter === ',' || letter === ';')) this.#source.take(1);
+    else if (this.#hasStarted && this.#isList && letter === ']') {
+      this.#isList = false;
+      this.#source.take(1);
+      this.#source.drop();
+    } else return this.#hasStarted ? 'ended' : 'refused';
+    return 'again';
   }
 }
 

@@ -1,7 +1,8 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
 import { JsonCalls } from './json-calls.ts';
-import { type CallReader, type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { ObjectScanner } from './object-scanner.ts';
+import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
 const marker = '[TOOL_CALLS]';
@@ -15,10 +16,9 @@ const argumentsMarker = '[ARGS]';
  *   content [TOOL_CALLS]f[CALL_ID]123456789[ARGS]{...}[TOOL_CALLS]g[CALL_ID]...
  *   content [TOOL_CALLS]f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}
  */
-class MistralCalls implements CallReader {
+class MistralCalls extends SteppedReader {
   readonly #source: CallSource;
-  #state: 'begin' | 'name' | 'id' | 'arguments' = 'begin';
-  #json: JsonCalls | undefined;
+  #state: 'begin' | 'after list' | 'name' | 'id' | 'arguments' = 'begin';
   #name = '';
   #id: string | undefined;
   readonly #object = new ObjectScanner();
@@ -26,22 +26,14 @@ class MistralCalls implements CallReader {
   #hasBegun: boolean = false;
 
   constructor(source: CallSource) {
+    super();
     this.#source = source;
   }
 
-  read(): 'open' | 'ended' | 'refused' {
-    for (;;) {
-      const state = this.#step();
-      if (state !== 'again') return state;
-    }
-  }
-
-  #step(): 'again' | 'open' | 'ended' | 'refused' {
-    if (this.#json !== undefined) {
-      const state = this.#json.read();
-      return state === 'ended' ? 'refused' : state;
-    }
+  protected step(): StepState {
     if (this.#state === 'begin') return this.#begin();
+    // There is no closing tag, so what follows calls is content.
+    if (this.#state === 'after list') return 'refused';
     return this.#state === 'arguments' ? this.#readArguments() : this.#readName();
   }
 
@@ -49,9 +41,12 @@ class MistralCalls implements CallReader {
     this.#source.takeSpace();
     const { held } = this.#source;
     if (held.isEmpty) return 'open';
-    if ('[{'.includes(held.peek()[0]!)) this.#json = new JsonCalls(this.#source, { needsArguments: false });
-    else this.#state = 'name';
-    return 'again';
+    if (!'[{'.includes(held.peek()[0]!)) {
+      this.#state = 'name';
+      return 'again';
+    }
+    this.#state = 'after list';
+    return this.leaveTo(new JsonCalls(this.#source, { needsArguments: false }));
   }
 
   /** The name and the id end at a marker or at the arguments. */

@@ -1,7 +1,8 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
 import { JsonCalls } from './json-calls.ts';
-import { type CallReader, type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { PythonReader } from './python-values.ts';
+import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
 const open = '<|tool_call_start|>';
@@ -14,33 +15,18 @@ const close = '<|tool_call_end|>';
  *
  * A call is read when it is complete. The models can be told to write JSON in the same place.
  */
-class PythonCalls implements CallReader {
+class PythonCalls extends SteppedReader {
   readonly #source: CallSource;
-  #json: JsonCalls | undefined;
   #state: 'before list' | 'before call' | 'call' | 'after call' = 'before list';
   #call = new CallEnd();
   #text = '';
 
   constructor(source: CallSource) {
+    super();
     this.#source = source;
   }
 
-  read(): 'open' | 'ended' | 'refused' {
-    for (;;) {
-      const state = this.#step();
-      if (state !== 'again') return state;
-    }
-  }
-
-  #step(): 'again' | 'open' | 'ended' | 'refused' {
-    if (this.#json !== undefined) {
-      const state = this.#json.read();
-      if (state === 'ended') {
-        this.#json = undefined;
-        this.#state = 'after call';
-      }
-      return state === 'ended' ? 'again' : state;
-    }
+  protected step(): StepState {
     if (this.#state === 'call') return this.#readCall();
     this.#source.takeSpace();
     const { held } = this.#source;
@@ -51,20 +37,21 @@ class PythonCalls implements CallReader {
       // A list of objects begins in the same way.
       const next = /^\[\s*(\S)/.exec(held.peek())?.[1];
       if (next === undefined) return 'open';
-      if (next === '{') this.#json = new JsonCalls(this.#source, { needsArguments: false });
-      else {
-        this.#source.take(1);
-        this.#state = 'before call';
-      }
+      if (next === '{') return this.#readJson();
+      this.#source.take(1);
+      this.#state = 'before call';
       return 'again';
     }
-    if (letter === '{') this.#json = new JsonCalls(this.#source, { needsArguments: false });
-    else {
-      this.#call = new CallEnd();
-      this.#text = '';
-      this.#state = 'call';
-    }
+    if (letter === '{') return this.#readJson();
+    this.#call = new CallEnd();
+    this.#text = '';
+    this.#state = 'call';
     return 'again';
+  }
+
+  #readJson(): 'again' {
+    this.#state = 'after call';
+    return this.leaveTo(new JsonCalls(this.#source, { needsArguments: false }));
   }
 
   #readCall(): 'again' | 'open' | 'refused' {

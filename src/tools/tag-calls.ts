@@ -1,7 +1,8 @@
 import type { CallSource } from './call-source.ts';
 import { FunctionTags } from './function-tags.ts';
 import { JsonCalls } from './json-calls.ts';
-import { type CallReader, type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
 const open = '<tool_call>';
@@ -9,46 +10,34 @@ const close = '</tool_call>';
 const functionOpen = '<function=';
 
 /** Calls in `<tool_call>`, as JSON or as tags. Several can be in one `<tool_call>`. */
-class TagCalls implements CallReader {
+class TagCalls extends SteppedReader {
   readonly #source: CallSource;
-  #calls: CallReader | undefined;
   #hasCalls: boolean = false;
 
   constructor(source: CallSource, marker: string) {
+    super();
     this.#source = source;
-    if (marker === functionOpen) this.#calls = new FunctionTags(source);
+    if (marker === functionOpen) this.#leaveTo(new FunctionTags(source));
   }
 
-  end(): void {
-    this.#calls?.end?.();
-  }
-
-  read(): 'open' | 'ended' | 'refused' {
-    for (;;) {
-      if (this.#calls !== undefined) {
-        const state = this.#calls.read();
-        if (state !== 'ended') return state;
-        this.#calls = undefined;
-        this.#hasCalls = true;
-      }
-      this.#source.takeSpace();
-      const { held } = this.#source;
-      if (held.isEmpty) return 'open';
-      const letter = held.peek()[0]!;
-      if (!this.#hasCalls && (letter === '{' || letter === '[')) {
-        this.#calls = new JsonCalls(this.#source, { needsArguments: false });
-        continue;
-      }
-      const isFunction = this.#source.takeTag(functionOpen);
-      if (isFunction === true) {
-        this.#calls = new FunctionTags(this.#source);
-        continue;
-      }
-      const isEnd = this.#hasCalls ? this.#source.takeTag(close) : false;
-      if (isEnd === true) return 'ended';
-      if (isFunction === undefined || isEnd === undefined) return 'open';
-      return 'refused';
+  protected step(): StepState {
+    this.#source.takeSpace();
+    const { held } = this.#source;
+    if (held.isEmpty) return 'open';
+    const letter = held.peek()[0]!;
+    if (!this.#hasCalls && (letter === '{' || letter === '[')) {
+      return this.#leaveTo(new JsonCalls(this.#source, { needsArguments: false }));
     }
+    const isFunction = this.#source.takeTag(functionOpen);
+    if (isFunction === true) return this.#leaveTo(new FunctionTags(this.#source));
+    const isEnd = this.#hasCalls ? this.#source.takeTag(close) : false;
+    if (isEnd === true) return 'ended';
+    return isFunction === undefined || isEnd === undefined ? 'open' : 'refused';
+  }
+
+  #leaveTo(calls: JsonCalls | FunctionTags): 'again' {
+    this.#hasCalls = true;
+    return this.leaveTo(calls);
   }
 }
 

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool, start } from '../support/cli-process.ts';
+import { itInLongForm } from '../support/long-form.ts';
 import { runHere } from '../support/run-here.ts';
 import { freePort } from '../support/s3-server.ts';
 
@@ -28,7 +29,7 @@ describe('kvasir generate', () => {
   const greedy = ['--max-tokens', '24', '--temperature', '0'];
 
   it('prints one JSON line and nothing else', async () => {
-    const { code, stdout } = await generate(['--prompt', 'Once upon a time', ...greedy, '--json']);
+    const { code, stdout } = await generate(['--prompt', '-', ...greedy, '--json'], 'Once upon a time\n');
     expect(code).toBe(0);
     expect(stdout.endsWith('\n')).toBe(true);
     expect(stdout.trimEnd()).not.toContain('\n');
@@ -46,10 +47,12 @@ describe('kvasir generate', () => {
     );
     const file = join(folder, 'prompt.txt');
     writeFileSync(file, `${prompt}\n`);
-    expect((await generate(['--prompt', prompt, ...greedy])).stdout).toBe(`${text}\n`);
+    expect((await runHere(['generate', ...smallPool, '--prompt', prompt, ...greedy])).stdout).toBe(`${text}\n`);
     const fromFile = await runHere(['generate', ...smallPool, '--prompt', `@${file}`, ...greedy]);
     expect(fromFile.stdout).toBe(`${text}\n`);
-    expect((await generate(['--prompt', '-', ...greedy], `${prompt}\n`)).stdout).toBe(`${text}\n`);
+    expect((await runHere(['generate', ...smallPool, '--prompt', '-', ...greedy], `${prompt}\n`)).stdout).toBe(
+      `${text}\n`,
+    );
   });
 
   it('applies the chat template, and prints logprobs', async () => {
@@ -139,24 +142,21 @@ describe('kvasir serve', () => {
     expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\..*--port`, 'm'));
   });
 
-  it('reads its API key from the environment', async () => {
-    const { complete } = await serve([], { KVASIR_API_KEY: 'sesame' });
-    expect((await complete({ max_tokens: 1 })).status).toBe(401);
-    expect((await complete({ max_tokens: 1 }, { authorization: 'Bearer sesame' })).status).toBe(200);
-  });
-
-  it('logs JSON lines with --log-format json', async () => {
-    const { logged, complete, stop, origin } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
-    expect(JSON.parse(await (await complete({ max_tokens: 1, model: 'mine' })).text()).model).toBe('mine');
+  it('reads its API key from the environment, and logs JSON lines with --log-format json', async () => {
+    const flags = ['--log-format', 'json', '--served-model-name', 'mine'];
+    const { logged, complete, stop, origin } = await serve(flags, { KVASIR_API_KEY: 'sesame' });
+    const answer = await complete({ max_tokens: 1, model: 'mine' }, { authorization: 'Bearer sesame' });
+    expect(JSON.parse(await answer.text()).model).toBe('mine');
     const line = JSON.parse((await logged(/^\{.*"msg":"request"\}$/m))[0]);
     expect(line).toMatchObject({ status: 200, outputTokens: 1, finish: 'length' });
+    expect((await complete({ max_tokens: 1 })).status).toBe(401);
     const lines = (await stop()).trimEnd().split('\n');
     const logs = lines.map((text) => JSON.parse(text) as { readonly msg: string });
     expect(logs.at(-1)!.msg).toBe('shutting down: no request is running');
     expect(logs.find(({ msg }) => msg === 'serving')).toMatchObject({ level: 30, model: 'mine', address: origin });
   });
 
-  it('prints no banner and no other information with --log-level warn', async () => {
+  itInLongForm('prints no banner and no other information with --log-level warn', async () => {
     const port = await freePort();
     const child = start(['serve', '--port', `${port}`, ...smallPool, '--log-level', 'warn']);
     const stderr = readText(child.stderr);
@@ -167,26 +167,30 @@ describe('kvasir serve', () => {
     expect(await stderr).not.toMatch(/address|info|shutting down/);
   });
 
-  it('answers to several names and keys, to web pages of an allowed origin, and below a root path', async () => {
-    const names = ['--served-model-name', 'mine', '--served-model-name', 'other'];
-    const keys = ['--api-key', 'first', '--api-key', 'second'];
-    const more = ['--root-path', '/llm', '--allowed-origins', 'https://example.com', '--max-model-len', '0.2k'];
-    const { origin } = await serve([...names, ...keys, ...more]);
-    const get = (path: string, headers: Record<string, string>) => fetch(`${origin}${path}`, { headers });
-    expect((await get('/v1/models', { authorization: 'Bearer third' })).status).toBe(401);
-    for (const [path, key] of [
-      ['/v1/models', 'first'],
-      ['/llm/v1/models', 'second'],
-    ] as const) {
-      const answer = await get(path, { authorization: `Bearer ${key}`, origin: 'https://example.com' });
-      const { data } = (await answer.json()) as { data: { id: string; max_model_len: number }[] };
-      expect(data.map(({ id, max_model_len: length }) => [id, length])).toEqual([
-        ['mine', 200],
-        ['other', 200],
-      ]);
-      expect(answer.headers.get('access-control-allow-origin')).toBe('https://example.com');
-    }
-  });
+  // The default form has each of these in `src/server`.
+  itInLongForm(
+    'answers to several names and keys, to web pages of an allowed origin, and below a root path',
+    async () => {
+      const names = ['--served-model-name', 'mine', '--served-model-name', 'other'];
+      const keys = ['--api-key', 'first', '--api-key', 'second'];
+      const more = ['--root-path', '/llm', '--allowed-origins', 'https://example.com', '--max-model-len', '0.2k'];
+      const { origin } = await serve([...names, ...keys, ...more]);
+      const get = (path: string, headers: Record<string, string>) => fetch(`${origin}${path}`, { headers });
+      expect((await get('/v1/models', { authorization: 'Bearer third' })).status).toBe(401);
+      for (const [path, key] of [
+        ['/v1/models', 'first'],
+        ['/llm/v1/models', 'second'],
+      ] as const) {
+        const answer = await get(path, { authorization: `Bearer ${key}`, origin: 'https://example.com' });
+        const { data } = (await answer.json()) as { data: { id: string; max_model_len: number }[] };
+        expect(data.map(({ id, max_model_len: length }) => [id, length])).toEqual([
+          ['mine', 200],
+          ['other', 200],
+        ]);
+        expect(answer.headers.get('access-control-allow-origin')).toBe('https://example.com');
+      }
+    },
+  );
 });
 
 describe('kvasir', () => {

@@ -174,7 +174,8 @@ it.each(inLongForm(['models/kvasir-hybrid.gguf'], []))(
   },
 );
 
-it('the demo prints the difference and exits with 1 when a stage generates another text', async () => {
+// The default form has a demo that exits with 1 in `demo-planted-bugs.test.ts`.
+itInLongForm('the demo prints the difference and exits with 1 when a stage generates another text', async () => {
   const stages = ['--stages', 'seeded, temperature 0.8'];
   const { code, stdout } = await run(stages, { KVASIR_DEMO_PLANT_DIFFERENCE: '1' });
   expect(code).toBe(1);
@@ -199,7 +200,7 @@ it('the demo removes its directories at Ctrl-C', async () => {
   expect(readdirSync(folder)).toEqual([]);
 });
 
-it('the demo exits with an error that names a missing model', async () => {
+itInLongForm('the demo exits with an error that names a missing model', async () => {
   const { code, stderr } = await run(['--model', 'no-such-model.gguf']);
   expect(code).toBe(1);
   expect(stderr).toContain('no-such-model.gguf');

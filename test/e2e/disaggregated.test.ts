@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRouter } from '../../examples/disaggregated/router.ts';
 import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
-import { inLongForm, isLongForm } from '../support/long-form.ts';
+import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../support/redis-server.ts';
 
@@ -207,7 +207,7 @@ describe('two prefill servers, two decode servers, Redis and the router', () => 
     }
   });
 
-  it('a stream whose decode servers both die goes on at the next token, from a prefill server', async () => {
+  itInLongForm('a stream whose decode servers both die goes on at the next token, from a prefill server', async () => {
     let chunks = 0;
     let killed: Promise<unknown> | undefined;
     const alive = decoders.filter((name) => servers.get(name)!.child.signalCode === null);

@@ -210,7 +210,8 @@ describe('servers that share a directory', () => {
     },
   );
 
-  it.each(inLongForm([true, false], [true]))(
+  // The default form has the policy in `vllm-hybrid-model.test.ts` and in `worker-chaos.test.ts`.
+  it.each(inLongForm([true, false], []))(
     'answer with an error when a load fails with the policy fail, and continue (async_load %s)',
     async (isAsync) => {
       // The first two requests load a corrupt block, which is then neither in the store nor in the pool.
@@ -268,7 +269,8 @@ describe('servers that share a directory', () => {
   });
 });
 
-it('a router can send the prefill to one server and the decode to another, as with vLLM', async () => {
+// The default form has this with two servers and Redis in `disaggregated.test.ts`.
+itInLongForm('a router can send the prefill to one server and the decode to another, as with vLLM', async () => {
   const path = join(folder, 'router');
   const [question] = questions;
   const prefill = await serve([...shared(path, 'kv_producer'), ...field('engine_id', 'p1')]);
@@ -295,7 +297,8 @@ it('a router can send the prefill to one server and the decode to another, as wi
   expect(details.external_tokens).toBe(Math.min(stored * BLOCK, usage.prompt_tokens - 1));
 });
 
-it('a connector receives kv_transfer_params, and its answer reaches the client', async () => {
+// The default form has this in `src/engine/transfer-params.test.ts` and in `src/server/routes.test.ts`.
+itInLongForm('a connector receives kv_transfer_params, and its answer reaches the client', async () => {
   const module = join(folder, 'echo.mjs');
   const example = pathToFileURL(join(process.cwd(), 'examples', 'compressed-kv-connector.js')).href;
   writeFileSync(
@@ -339,18 +342,8 @@ it('a connector receives kv_transfer_params, and its answer reaches the client',
 });
 
 describe('kvasir generate', () => {
-  const lineOf = (args: readonly string[]): string[] => [
-    'generate',
-    ...smallPool,
-    '--prompt',
-    story,
-    '--temperature',
-    '0',
-    '--max-tokens',
-    '24',
-    '--json',
-    ...args,
-  ];
+  const greedy = '--temperature 0 --max-tokens 24 --json'.split(' ');
+  const lineOf = (args: readonly string[]) => ['generate', ...smallPool, '--prompt', story, ...greedy, ...args];
   const generate = (...args: string[]) => run(lineOf(args));
   const generateHere = (...args: string[]) => runHere(lineOf(args));
 
@@ -359,7 +352,7 @@ describe('kvasir generate', () => {
     const alone = JSON.parse((await generateHere()).stdout);
     // The process ends directly after the prompt, and has saved its KV before.
     const first = await generate(...shared(path, 'kv_producer'), '--max-tokens', '1');
-    const second = await generate(...shared(path, 'kv_consumer'));
+    const second = await generateHere(...shared(path, 'kv_consumer'));
     expect(first.stderr + second.stderr).toBe('');
     expect(JSON.parse(first.stdout).token_ids).toEqual(alone.token_ids.slice(0, 1));
     const loaded = JSON.parse(second.stdout);
@@ -393,7 +386,7 @@ describe('kvasir generate', () => {
     );
     expect(files.length * BLOCK).toBeGreaterThanOrEqual(external_tokens);
     for (const [i, file] of files.entries()) writeFileSync(join(path, file), i % 2 === 0 ? 'corrupt' : '');
-    const { stdout, stderr } = await generate(...args);
+    const { stdout, stderr } = await generateHere(...args);
     expect(JSON.parse(stdout).token_ids).toEqual(alone.token_ids);
     expect(stderr).toMatch(/^warning: Recovered from KV load failure/m);
     // Recomputed blocks were saved again.

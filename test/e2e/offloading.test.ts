@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { TierReport } from '../../src/connector/offloading/tier-report.ts';
-import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
-import { isLongForm } from '../support/long-form.ts';
+import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { isLongForm, itInLongForm } from '../support/long-form.ts';
 import { runHere } from '../support/run-here.ts';
 import { until } from '../support/until.ts';
 
@@ -143,7 +143,8 @@ describe('a pool that is too small for all requests', () => {
     expect(loadedFrom(again, 'host')).toBeGreaterThan(800);
   });
 
-  it('the form of vLLM does the same, also with each rank in its own process', async () => {
+  // The default form has ranks with a store in `worker-chaos.test.ts`, and the form of vLLM in `src/connector/offloading`.
+  itInLongForm('the form of vLLM does the same, also with each rank in its own process', async () => {
     const config = {
       kv_connector: 'OffloadingConnector',
       kv_role: 'kv_both',
@@ -196,7 +197,7 @@ describe('kvasir tiers', () => {
     const limits = { kv_transfer_params: { max_offload_tokens: 0 } };
     const { status } = await server.complete({ ...questions[0], ...limits }, { authorization: 'Bearer secret' });
     expect(status).toBe(200);
-    const { stdout } = await run(['tiers', server.origin, '--api-key', 'secret']);
+    const { stdout } = await runHere(['tiers', server.origin, '--api-key', 'secret']);
     expect(stdout).toMatch(/^tier +holds +of +loaded .*\nhost +- +512 MiB +0 B /);
     expect(await runHere(['tiers', server.origin])).toMatchObject({
       code: 1,

@@ -7,6 +7,7 @@ import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool } from '../support/cli-process.ts';
 import { DatagramReceiver } from '../support/datagram-receiver.ts';
+import { isLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { childrenOf, commandOf } from '../support/processes.ts';
 
@@ -61,6 +62,7 @@ itNeeds(canUnshare, 'no unshare', 'as process 1, the server ends at SIGTERM, als
   expect(await server.exited).toEqual([0, null]);
   expect(server.log()).toContain('shutting down: no request is running');
 
+  if (!isLongForm) return;
   const early = await serveAsInit();
   await expect.poll(early.log, patience).toMatch(/listening on/);
   process.kill(early.id, 'SIGTERM');

@@ -13,7 +13,7 @@ import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
-import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
+import { describeInLongForm, inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, isRunning, isStopped } from '../support/processes.ts';
 import { quickCompiler } from '../support/quick-compiler.ts';
@@ -121,7 +121,8 @@ describe('connections without a complete request', () => {
   });
 });
 
-it('several requests of a connection that is destroyed do not delay the shutdown', async () => {
+// The default form has the connection in `src/server/pipelining.test.ts`.
+itInLongForm('several requests of a connection that is destroyed do not delay the shutdown', async () => {
   const server = await serve([...aDay, '--api-key-limits', '{"team":{"key":"k","max_running":2,"max_waiting":2}}']);
   const body = JSON.stringify({ prompt: 'Once upon a time', ...endless });
   const head = 'POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json';
@@ -145,7 +146,8 @@ describe('a request that does not end', () => {
     expect(server.log()).toContain('the shutdown timeout of 0 s is over: 1 request was aborted\n');
   });
 
-  it('is aborted even if its client reads nothing', async () => {
+  // The default form has such clients in `src/server/connections.test.ts`.
+  itInLongForm('is aborted even if its client reads nothing', async () => {
     const server = await serve(['--shutdown-timeout', '1']);
     const body = JSON.stringify({ prompt: 'Once upon a time', ...endless, n: 4 });
     const head = `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
@@ -219,11 +221,12 @@ describe('a system call that does not return', () => {
     return { environment: { LD_PRELOAD: library! }, isHanging: () => existsSync(hangs!) };
   }
 
+  // The default form has a prompt that is never written, below.
   const canPreload = hasCompiler && process.platform === 'linux';
   const model = resolve('models/kvasir-demo.gguf');
   const header = ['SIGTERM', 143, 'header', 0] as const;
   const weights = ['SIGINT', 130, 'weights', 3] as const;
-  for (const [signal, code, what, opensBefore] of inLongForm([header, weights], [weights])) {
+  for (const [signal, code, what, opensBefore] of inLongForm([header, weights], [])) {
     const title = `does not stop ${signal} from ending a server that loads its model (${what})`;
     itNeeds(canPreload, 'no Linux or no C compiler', title, async () => {
       const { environment, isHanging } = hangingOpen(what, model, opensBefore);
@@ -274,14 +277,15 @@ describe('a thread that computes without end does not stop the server from endin
     return server;
   }
 
-  itNeeds(hasCompiler, 'no C compiler', 'at the shutdown timeout, while a kernel hangs', async () => {
-    const server = await hangingKernel('--shutdown-timeout', '1');
-    server.child.kill('SIGTERM');
-    expect(await server.exited).toEqual([143, null]);
-    expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
-  });
+  // Compiling the kernel costs more than the rest. The default form has a template that loops, below.
+  if (isLongForm) {
+    itNeeds(hasCompiler, 'no C compiler', 'at the shutdown timeout, while a kernel hangs', async () => {
+      const server = await hangingKernel('--shutdown-timeout', '1');
+      server.child.kill('SIGTERM');
+      expect(await server.exited).toEqual([143, null]);
+      expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
+    });
 
-  if (isLongForm)
     itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
       const server = await hangingKernel(...aDay);
       server.child.kill('SIGTERM');
@@ -289,6 +293,7 @@ describe('a thread that computes without end does not stop the server from endin
       server.child.kill('SIGTERM');
       expect(await server.exited).toEqual([143, null]);
     });
+  }
 
   const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
 
@@ -306,7 +311,7 @@ describe('a thread that computes without end does not stop the server from endin
     expect(server.log()).toContain('the shutdown timeout of 0 s is over: 1 request was aborted\n');
   });
 
-  it('at once, while it parses a chat template', async () => {
+  itInLongForm('at once, while it parses a chat template', async () => {
     const template = join(folder, 'spaces.jinja');
     writeFileSync(template, `${' '.repeat(900_000)}{{ messages }}`);
     const child = start(['serve', '--port', '0', ...smallPool, '--chat-template', template]);
@@ -341,7 +346,8 @@ it('a server whose log has no reader any more goes on, and ends with code 0', as
   expect(await server.exited).toEqual([0, null]);
 });
 
-describe('stopped worker processes', () => {
+// The default form has stopped workers in `stopped-workers.test.ts`: at the close of an engine, and its health.
+describeInLongForm('stopped worker processes', () => {
   const ranks = ['--pipeline-parallel-size', '2'];
 
   /** A server whose ranks hang in the middle of a stream. */
@@ -354,15 +360,14 @@ describe('stopped worker processes', () => {
     return { server, workers };
   }
 
-  // The default form has stopped workers at SIGTERM below, and in `stopped-workers.test.ts` at the close of an engine.
-  itInLongForm('do not stop SIGTERM from ending the server, and end with it', async () => {
+  it('do not stop SIGTERM from ending the server, and end with it', async () => {
     const { server, workers } = await hung('--worker-timeout', '0', '--shutdown-timeout', '1');
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     await allGone(workers);
   });
 
-  it.each(inLongForm(['a second signal'], []))('do not stop %s from ending the server, and end with it', async () => {
+  it('do not stop a second signal from ending the server, and end with it', async () => {
     const { server, workers } = await hung('--worker-timeout', '0', ...aDay);
     server.child.kill('SIGTERM');
     await server.logged(/shutting down/);
@@ -371,8 +376,7 @@ describe('stopped worker processes', () => {
     await allGone(workers);
   });
 
-  // The default form has the health of an engine whose worker is stopped (`stopped-workers.test.ts`).
-  itInLongForm('are named in the health until they are replaced, and the server stays live', async () => {
+  it('are named in the health until they are replaced, and the server stays live', async () => {
     const server = await serve([...ranks, '--worker-timeout', '1']);
     const health = async (path = '') => {
       const response = await fetch(`${server.origin}/health${path}`);

@@ -10,13 +10,15 @@ import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { modelsToTest, timeoutMs } from '../support/real-models.ts';
 
-/** The others have more parameters and larger vocabularies. */
-const windowCounts = { smollm2: inLongForm(4, 1), gemma3: 1, 'qwen2.5-coder': 1 };
+/** The long form compares 5,110 tokens. The others have more parameters and larger vocabularies. */
+const windowCounts = { smollm2: inLongForm(8, 1), gemma3: 1, 'qwen2.5-coder': 1 };
+/** The default form computes the first half of a window. */
+const length = inLongForm(windowLength, windowLength / 2);
 
 /** The difference of the means is the logarithm of the ratio of the perplexities. */
 const meanMax = inLongForm(0.01, 0.02);
-/** The mean distance from the logprobs in F32, relative to libllama's. It was 0.99 with 2,044 tokens. */
-const errorMax = inLongForm(1.05, 1.1);
+/** The mean distance from the logprobs in F32, relative to libllama's. It was 0.99 with 2,044 tokens, and 1.04 with 255. */
+const errorMax = inLongForm(1.05, 1.2);
 /** On average, a logprob was 0.04 to 0.08 away from libllama's, and a logit 0.02 to 0.06 standard deviations. */
 const distanceMax = { ofLogprobs: 0.1, ofLogits: 0.1 };
 
@@ -50,15 +52,16 @@ describe.each(modelsToTest)('the logprobs of a text with $name', ({ name, path, 
   it(
     'are on average those of libllama, and as near to those of the same weights in F32',
     async () => {
-      const windows = await windowsOf(path, windowCounts[name]);
+      const windows = (await windowsOf(path, windowCounts[name])).map((window) => window.subarray(0, length));
       const [ours, theirs] = [await byKvasir(path, windows), byLibllama(path, windows)];
-      expect(ours.logprobs).toHaveLength(windows.length * (windowLength - 1));
+      expect(ours.logprobs).toHaveLength(windows.length * (length - 1));
       expect(Math.abs(meanOf(differencesOf(ours.logprobs, theirs.logprobs)))).toBeLessThan(meanMax);
       expect(meanDistance(ours.logprobs, theirs.logprobs)).toBeLessThan(distanceMax.ofLogprobs);
       const ofLogits = ours.rows.map((row, i) => meanDistance(row, theirs.rows[i]!) / deviationOf(theirs.rows[i]!));
       expect(meanOf(ofLogits)).toBeLessThan(distanceMax.ofLogits);
       if (expected[name] === undefined) return;
       const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
+      // The file has the logprobs of the first windows only.
       const exact = inF32.subarray(0, ours.logprobs.length);
       const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
       expect(ourError).toBeLessThan(theirError * errorMax);

@@ -1,4 +1,4 @@
-import { it } from 'vitest';
+import { describe, it } from 'vitest';
 
 /**
  * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part of
@@ -12,6 +12,11 @@ export const inLongForm = <T>(long: T, short: T): T => (isLongForm ? long : shor
 /** `it` for a test that only the long form has. */
 export function itInLongForm(name: string, run: () => void | Promise<void>): void {
   if (isLongForm) it(name, run);
+}
+
+/** `describe` for tests that only the long form has: a suite must have tests. */
+export function describeInLongForm(name: string, body: () => void): void {
+  if (isLongForm) describe(name, body);
 }
 
 /** The runs of a test with random input: a quarter of `long` by default. `KVASIR_FUZZ_RUNS` sets the number for all such tests. */

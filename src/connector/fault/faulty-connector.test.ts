@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { inLongForm } from '../../../test/support/long-form.ts';
+import { inLongForm, isLongForm } from '../../../test/support/long-form.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings, withDeadlines } from '../connector.suite.ts';
@@ -91,20 +91,21 @@ connectorSuite('a connector with sides of its own', {
 });
 
 /** It stores compressed files; its loads are always asynchronous. */
-connectorSuite('the example', {
-  modes: ['async'],
-  ranks: [1],
-  newStorage: () => join(folder, `compressed-${serial++}`),
-  create: (storage, settings) =>
-    createConnector(
-      readKvTransferConfig({
-        kvConnector: 'CompressedConnector',
-        kvRole: settings.role,
-        kvConnectorModulePath: 'examples/compressed-kv-connector.js',
-        kvConnectorExtraConfig: { folder: storage, ...faultSettings(settings) },
-      }),
-    ),
-});
+if (isLongForm)
+  connectorSuite('the example', {
+    modes: ['async'],
+    ranks: [1],
+    newStorage: () => join(folder, `compressed-${serial++}`),
+    create: (storage, settings) =>
+      createConnector(
+        readKvTransferConfig({
+          kvConnector: 'CompressedConnector',
+          kvRole: settings.role,
+          kvConnectorModulePath: 'examples/compressed-kv-connector.js',
+          kvConnectorExtraConfig: { folder: storage, ...faultSettings(settings) },
+        }),
+      ),
+  });
 
 const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
 describe.each(['MapConnector', 'OwnSides'])('fault injection into a module of the user, %s', (name) => {

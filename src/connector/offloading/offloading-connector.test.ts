@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
+import { inLongForm } from '../../../test/support/long-form.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings } from '../connector.suite.ts';
@@ -23,6 +24,8 @@ const timeoutFor = (call: string, rules: readonly FaultRule[] = []): number =>
 
 // Host memory and a disk below it: engines that use one store after the other share the disk.
 connectorSuite('OffloadingConnector', {
+  // Both modes wait for the same transfers here. The default form has sync loads with `SharedStorageConnector`.
+  modes: inLongForm<readonly ('async' | 'sync')[]>(['async', 'sync'], ['async']),
   keepsLoadedBlocks: true,
   newStorage: () => join(root, `${serial++}`),
   create: (storage, settings) =>

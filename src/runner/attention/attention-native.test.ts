@@ -92,20 +92,20 @@ const shapes: readonly AttentionTestShape[] = [
   { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 },
   { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: Q8_0 },
   { headDim: 80, group: 3, headsKv: 2, blockSize: 64, kvType: F16 },
-  { headDim: 128, group: 8, headsKv: 1, blockSize: 32, kvType: F16 },
   // Latent attention: V is in K's row.
   { headDim: 96, group: 6, headsKv: 1, blockSize: 16, kvType: F16, valueInKey: 64 },
-  { headDim: 288, group: 4, headsKv: 1, blockSize: 16, kvType: Q8_0, valueInKey: 256 },
   ...inLongForm<readonly AttentionTestShape[]>(
     [
       { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: F16 },
       { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: F16 },
       { headDim: 96, group: 4, headsKv: 1, blockSize: 32, kvType: F16 },
       { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: F16 },
+      { headDim: 128, group: 8, headsKv: 1, blockSize: 32, kvType: F16 },
       { headDim: 128, group: 5, headsKv: 1, blockSize: 16, kvType: F16 },
       { headDim: 256, group: 6, headsKv: 1, blockSize: 16, kvType: F16 },
       { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: Q8_0 },
       { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+      { headDim: 288, group: 4, headsKv: 1, blockSize: 16, kvType: Q8_0, valueInKey: 256 },
       { headDim: 576, group: 16, headsKv: 1, blockSize: 16, kvType: F16, valueInKey: 512 },
     ],
     [],

@@ -163,9 +163,12 @@ const forms = [
   ['AVX2', hasAvx2, avx2],
   [emulated, hasAvx512Vnni, '-march=native -DAMX_EMULATED=1'],
 ] as const;
+const ofActivations: readonly TypeName[] = ['F16', 'Q8_0', 'Q4_K'];
+
 describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported, cpuFlags) => {
   // A kernel per kind of activations: other kernels have the same operations for experts.
-  const testedTypes = name === emulated ? (['Q8_0', 'Q4_K'] as const) : types;
+  const testedTypes =
+    name === emulated ? ofActivations.slice(1) : inLongForm<readonly TypeName[]>(types, ofActivations);
   testsNeed(isSupported, missing);
 
   it.each(testedTypes)(

@@ -1,8 +1,10 @@
 /** Matmuls with tiled matrices are compared with double precision, with ggml, and with themselves in other batches. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { inLongForm } from '../../../test/support/long-form.ts';
 import {
   allTypes,
   emulated,
+  type Form,
   forms,
   hasForm,
   missing,
@@ -23,15 +25,21 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 afterAll(() => device.close());
 const { openKernels, randomMatrix, matrixOf, compute, multiply } = testMatmuls(device);
 
+/** The default form has each type on this CPU, and the other forms with a type for each kind of activations. */
+const isTested = (type: TypeName, { cpuFlags }: Form): boolean =>
+  cpuFlags === undefined || inLongForm(true, ['F16', 'Q8_0', 'Q4_K'].includes(type));
+
 const formsOfTypes = allTypes.flatMap((type) =>
-  forms.filter((form) => hasForm(type, form)).map((form) => ({ type, form, name: form.name })),
+  forms.filter((form) => hasForm(type, form) && isTested(type, form)).map((form) => ({ type, form, name: form.name })),
 );
 
+/** The cost of a test is that of the sums in double precision. The default form has as many outputs with Q8_0. */
+const many = inLongForm(1008, 208);
 const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outputs: number])[]>> = {
   F16: [
     [16, 16],
     [80, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   Q8_0: [
     [32, 16],
@@ -42,32 +50,32 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
   Q4_0: [
     [32, 16],
     [96, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   Q5_0: [
     [32, 16],
     [96, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   MXFP4: [
     [32, 16],
     [96, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   IQ4_NL: [
     [32, 16],
     [96, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   Q4_K: [
     [256, 16],
     [768, 48],
-    [3072, 1008],
+    [3072, many],
   ],
   Q6_K: [
     [256, 16],
     [768, 48],
-    [3072, 1008],
+    [3072, many],
   ],
 };
 

@@ -13,6 +13,7 @@ import {
 import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { isLongForm } from '../../../../test/support/long-form.ts';
 import { itNeeds } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
@@ -37,13 +38,14 @@ tierSuite('DiskTier', async (maxBytes) => {
     reopen: (identity) => open(at, identity),
   };
 });
-tierSuite('DiskTier with fsync', async (maxBytes) => {
-  const at = newRoot();
-  return {
-    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes, fsync: true }),
-    reopen: (identity) => open(at, identity),
-  };
-});
+if (isLongForm)
+  tierSuite('DiskTier with fsync', async (maxBytes) => {
+    const at = newRoot();
+    return {
+      tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes, fsync: true }),
+      reopen: (identity) => open(at, identity),
+    };
+  });
 tierSuite('DiskTier with direct_io', async (maxBytes) => {
   const at = newRoot();
   return {
