@@ -6,13 +6,13 @@ import { demoModelPath } from '../../src/base/package-files.ts';
 import { formatTable } from '../../src/base/table.ts';
 import { integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
+import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { type Exit, untilInterrupted } from '../bench-flags.ts';
 import { type InteractiveOptions, type InteractiveRow, measureInteractive } from '../interactive/interactive.ts';
 import { type Streamer, serverStreamer } from '../interactive/streamer.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { ServerProcess } from '../recovery/server-process.ts';
 import { ServerPeer } from '../subject/server-peer.ts';
 import { disaggregatedStreamer } from './disaggregated-streamer.ts';
 
