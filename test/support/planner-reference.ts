@@ -1,5 +1,5 @@
-import { blockIndexOf } from '../core/ids.ts';
-import type { GroupValidity } from './planner.ts';
+import { blockIndexOf } from '../../src/core/ids.ts';
+import type { GroupValidity } from '../../src/kv/planner.ts';
 
 /**
  * The naive reference of the planner: the definition over single tokens. The set has the last token, all tokens from

@@ -2,12 +2,19 @@
  * libllama on the same file: tests compare Kvasir's logits with its logits, and benches use it as the peer. It loads
  * models as llama.cpp does by default: the file is mapped, and weights are repacked where that is faster.
  */
-import { assert } from '../base/assert.ts';
-import type { Pooling } from '../core/request.ts';
-import { loadBackends } from './device.ts';
-import { modelLoadFailed } from './errors.ts';
-import { type LlamaBatch, type LlamaPtr, loadNative, type ModelPtr, type NativeApi, type RawPtr } from './ffi.ts';
-import { ggmlTypeNamed } from './types.ts';
+import { assert } from '../../src/base/assert.ts';
+import type { Pooling } from '../../src/core/request.ts';
+import { loadBackends } from '../../src/ggml/device.ts';
+import { modelLoadFailed } from '../../src/ggml/errors.ts';
+import {
+  type LlamaBatch,
+  type LlamaPtr,
+  loadNative,
+  type ModelPtr,
+  type NativeApi,
+  type RawPtr,
+} from '../../src/ggml/ffi.ts';
+import { ggmlTypeNamed } from '../../src/ggml/types.ts';
 
 export interface ReferenceOptions {
   /** Tokens of KV of all sequences together. */

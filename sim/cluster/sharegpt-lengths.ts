@@ -1,4 +1,4 @@
-import type { Prng } from './prng.ts';
+import type { Prng } from '../../src/base/prng.ts';
 
 /** The new tokens of a turn, and the number of tokens to generate. */
 export interface TurnLengths {
