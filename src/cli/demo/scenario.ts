@@ -40,7 +40,7 @@ export interface ScenarioOptions {
 }
 
 /** What the model makes of the prompts. */
-interface ModelFacts {
+export interface ModelFacts {
   /** With more than one KV group, prompts run one after the other. */
   readonly groups: readonly ReferenceGroup[];
   readonly prompts: readonly (readonly number[])[];
@@ -164,9 +164,8 @@ export class Scenario {
 
   /** A stage with the tiers of `OffloadingConnector`. */
   keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
-    const { groups, model, blockSize, prompts, start, signal } = this.#options;
     const scenario = new TierScenario({
-      ...{ groups, model, blockSize, prompts, start, signal },
+      ...this.#options,
       filled: this.#prefilled.get(1)!,
       expected: { greedy: this.#expected(1, 'greedy'), seeded: this.#expected(1, 'seeded') },
       newPath: (what) => this.#newPath(what),

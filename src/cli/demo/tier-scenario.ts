@@ -7,23 +7,18 @@ import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
 import { type Completion, type CompletionRequest, completeAll } from '../proof/completion.ts';
 import type { FilledStore } from '../proof/filled-store.ts';
 import { neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import { type ServerProcess, withServer } from '../proof/server-process.ts';
+import { withServer } from '../proof/server-process.ts';
 import { BlockStore, keysInGroups } from '../proof/stored-blocks.ts';
 import type { StageFacts } from './report.ts';
+import type { ModelFacts, ScenarioOptions } from './scenario.ts';
 import { maxTokens, type SamplingName, samplings } from './stages.ts';
 
 /** What the stages with tiers need of the stages before. */
-export interface TierScenarioOptions {
-  readonly model: string;
-  readonly blockSize: number;
-  readonly groups: readonly ReferenceGroup[];
-  readonly prompts: readonly (readonly number[])[];
+export interface TierScenarioOptions extends ScenarioOptions, ModelFacts {
   readonly filled: FilledStore;
   /** The completions of the prefill stage. */
   readonly expected: Readonly<Record<SamplingName, readonly Completion[]>>;
   newPath(what: string): string;
-  start(flags: readonly string[]): Promise<ServerProcess>;
-  readonly signal: AbortSignal;
 }
 
 const hostMemory = 'host:1GiB';

@@ -2,8 +2,10 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { trackChild } from '../../base/child-processes.ts';
+import { KvasirError } from '../../base/errors.ts';
 import { serverEnded } from './errors.ts';
 
 const run = promisify(execFile);
@@ -22,10 +24,8 @@ export interface ServerProgram {
 export class ServerProcess {
   /** `http://127.0.0.1:<port>`. */
   readonly origin: string;
-  /** The messages of its log with level `warn` or `error`. */
-  readonly warnings: readonly string[];
+  readonly #log: ServerLog;
   readonly #child: ChildProcess;
-  readonly #ended: Promise<void>;
 
   /** `args` follow `kvasir serve`. @throws KvasirError `serverEnded` if the server ends before it serves the model. */
   static async start(
@@ -42,17 +42,22 @@ export class ServerProcess {
     trackChild(child);
     const kill = (): void => void child.kill('SIGKILL');
     signal.addEventListener('abort', kill, { once: true });
-    const ended = once(child, 'exit').then(() => signal.removeEventListener('abort', kill));
-    const warnings: string[] = [];
-    const origin = await addressOf(child, warnings);
-    return new ServerProcess(child, origin, warnings, ended);
+    const log = new ServerLog(child);
+    void log.exited.then(() => signal.removeEventListener('abort', kill));
+    const origin = await Promise.race([log.address, log.exited.then(() => undefined)]);
+    if (origin === undefined) throw serverEnded({ reason: (await log.failure()) ?? 'it was stopped' });
+    return new ServerProcess(child, origin, log);
   }
 
-  private constructor(child: ChildProcess, origin: string, warnings: readonly string[], ended: Promise<void>) {
+  private constructor(child: ChildProcess, origin: string, log: ServerLog) {
     this.#child = child;
     this.origin = origin;
-    this.warnings = warnings;
-    this.#ended = ended;
+    this.#log = log;
+  }
+
+  /** The messages of its log with level `warn` or `error`. */
+  get warnings(): readonly string[] {
+    return this.#log.warnings;
   }
 
   get processId(): number {
@@ -68,27 +73,31 @@ export class ServerProcess {
   /** Ends the server as `kill -9` does. Its ranks end when they notice that the server has ended. */
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL');
-    await this.#ended;
+    await this.#log.exited;
   }
 
-  /** Asks the server to finish its requests and its saves. */
-  async stop(): Promise<void> {
+  /** Asks the server to finish its requests and its saves. Resolves to the reason if it failed, now or before. */
+  async stop(): Promise<string | undefined> {
     this.#child.kill('SIGTERM');
-    await this.#ended;
+    return this.#log.failure();
   }
 }
 
-/** Runs work on a server, and stops the server. */
+/** Runs work on a server, and stops the server. @throws KvasirError `serverEnded` if the work failed because the server did. */
 export async function withServer<T>(
   starting: Promise<ServerProcess>,
   work: (server: ServerProcess) => Promise<T>,
 ): Promise<T> {
   const server = await starting;
+  let result: T;
   try {
-    return await work(server);
-  } finally {
-    await server.stop();
+    result = await work(server);
+  } catch (error) {
+    const reason = await server.stop();
+    throw reason === undefined || error instanceof KvasirError ? error : serverEnded({ reason }, error);
   }
+  await server.stop();
+  return result;
 }
 
 interface LogLine {
@@ -98,26 +107,44 @@ interface LogLine {
 }
 
 const levelOfWarnings = 40;
+const lastWordsMs = 1000;
 /** A server may warn for hours. */
-const warningsMax = 1000;
+const linesMax = 1000;
 
-/** Reads the log of a server, as long as it runs. Resolves when the model is served. */
-async function addressOf(child: ChildProcess, warnings: string[]): Promise<string> {
-  const texts: string[] = [];
-  const address = new Promise<string>((resolve) => {
-    createInterface({ input: child.stderr! }).on('line', (line) => {
-      const entry = readLine(line);
-      if (entry === undefined) texts.push(line);
-      else if (entry.msg === 'serving' && entry.address !== undefined) resolve(entry.address);
-      else if (entry.level >= levelOfWarnings && warnings.length < warningsMax) warnings.push(entry.msg);
-      if (texts.length > warningsMax) texts.shift();
+/** The standard error output of a server, read as long as it runs. */
+class ServerLog {
+  readonly warnings: string[] = [];
+  /** Resolves when the model is served. */
+  readonly address: Promise<string>;
+  /** Resolves when the process has ended. */
+  readonly exited: Promise<void>;
+  readonly #child: ChildProcess;
+  /** Lines that are not of the log, such as the error that ended the process. */
+  readonly #texts: string[] = [];
+
+  constructor(child: ChildProcess) {
+    this.address = new Promise((resolve) => {
+      createInterface({ input: child.stderr! }).on('line', (line) => {
+        const entry = readLine(line);
+        if (entry === undefined) this.#texts.push(line);
+        else if (entry.msg === 'serving' && entry.address !== undefined) resolve(entry.address);
+        else if (entry.level >= levelOfWarnings && this.warnings.length < linesMax) this.warnings.push(entry.msg);
+        if (this.#texts.length > linesMax) this.#texts.shift();
+      });
     });
-  });
-  const end = once(child, 'close').then(([code, signal]) => {
-    throw serverEnded({ reason: [...warnings, ...texts].join('\n').trim() || `exit code ${String(code ?? signal)}` });
-  });
-  end.catch(() => undefined);
-  return Promise.race([address, end]);
+    this.#child = child;
+    this.exited = once(child, 'exit').then(() => undefined);
+  }
+
+  /** Why the process failed, when it has ended; undefined if it did not fail. */
+  async failure(): Promise<string | undefined> {
+    await this.exited;
+    const { exitCode, signalCode, stderr } = this.#child;
+    if (exitCode === 0) return undefined;
+    // Its last words may arrive later. A worker process that is stopped keeps the pipe open.
+    if (stderr?.readableEnded === false) await Promise.race([once(stderr, 'end'), sleep(lastWordsMs)]);
+    return [...this.warnings.slice(-5), ...this.#texts].join('\n').trim() || `it ended with ${String(exitCode ?? signalCode)}`;
+  }
 }
 
 /** Undefined: not a line of the log, but a message for people. */
