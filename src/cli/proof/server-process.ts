@@ -126,7 +126,7 @@ class ServerLog {
     this.address = new Promise((resolve) => {
       createInterface({ input: child.stderr! }).on('line', (line) => {
         const entry = readLine(line);
-        if (entry === undefined) this.#texts.push(line);
+        if (entry === undefined) this.#texts.push(line.replace(/^error: /, ''));
         else if (entry.msg === 'serving' && entry.address !== undefined) resolve(entry.address);
         else if (entry.level >= levelOfWarnings && this.warnings.length < linesMax) this.warnings.push(entry.msg);
         if (this.#texts.length > linesMax) this.#texts.shift();
