@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { harness, range, short } from '../../sim/harness.ts';
-import type { LoadJob } from '../connector/connector.ts';
-import type { TokenCount } from '../core/ids.ts';
-import type { KvGroupSpec } from '../core/kv-spec.ts';
-import type { ScheduledStep } from './contract.ts';
-import type { LoadPrices } from './load-cost.ts';
+import type { LoadJob } from '../../src/connector/connector.ts';
+import type { TokenCount } from '../../src/core/ids.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
+import type { ScheduledStep } from '../../src/scheduler/contract.ts';
+import type { LoadPrices } from '../../src/scheduler/load-cost.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { harness, range, short } from '../harness.ts';
 
 const blockSize = 16 as TokenCount;
 const request = short('a', range(161), 4);

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { harness, range, shape, short } from '../../sim/harness.ts';
-import type { StepPlan } from '../core/step.ts';
-import { SpanList } from '../kv/span-list.ts';
-import type { RequestState } from './request-state.ts';
-import { ShortFirst } from './short-first.ts';
+import type { StepPlan } from '../../src/core/step.ts';
+import { SpanList } from '../../src/kv/span-list.ts';
+import type { RequestState } from '../../src/scheduler/request-state.ts';
+import { ShortFirst } from '../../src/scheduler/short-first.ts';
+import { harness, range, shape, short } from '../harness.ts';
 
 const prompt = (id: string, length: number, more: Parameters<typeof short>[3] = {}) =>
   short(id, range(length, Number.parseInt(id, 36) % 900), 1, more);

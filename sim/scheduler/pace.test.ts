@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
-import { sha256 } from '../base/sha256.ts';
-import type { TokenId } from '../core/ids.ts';
-import type { StepPlan } from '../core/step.ts';
-import type { SchedulerOptions } from './contract.ts';
-import { AUTO_FACTOR, PROMPT_STEPS_MAX } from './pace.ts';
-import { Scheduler } from './scheduler.ts';
+import { sha256 } from '../../src/base/sha256.ts';
+import type { TokenId } from '../../src/core/ids.ts';
+import type { StepPlan } from '../../src/core/step.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { AUTO_FACTOR, PROMPT_STEPS_MAX } from '../../src/scheduler/pace.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import { onePoolSpec, range, shape, short } from '../harness.ts';
 
 /**
  * Milliseconds of a step as measured on two cores with a model of 0.6B parameters. It is the longer one of reading the

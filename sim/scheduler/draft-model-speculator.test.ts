@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { makeRequest } from '../../../sim/workload.ts';
-import type { TokenId } from '../../core/ids.ts';
-import { TokenBuffer } from '../../core/tokens.ts';
-import type { KvRequest } from '../../kv/kv-request.ts';
-import { RequestState } from '../request-state.ts';
-import { emptyLoad } from '../step-load.ts';
-import { DraftModelSpeculator } from './draft-model-speculator.ts';
+import type { TokenId } from '../../src/core/ids.ts';
+import { TokenBuffer } from '../../src/core/tokens.ts';
+import type { KvRequest } from '../../src/kv/kv-request.ts';
+import { RequestState } from '../../src/scheduler/request-state.ts';
+import { DraftModelSpeculator } from '../../src/scheduler/speculation/draft-model-speculator.ts';
+import { emptyLoad } from '../../src/scheduler/step-load.ts';
+import { makeRequest } from '../workload.ts';
 
 const stateOf = (tokens: number[]) =>
   new RequestState(

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, short } from '../../sim/harness.ts';
-import type { LoadJob } from '../connector/connector.ts';
-import type { TokenCount } from '../core/ids.ts';
-import type { KvGroupSpec } from '../core/kv-spec.ts';
-import { PROBE_AFTER } from './load-choice.ts';
-import type { LoadPrices } from './load-cost.ts';
+import type { LoadJob } from '../../src/connector/connector.ts';
+import type { TokenCount } from '../../src/core/ids.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
+import { PROBE_AFTER } from '../../src/scheduler/load-choice.ts';
+import type { LoadPrices } from '../../src/scheduler/load-cost.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, short } from '../harness.ts';
 
 const blockSize = 16 as TokenCount;
 /** Two blocks for each index. Models with several groups do not race, so each prompt has one decision. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { connected } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import { requestId } from '../core/ids.ts';
+import { requestId } from '../../src/core/ids.ts';
+import { connected } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
 
 /**
  * vLLM's tests of how many async loads may be in progress, with their names and numbers, and both outcomes. They are

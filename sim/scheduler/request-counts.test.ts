@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, short } from '../../sim/harness.ts';
+import { KvCache } from '../../src/kv/kv-cache.ts';
+import { ExternalKv } from '../../src/scheduler/external-kv.ts';
 import { type PlantedBug, plant } from '../../test/support/planted-bugs.ts';
-import { KvCache } from '../kv/kv-cache.ts';
-import { ExternalKv } from './external-kv.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, short } from '../harness.ts';
 
 /** `computedTokens` and `recomputedTokens` count all computed tokens, so they show a bug that computes too many. */
 const prompt = range(160, 500);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { blocksOf, harness, onePoolSpec, range, shape, short } from '../../sim/harness.ts';
-import { referenceOutput } from '../../sim/reference.ts';
-import { blockId, type TokenCount } from '../core/ids.ts';
-import type { SchedulerOptions } from './contract.ts';
+import { blockId, type TokenCount } from '../../src/core/ids.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { blocksOf, harness, onePoolSpec, range, shape, short } from '../harness.ts';
+import { referenceOutput } from '../reference.ts';
 
 /**
  * vLLM's recovery tests (tests/v1/kv_connector/unit, as of September 2026) with their names and numbers, and both

@@ -1,13 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { connected } from '../../sim/connected.ts';
-import { FakeRunner } from '../../sim/fake-runner.ts';
-import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
+import { sha256 } from '../../src/base/sha256.ts';
+import { emptyOutput, type KvRole, type SaveJob } from '../../src/connector/connector.ts';
+import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
+import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import { ManualTime } from '../../test/support/manual-time.ts';
-import { sha256 } from '../base/sha256.ts';
-import { emptyOutput, type KvRole, type SaveJob } from '../connector/connector.ts';
-import { HostTier } from '../connector/tier/host/tier-host.ts';
-import { TierScheduler } from '../connector/tier/tier-scheduler.ts';
-import { Scheduler } from './scheduler.ts';
+import { connected } from '../connected.ts';
+import { FakeRunner } from '../fake-runner.ts';
+import { onePoolSpec, range, shape, short } from '../harness.ts';
 
 /**
  * vLLM's tests of requests whose KV comes from or goes to another instance (test_remote_prefill_lifecycle,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { harness } from '../../sim/harness.ts';
-import { makeRequest } from '../../sim/workload.ts';
+import { harness } from '../harness.ts';
+import { makeRequest } from '../workload.ts';
 
 const manySlots = { maxNumBatchedTokens: 512, maxNumSeqs: 16, maxModelLen: 200 };
 

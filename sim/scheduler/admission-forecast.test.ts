@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { harness, range, short } from '../../sim/harness.ts';
-import { Prng } from '../base/prng.ts';
-import { FORECAST_STEPS } from '../kv/block-forecast.ts';
+import { Prng } from '../../src/base/prng.ts';
+import { FORECAST_STEPS } from '../../src/kv/block-forecast.ts';
+import { harness, range, short } from '../harness.ts';
 
 /** What an admission leaves in the pool for the requests that have blocks (ADR 6). */
 const blockSize = 16;

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { makeRequest } from '../../sim/workload.ts';
-import { Prng } from '../base/prng.ts';
-import { TokenBuffer } from '../core/tokens.ts';
-import { KvRequest } from '../kv/kv-request.ts';
-import { byPriority, byTurn, RequestState } from './request-state.ts';
-import { WaitingQueue } from './waiting-queue.ts';
+import { Prng } from '../../src/base/prng.ts';
+import { TokenBuffer } from '../../src/core/tokens.ts';
+import { KvRequest } from '../../src/kv/kv-request.ts';
+import { byPriority, byTurn, RequestState } from '../../src/scheduler/request-state.ts';
+import { WaitingQueue } from '../../src/scheduler/waiting-queue.ts';
+import { makeRequest } from '../workload.ts';
 
 const waiting = (arrival: number, priority: number): RequestState => {
   const tokens = new TokenBuffer([1]);

@@ -1,16 +1,16 @@
 import { expect, test } from 'vitest';
-import { onePoolSpec, short } from '../../sim/harness.ts';
+import { Prng } from '../../src/base/prng.ts';
+import { sha256 } from '../../src/base/sha256.ts';
+import type { FoundBlock, KvBlock } from '../../src/connector/connector.ts';
+import { type BlockIndex, blockIndex, type GroupIndex, groupIndex, type TokenCount } from '../../src/core/ids.ts';
+import { TokenBuffer } from '../../src/core/tokens.ts';
+import { KvCache } from '../../src/kv/kv-cache.ts';
+import type { FoundPlace } from '../../src/scheduler/external-kv.ts';
+import { LoadChoice, type Overlap } from '../../src/scheduler/load-choice.ts';
+import type { LoadPrices, PlaceCounts } from '../../src/scheduler/load-cost.ts';
+import { RequestState } from '../../src/scheduler/request-state.ts';
 import { fuzzRuns } from '../../test/support/long-form.ts';
-import { Prng } from '../base/prng.ts';
-import { sha256 } from '../base/sha256.ts';
-import type { FoundBlock, KvBlock } from '../connector/connector.ts';
-import { type BlockIndex, blockIndex, type GroupIndex, groupIndex, type TokenCount } from '../core/ids.ts';
-import { TokenBuffer } from '../core/tokens.ts';
-import { KvCache } from '../kv/kv-cache.ts';
-import type { FoundPlace } from './external-kv.ts';
-import { LoadChoice, type Overlap } from './load-choice.ts';
-import type { LoadPrices, PlaceCounts } from './load-cost.ts';
-import { RequestState } from './request-state.ts';
+import { onePoolSpec, short } from '../harness.ts';
 
 const runs = fuzzRuns(1500);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);

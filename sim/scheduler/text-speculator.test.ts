@@ -1,13 +1,13 @@
 import { describe, expect, test, vi } from 'vitest';
-import { makeRequest } from '../../../sim/workload.ts';
-import type { TokenId } from '../../core/ids.ts';
-import { TokenBuffer } from '../../core/tokens.ts';
-import type { KvRequest } from '../../kv/kv-request.ts';
-import { RequestState } from '../request-state.ts';
-import { emptyLoad } from '../step-load.ts';
-import { chooseDrafts, type DraftChances, type StepPrices } from './choose-drafts.ts';
-import { TextIndex } from './text-index.ts';
-import { TextSpeculator } from './text-speculator.ts';
+import type { TokenId } from '../../src/core/ids.ts';
+import { TokenBuffer } from '../../src/core/tokens.ts';
+import type { KvRequest } from '../../src/kv/kv-request.ts';
+import { RequestState } from '../../src/scheduler/request-state.ts';
+import { chooseDrafts, type DraftChances, type StepPrices } from '../../src/scheduler/speculation/choose-drafts.ts';
+import { TextIndex } from '../../src/scheduler/speculation/text-index.ts';
+import { TextSpeculator } from '../../src/scheduler/speculation/text-speculator.ts';
+import { emptyLoad } from '../../src/scheduler/step-load.ts';
+import { makeRequest } from '../workload.ts';
 
 const options = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 2, promptLookupMax: 5 } as const;
 const stateOf = (tokens: number[], cacheSalt?: string) =>

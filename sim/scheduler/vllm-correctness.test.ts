@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import { referenceOutput } from '../../sim/reference.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
+import { referenceOutput } from '../reference.ts';
 
 /**
  * vLLM's tests of which KV and tokens count after a failed load (test_invalid_blocks_correctness,

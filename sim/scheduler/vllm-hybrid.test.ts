@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import { referenceOutput } from '../../sim/reference.ts';
-import type { LoadMode } from '../connector/connector.ts';
-import type { TokenCount } from '../core/ids.ts';
-import type { KvGroupSpec } from '../core/kv-spec.ts';
-import type { SchedulerOptions } from './contract.ts';
+import type { LoadMode } from '../../src/connector/connector.ts';
+import type { TokenCount } from '../../src/core/ids.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
+import { referenceOutput } from '../reference.ts';
 
 /**
  * vLLM's tests of failed loads with several KV groups, with their names and numbers, and both outcomes. In vLLM a

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import type { LoadMode } from '../connector/connector.ts';
-import type { TokenCount } from '../core/ids.ts';
-import type { KvGroupSpec } from '../core/kv-spec.ts';
+import type { LoadMode } from '../../src/connector/connector.ts';
+import type { TokenCount } from '../../src/core/ids.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
 
 /**
  * The policy `fail` ends a request whose own load failed. A request that shares this load asks the connector itself and

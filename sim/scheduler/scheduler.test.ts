@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { harness, range, shape, short, onePoolSpec as spec } from '../../sim/harness.ts';
-import { makeRequest } from '../../sim/workload.ts';
-import { requestId, type TokenId } from '../core/ids.ts';
-import type { EngineRequest } from '../core/request.ts';
-import type { SchedulerOptions } from './contract.ts';
-import { requestFits } from './request-fits.ts';
+import { requestId, type TokenId } from '../../src/core/ids.ts';
+import type { EngineRequest } from '../../src/core/request.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { requestFits } from '../../src/scheduler/request-fits.ts';
+import { harness, range, shape, short, onePoolSpec as spec } from '../harness.ts';
+import { makeRequest } from '../workload.ts';
 
 describe('steps', () => {
   test('a step has decodes first, then chunks of prompts, within the token budget', () => {

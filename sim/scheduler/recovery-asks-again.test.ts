@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillLoad } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import type { BlockId, TokenCount } from '../core/ids.ts';
-import type { SchedulerOptions } from './contract.ts';
+import type { BlockId, TokenCount } from '../../src/core/ids.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { connected, fillLoad } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
 
 /** Requests with invalid KV ask their connector for the blocks before they compute them again. */
 type World = ReturnType<typeof connected>;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { connected } from '../../sim/connected.ts';
-import { range, shape, short } from '../../sim/harness.ts';
-import { blockIndex } from '../core/ids.ts';
+import { blockIndex } from '../../src/core/ids.ts';
+import { connected } from '../connected.ts';
+import { range, shape, short } from '../harness.ts';
 
 /** Deadlines, wrong answers of connectors, and blocks offered for storing. vLLM's tests are in `vllm-*.test.ts`. */
 const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { blocksOf, harness, range, shape, short } from '../../sim/harness.ts';
+import { blocksOf, harness, range, shape, short } from './harness.ts';
 
 /** Two requests with equal prompts and outputs. After the prompt, each fills blocks of its own with the same tokens. */
 function duplicates() {

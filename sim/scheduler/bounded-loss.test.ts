@@ -3,17 +3,17 @@
  * also if the machine is busy, and texts that repeat are much faster.
  */
 import { describe, expect, test } from 'vitest';
-import { makeRequest } from '../../../sim/workload.ts';
-import { Prng } from '../../base/prng.ts';
-import type { TokenId } from '../../core/ids.ts';
-import { keptGraphsMax } from '../../core/kept-graphs.ts';
-import { TokenBuffer } from '../../core/tokens.ts';
-import type { KvRequest } from '../../kv/kv-request.ts';
-import { RequestState } from '../request-state.ts';
-import { emptyLoad } from '../step-load.ts';
-import { DraftModelSpeculator } from './draft-model-speculator.ts';
-import type { Speculator } from './speculator.ts';
-import { TextSpeculator } from './text-speculator.ts';
+import { Prng } from '../../src/base/prng.ts';
+import type { TokenId } from '../../src/core/ids.ts';
+import { keptGraphsMax } from '../../src/core/kept-graphs.ts';
+import { TokenBuffer } from '../../src/core/tokens.ts';
+import type { KvRequest } from '../../src/kv/kv-request.ts';
+import { RequestState } from '../../src/scheduler/request-state.ts';
+import { DraftModelSpeculator } from '../../src/scheduler/speculation/draft-model-speculator.ts';
+import type { Speculator } from '../../src/scheduler/speculation/speculator.ts';
+import { TextSpeculator } from '../../src/scheduler/speculation/text-speculator.ts';
+import { emptyLoad } from '../../src/scheduler/step-load.ts';
+import { makeRequest } from '../workload.ts';
 
 /** Milliseconds of a step by its drafts, and of a new graph if no recent step had as many rows. */
 interface Machine {

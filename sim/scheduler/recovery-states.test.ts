@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillLoad, type LoadReport } from '../../sim/connected.ts';
-import { range, short } from '../../sim/harness.ts';
-import { referenceOutput } from '../../sim/reference.ts';
-import type { LoadBlock, LoadJob } from '../connector/connector.ts';
-import { type BlockId, NULL_BLOCK, type TokenCount } from '../core/ids.ts';
-import { InvalidBlocks } from '../core/invalid-blocks.ts';
-import type { KvGroupSpec } from '../core/kv-spec.ts';
-import type { ScheduledStep } from './contract.ts';
+import type { LoadBlock, LoadJob } from '../../src/connector/connector.ts';
+import { type BlockId, NULL_BLOCK, type TokenCount } from '../../src/core/ids.ts';
+import { InvalidBlocks } from '../../src/core/invalid-blocks.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
+import type { ScheduledStep } from '../../src/scheduler/contract.ts';
+import { connected, fillLoad, type LoadReport } from '../connected.ts';
+import { range, short } from '../harness.ts';
+import { referenceOutput } from '../reference.ts';
 
 /**
  * The running state at the end of a span, and the partial block of a window there, are kept until the next tokens count. If a

@@ -1,13 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { harness } from '../../sim/harness.ts';
-import { randomSpec } from '../../sim/random-spec.ts';
-import { makeRequest } from '../../sim/workload.ts';
+import { Prng } from '../../src/base/prng.ts';
+import type { BlockId } from '../../src/core/ids.ts';
+import type { EngineRequest, RequestUpdate } from '../../src/core/request.ts';
+import type { BlockTable } from '../../src/core/step.ts';
+import type { ExecutedStep } from '../../src/scheduler/contract.ts';
 import { fuzzRuns } from '../../test/support/long-form.ts';
-import { Prng } from '../base/prng.ts';
-import type { BlockId } from '../core/ids.ts';
-import type { EngineRequest, RequestUpdate } from '../core/request.ts';
-import type { BlockTable } from '../core/step.ts';
-import type { ExecutedStep } from './contract.ts';
+import { harness } from '../harness.ts';
+import { randomSpec } from '../random-spec.ts';
+import { makeRequest } from '../workload.ts';
 
 /**
  * Requests for results of their prompts, in random worlds: chunks of all sizes, too few blocks, shared prefixes, blocks that become

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { FakeRunner, type StoredBlock } from '../../sim/fake-runner.ts';
-import { onePoolSpec, range, short } from '../../sim/harness.ts';
-import { sha256 } from '../base/sha256.ts';
-import { groupOfKey } from '../connector/block-key.ts';
-import { emptyOutput, type SaveJob, type TransferId } from '../connector/connector.ts';
-import type { ScheduledStep } from './contract.ts';
-import type { ConnectorPort } from './external-kv.ts';
-import { Scheduler } from './scheduler.ts';
+import { sha256 } from '../../src/base/sha256.ts';
+import { groupOfKey } from '../../src/connector/block-key.ts';
+import { emptyOutput, type SaveJob, type TransferId } from '../../src/connector/connector.ts';
+import type { ScheduledStep } from '../../src/scheduler/contract.ts';
+import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import { FakeRunner, type StoredBlock } from '../fake-runner.ts';
+import { onePoolSpec, range, short } from '../harness.ts';
 
 /**
  * vLLM's tests of preemption and fences in its offloading connector (offloading_connector/test_scheduler), with both outcomes. Blocks
