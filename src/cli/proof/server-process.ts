@@ -143,7 +143,10 @@ class ServerLog {
     if (exitCode === 0) return undefined;
     // Its last words may arrive later. A worker process that is stopped keeps the pipe open.
     if (stderr?.readableEnded === false) await Promise.race([once(stderr, 'end'), sleep(lastWordsMs)]);
-    return [...this.warnings.slice(-5), ...this.#texts].join('\n').trim() || `it ended with ${String(exitCode ?? signalCode)}`;
+    return (
+      [...this.warnings.slice(-5), ...this.#texts].join('\n').trim() ||
+      `it ended with ${String(exitCode ?? signalCode)}`
+    );
   }
 }
 
