@@ -9,6 +9,7 @@ const steps: readonly (readonly [name: string, command: string])[] = [
   ['types of the page', 'tsc -p tsconfig.page.json'],
   ['layers', 'node dist/scripts/layers.js'],
   ['tidy', 'node dist/scripts/tidy.js'],
+  ['figures', 'node dist/scripts/figures.js'],
   ['coverage of the simulator', 'node dist/scripts/sim-coverage.js --floor'],
   ['tests', 'vitest run'],
 ];

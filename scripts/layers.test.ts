@@ -34,6 +34,7 @@ test.each<[file: string, text: string, rule: string]>([
   ['bench/latency/a.ts', "import { b } from '../../scripts/b.ts';", 'bench -> scripts: imports go down only'],
   ['sim/a.ts', "import { b } from '../src/worker/b.ts';", 'sim -> worker: peers do not import each other'],
   ['sim/a.ts', "const b = await import('../src/engine/b.ts');", 'sim -> engine: imports go down only'],
+  ['src/scheduler/a.fuzz.ts', "import { b } from '../../sim/b.ts';", 'a test that needs sim is there'],
 ])('%s may not have `%s`', (file, text, rule) => {
   expect(rulesBrokenBy({ [file]: text })[0]).toContain(rule);
 });
@@ -41,6 +42,7 @@ test.each<[file: string, text: string, rule: string]>([
 test.each<[file: string, text: string]>([
   ['src/kv/a.ts', "import { b } from '../core/b.ts';"],
   ['src/kv/a.test.ts', "import { b } from '../../test/support/b.ts';"],
+  ['src/engine/a.test.ts', "import { b } from '../../sim/b.ts';"],
   ['src/main.ts', "const b = await import('../bench/b.ts');"],
   ['src/cli/sim.ts', "import { b } from '../../sim/b.ts';"],
   ['bench/latency/a.ts', "import { b } from '../../src/cli/b.ts';"],

@@ -1,9 +1,9 @@
 /**
  * Imports go down only. This file holds the layers as data, and a program checks them (`npm run check`).
- * Peers do not import each other, except the pairs that `allowed` names.
+ * Peers do not import each other, except the pairs that `allowed` names. Tests may import peers and `test`.
  */
 import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, normalize, relative, sep } from 'node:path';
+import { basename, dirname, join, normalize, relative, sep } from 'node:path';
 
 /** Folders of `src` by their name there, and folders beside `src`. */
 const ranks: Readonly<Record<string, number>> = {
@@ -51,6 +51,8 @@ const forbidden = new Map<string, string>([
   ['engine -> sim', 'only `kvasir sim` runs the simulator'],
   ['server -> sim', 'only `kvasir sim` runs the simulator'],
 ]);
+/** They run a connector in a whole engine, and each connector's test beside it runs them. */
+const suitesWithEngine = new Set(['connector-harness.suite.ts', 'connector.suite.ts']);
 /** Folders that must stay synchronous and pure. */
 const pure = new Set(['kv', 'scheduler']);
 /** Folders that load when their command is called: `kvasir --version` needs none of them. */
@@ -73,11 +75,17 @@ export function checkLayers(root: string): Violation[] {
 
 /** `file` is relative to the repository. */
 function violationsOf(file: string, text: string): Omit<Violation, 'file'>[] {
-  if (/\.(test|fuzz|suite|bench)\.ts$/.test(file)) return [];
   const layer = layerOf(file);
+  const folderOf = (imported: string): string => layerOf(normalize(join(dirname(file), imported)));
+  if (/\.(test|fuzz|suite|bench)\.ts$/.test(file))
+    return importsOf(text).flatMap(({ imported }) =>
+      imported.startsWith('.') && !suitesWithEngine.has(basename(file)) && goesUp(layer, folderOf(imported))
+        ? [{ imported, rule: `${layer} -> ${folderOf(imported)}: a test that needs ${folderOf(imported)} is there` }]
+        : [],
+    );
   const violations = importsOf(text).flatMap(({ imported, isStatic }) => {
     const rule = imported.startsWith('.')
-      ? brokenRule(layer, layerOf(normalize(join(dirname(file), imported))), isStatic)
+      ? brokenRule(layer, folderOf(imported), isStatic)
       : pure.has(layer)
         ? `${layer} is pure: it imports nothing from outside`
         : undefined;
@@ -88,6 +96,10 @@ function violationsOf(file: string, text: string): Omit<Violation, 'file'>[] {
   }
   return violations;
 }
+
+/** Whether a test's import goes up. Roots and the tests' support are above all folders. */
+const goesUp = (from: string, to: string): boolean =>
+  from !== '' && to !== '' && to !== 'test' && (ranks[to] ?? -1) > (ranks[from] ?? -1);
 
 /** The rule that an import breaks, if any. */
 function brokenRule(from: string, to: string, isStatic: boolean): string | undefined {

@@ -1,10 +1,10 @@
 /** Embeddings with real weights: compared with libllama's, alone and in a batch, on one rank and on two, with OpenAI's client. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openReference } from '../bench/subject/llama-reference.ts';
 import { createEngine } from '../src/compose.ts';
 import type { Pooling } from '../src/core/request.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
-import { openReference } from '../src/ggml/llama-reference.ts';
 import { poolingOf } from '../src/ggml/pooling.ts';
 import { LLM } from '../src/llm.ts';
 import { computeHere } from './support/compute-here.ts';

@@ -5,8 +5,8 @@
  */
 import { open } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openReference } from '../bench/subject/llama-reference.ts';
 import { type GgufFile, readGguf } from '../src/ggml/gguf.ts';
-import { openReference } from '../src/ggml/llama-reference.ts';
 import { type ModelConfig, readModelConfig } from '../src/ggml/model-config.ts';
 import { distance, referencePrompt } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';

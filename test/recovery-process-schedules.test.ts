@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, onTestFailed } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
 import { fullAttention, neededTokens } from '../src/cli/proof/needed-tokens.ts';
-import { keysOf, readFingerprint } from '../src/cli/proof/stored-blocks.ts';
+import { BlockStore, keysOf } from '../src/cli/proof/stored-blocks.ts';
 import { createEngine } from '../src/compose.ts';
 import type { FaultPlan } from '../src/connector/fault/fault-rules.ts';
 import type { AsyncEngine, EngineStats } from '../src/engine/contract.ts';
@@ -51,7 +51,7 @@ beforeAll(async () => {
   for (const mode of ['sync', 'async'] as const) sides.push(await openSide(mode));
   await complete(sides[0]!.engine, { prompt: Array.from({ length: 40 }, (_, i) => i), params: { maxTokens: 1 } });
   await settled(sides[0]!.engine);
-  fingerprint = await readFingerprint(store);
+  fingerprint = await new BlockStore(store).fingerprint();
 });
 afterAll(async () => {
   for (const engine of opened) await engine.close();

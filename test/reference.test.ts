@@ -6,8 +6,8 @@
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../bench/make-model/model-maker.ts';
+import { openReference } from '../bench/subject/llama-reference.ts';
 import type { ExpertConfig } from '../src/ggml/expert-config.ts';
-import { openReference } from '../src/ggml/llama-reference.ts';
 import { compareWithLibllama, distance, logitsAfterPrompt, referencePrompt } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
 import { hasCompiler } from './support/has-compiler.ts';

@@ -3,10 +3,9 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
-import { RecordingStorageConnector } from '../bench/recovery/recording-connector.ts';
 import { MapConnector } from '../examples/map-connector.ts';
 import type { JsonObject } from '../src/base/json.ts';
-import { TwoDirectoriesConnector } from '../src/cli/demo/two-directories-connector.ts';
+import { ProofConnector } from '../src/cli/proof/proof-connector.ts';
 import { readKvTransferConfig } from '../src/connector/config.ts';
 import { type ConnectorSettings, connectorSuite, faultSettings } from '../src/connector/connector.suite.ts';
 import type { KvConnectorClass } from '../src/connector/connector.ts';
@@ -42,16 +41,12 @@ suiteOf(MapConnector, (storage) => ({ store: storage }));
 const timeoutFor = (call: string, { rules = [] }: ConnectorSettings): number =>
   rules.some(({ on }) => on === call) ? 1 : 60;
 
-suiteOf(TwoDirectoriesConnector, (storage, settings) => ({
-  load_path: storage,
-  save_path: storage,
-  lookup_timeout_seconds: timeoutFor('has', settings),
-}));
-suiteOf(RecordingStorageConnector, (storage, settings) => {
+suiteOf(ProofConnector, (storage, settings) => {
   const record_path = `${storage}-record`;
   mkdirSync(record_path, { recursive: true });
   return {
     shared_storage_path: storage,
+    save_path: storage,
     record_path,
     lookup_timeout_seconds: timeoutFor('has', settings),
     save_timeout_seconds: timeoutFor('store', settings),

@@ -3,7 +3,7 @@
  * one layer with full attention and two with a window of 128 tokens, which are in groups of their own. All groups have blocks of 16
  * tokens; vLLM's test has window blocks of 32. vLLM computes all 1,600 tokens again, and ends with an error in 0.33.0.
  *
- * `src/scheduler/vllm-hybrid.test.ts` has the same tests with states and other block sizes, on the simulator's model.
+ * `sim/scheduler/vllm-hybrid.test.ts` has the same tests with states and other block sizes, on the simulator's model.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { neededTokens, type ReferenceGroup } from '../src/cli/proof/needed-tokens.ts';

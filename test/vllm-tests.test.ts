@@ -5,7 +5,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { isNamed, missingTests, readTableRows, type Titles, titlesOfRows } from './support/named-tests.ts';
 
-const rows = readTableRows('docs/vllm-tests.md', "vLLM's test", 'src/scheduler').map((row) => ({
+const rows = readTableRows('docs/vllm-tests.md', "vLLM's test", 'sim/scheduler').map((row) => ({
   ...row,
   /** The name of vLLM's test. */
   name: row.cells[0]!,
@@ -44,6 +44,6 @@ describe('the table of vLLM’s tests', () => {
     const [{ file, title } = { file: '', title: '' }] = rows[0]!.references;
     expect(isNamed(titles.get(file), title)).toBe(true);
     expect(isNamed(titles.get(file), title.slice(0, -1))).toBe(false);
-    expect(isNamed(titles.get('src/scheduler/vllm-hybrid.test.ts'), title)).toBe(false);
+    expect(isNamed(titles.get('sim/scheduler/vllm-hybrid.test.ts'), title)).toBe(false);
   });
 });

@@ -6,15 +6,14 @@ import { demoModelPath } from '../../src/base/package-files.ts';
 import { formatTable } from '../../src/base/table.ts';
 import { integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
+import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { type Exit, untilInterrupted } from '../bench-flags.ts';
 import { type InteractiveOptions, type InteractiveRow, measureInteractive } from '../interactive/interactive.ts';
 import { type Streamer, serverStreamer } from '../interactive/streamer.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { ServerProcess } from '../recovery/server-process.ts';
 import { ServerPeer } from '../subject/server-peer.ts';
-import { disaggregatedStreamer } from './disaggregated-streamer.ts';
 
 interface DisaggregatedFlags {
   readonly model?: string;
@@ -114,4 +113,18 @@ function tableOf(rows: readonly InteractiveRow[]): string {
       ...[promptTokensPerSecond, shortMs.alone, shortMs.behind],
     ]),
   );
+}
+
+/** As a router sends a request: the prompt to one server, and then the request with its answer to the other. */
+function disaggregatedStreamer(name: string, prefill: ServerPeer, decode: ServerPeer): Streamer {
+  return {
+    name,
+    async *stream(prompt, maxTokens) {
+      let transfer: unknown;
+      const remote = { do_remote_decode: true, do_remote_prefill: false };
+      for await (const { kvTransferParams } of prefill.complete(prompt, 1, remote)) transfer ??= kvTransferParams;
+      for await (const { tokens } of decode.complete(prompt, maxTokens, transfer))
+        if (tokens.length > 0) yield tokens.length;
+    },
+  };
 }

@@ -3,7 +3,6 @@ import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
-import { openReference } from '../../src/ggml/llama-reference.ts';
 import {
   addBenchFlags,
   addPeerFlags,
@@ -20,6 +19,7 @@ import { RandomTokens } from '../random-tokens.ts';
 import { rounded } from '../statistics.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
 import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
+import { openReference } from '../subject/llama-reference.ts';
 import { plainToken } from '../subject/plain-token.ts';
 import { ServerPeer } from '../subject/server-peer.ts';
 import { type InteractiveOptions, type InteractiveRow, measureInteractive } from './interactive.ts';

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from '../../src/base/assert.ts';
-import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
+import type { LlamaReference } from '../subject/llama-reference.ts';
 import type { Streamer } from './streamer.ts';
 
 interface Open {

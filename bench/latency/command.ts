@@ -2,7 +2,6 @@ import { Command } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
-import { openReference } from '../../src/ggml/llama-reference.ts';
 import {
   addBenchFlags,
   addPeerFlags,
@@ -21,6 +20,7 @@ import { rounded } from '../statistics.ts';
 import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
 import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
 import { LibllamaSubject } from '../subject/libllama-subject.ts';
+import { openReference } from '../subject/llama-reference.ts';
 import { openPeer, type Peer } from '../subject/open-peer.ts';
 import { openDecodeBytes } from './decode-limit.ts';
 import { type Comparison, type LatencyRow, type MemoryLimit, measureLatency } from './latency.ts';

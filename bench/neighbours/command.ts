@@ -4,11 +4,11 @@ import { demoModelPath } from '../../src/base/package-files.ts';
 import { formatTable } from '../../src/base/table.ts';
 import { integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
+import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { cell, type Exit, untilInterrupted } from '../bench-flags.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { ServerProcess } from '../recovery/server-process.ts';
 import { ServerPeer } from '../subject/server-peer.ts';
 import { allowedCores, BusyProcesses } from './busy-processes.ts';
 import { type Lengths, type ServerSample, sampleServer } from './measure-server.ts';
@@ -84,7 +84,9 @@ async function withServer(
   signal: AbortSignal,
   use: (server: Parameters<typeof sampleServer>[0]) => Promise<void>,
 ): Promise<void> {
-  const server = await ServerProcess.start([model, '--threads', String(threads)], signal, { KVASIR_BARRIER: barrier });
+  const server = await ServerProcess.start([model, '--threads', String(threads)], signal, {
+    environment: { KVASIR_BARRIER: barrier },
+  });
   try {
     const { origin, processId } = server;
     await use({ origin, processId, peer: await ServerPeer.open(origin, undefined, signal) });

@@ -2,16 +2,16 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonObject } from '../../src/base/json.ts';
 import type { Prng } from '../../src/base/prng.ts';
-import { longestBlock, neededTokens, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
-import { readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
+import { type Completion, type CompletionRequest, complete, settleAll } from '../../src/cli/proof/completion.ts';
+import { type FilledStore, storeFlags } from '../../src/cli/proof/filled-store.ts';
+import { longestBlock, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
+import { readArrived } from '../../src/cli/proof/proof-connector.ts';
+import { BlockStore, type StoredBlock } from '../../src/cli/proof/stored-blocks.ts';
+import type { BlockKey } from '../../src/connector/block-key.ts';
 import { quantile } from '../step-times.ts';
-import { BlockStore, type StoredBlock } from './block-store.ts';
-import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
-import { repeatedAfterLoss } from './minimum.ts';
-import { readArrived } from './recording-connector.ts';
-import { RestartableServer, storeArgs } from './server-process.ts';
-import type { SamplingName, WorkloadRequest } from './workload.ts';
+import { RestartableServer } from './restartable-server.ts';
+import type { SamplingName } from './workload.ts';
 
 export type LoadMode = 'sync' | 'async';
 
@@ -24,16 +24,13 @@ export interface CaseShape {
 
 export interface CaseOptions extends CaseShape {
   readonly fault: Fault;
-  readonly requests: readonly WorkloadRequest[];
+  readonly requests: readonly CompletionRequest[];
   /** The completions of the same requests without a store. */
   readonly expected: readonly Completion[];
   /** Sent one after the other after the fault, until one of them is loaded. */
-  readonly probes: readonly WorkloadRequest[];
+  readonly probes: readonly CompletionRequest[];
   /** A store with every full block of requests and probes, for this number of ranks. */
-  readonly filled: BlockStore;
-  readonly filledBytes: number;
-  /** By KV group, the key of every full block of a prompt. */
-  keysOf(prompt: readonly number[]): readonly (readonly string[])[];
+  readonly filled: FilledStore;
   readonly groups: readonly ReferenceGroup[];
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
@@ -81,11 +78,11 @@ const saveMs = 200;
 /** Runs one workload with one fault, on a new server process and a copy of the store. */
 export async function runCase(options: CaseOptions): Promise<CaseRow> {
   const { fault, filled, folder, signal } = options;
-  const disk = fault.diskPart === undefined ? undefined : Math.ceil(options.filledBytes * fault.diskPart);
+  const disk = fault.diskPart === undefined ? undefined : Math.ceil((await filled.store.bytes()) * fault.diskPart);
   let isMounted = false;
   let store = new BlockStore(folder);
   try {
-    if (disk === undefined) store = await filled.copyTo(folder);
+    if (disk === undefined) store = await filled.store.copyTo(folder);
     else isMounted = await mountSmallDisk(folder, disk);
     const injection = disk !== undefined && !isMounted ? { fault: 'full', on: 'store' } : fault.injection;
     const run = new CaseRun(options, store, injection);
@@ -119,7 +116,7 @@ class CaseRun {
   }
 
   async all(): Promise<CaseRow> {
-    const { fault, requests, expected, mode, sampling, ranks } = this.#options;
+    const { fault, filled, requests, expected, groups, mode, sampling, ranks } = this.#options;
     const damaged = await this.#damage();
     await mkdir(this.#recordFolder);
     this.#server = await this.#startServer();
@@ -127,7 +124,8 @@ class CaseRun {
       const injecting = fault.inject?.(this.#scene());
       // `#trafficUntil` throws the error; until then it must not be unhandled.
       injecting?.catch(() => undefined);
-      const outcomes = await this.#completeAll();
+      // One after the other if the minimum depends on their order.
+      const outcomes = await settleAll(requests, groups.length > 1, (request, i) => this.#complete(request, i));
       // End a fault that waits for tokens that do not come.
       this.#wake(Number.POSITIVE_INFINITY);
       await this.#trafficUntil(injecting);
@@ -136,7 +134,8 @@ class CaseRun {
       const done = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : undefined));
       const computedTokens = sum(done, ({ usage }) => usage.computedTokens);
       const minimumTokens = await this.#minimum(damaged, done);
-      const givenUpTokens = fault.loss === 'recorded' ? minimumTokens - this.#needed(this.#undamaged(damaged)) : 0;
+      const givenUpTokens =
+        fault.loss === 'recorded' ? minimumTokens - filled.neededTokens(requests, this.#undamaged(damaged)) : 0;
       const over = computedTokens - minimumTokens;
       return {
         fault: fault.name,
@@ -165,10 +164,10 @@ class CaseRun {
 
   /** Damages blocks of the prompts, not of probes or of generated text: requests load only the former. */
   async #damage(): Promise<readonly StoredBlock[]> {
-    const { fault, prng, requests, keysOf } = this.#options;
+    const { fault, prng } = this.#options;
     if (fault.damage === undefined) return [];
     const { how, part } = fault.damage;
-    const keys = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
+    const keys = this.#undamaged([]);
     const blocks = (await this.#store.blocks()).filter(({ key }) => keys.has(key));
     const chosen = blocks.filter(() => prng.chance(part));
     if (chosen.length === 0) chosen.push(prng.pick(blocks));
@@ -183,13 +182,13 @@ class CaseRun {
         ? {}
         : { fault_injection: { seed: prng.between(0, 2 ** 31), rules: [this.#injection] } };
     const backend = ranks > 1 || fault.needsRankProcess === true ? 'mp' : 'uni';
-    const store = storeArgs(this.#store.path, ranks, backend, {
+    const settings = {
       async_load: mode === 'async',
-      save_buffer_bytes: 1024 ** 3,
       ...injected,
       ...(fault.loss === 'recorded' ? { record_path: this.#recordFolder } : {}),
-    });
-    return RestartableServer.start([...serverArgs, ...store], signal);
+    };
+    const flags = storeFlags(this.#store.path, ranks, settings, backend);
+    return RestartableServer.start([...serverArgs, ...flags], signal);
   }
 
   #scene() {
@@ -206,17 +205,7 @@ class CaseRun {
     };
   }
 
-  /** All requests at once; one after the other if the minimum depends on their order. */
-  async #completeAll(): Promise<PromiseSettledResult<Completion>[]> {
-    const { requests, groups } = this.#options;
-    if (groups.length === 1) return Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
-    const outcomes: PromiseSettledResult<Completion>[] = [];
-    for (const [i, request] of requests.entries())
-      outcomes.push(...(await Promise.allSettled([this.#complete(request, i)])));
-    return outcomes;
-  }
-
-  #complete(request: WorkloadRequest, index: number): Promise<Completion> {
+  #complete(request: CompletionRequest, index: number): Promise<Completion> {
     return complete(request, {
       origin: this.#server.origin,
       signal: this.#options.signal,
@@ -287,36 +276,24 @@ class CaseRun {
   }
 
   async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
-    const { fault, requests } = this.#options;
-    const base = this.#needed(await this.#available(damaged));
+    const { fault, filled, requests } = this.#options;
+    const base = filled.neededTokens(requests, await this.#available(damaged));
     if (fault.loss !== 'memory') return base;
     return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
   }
 
-  #needed(available: ReadonlySet<string>): number {
-    const { requests, groups, keysOf } = this.#options;
-    const asked = requests.map(({ prompt, maxTokens }) => ({
-      tokenCount: prompt.length,
-      keys: keysOf(prompt),
-      outputTokens: maxTokens,
-      available,
-    }));
-    return neededTokens(asked, groups);
-  }
-
   /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
-  async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
-    const { fault, ranks, filled } = this.#options;
+  async #available(damaged: readonly StoredBlock[]): Promise<Set<BlockKey>> {
+    const { fault, filled } = this.#options;
     if (fault.loss === 'everything') return new Set();
-    if (fault.loss === 'recorded')
-      return readArrived(this.#recordFolder, ranks, await readRanksOfBlocks(filled.path, ranks));
+    if (fault.loss === 'recorded') return readArrived(this.#recordFolder, filled.ranksOf);
     return this.#undamaged(fault.loss === 'damaged' ? damaged : []);
   }
 
   /** The blocks of the prompts without the damaged ones. */
-  #undamaged(damaged: readonly StoredBlock[]): Set<string> {
-    const { requests, keysOf } = this.#options;
-    const blocks = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
+  #undamaged(damaged: readonly StoredBlock[]): Set<BlockKey> {
+    const { requests, filled } = this.#options;
+    const blocks = new Set(requests.flatMap(({ prompt }) => filled.keysOf(prompt).flat()));
     for (const { key } of damaged) blocks.delete(key);
     return blocks;
   }
@@ -333,6 +310,16 @@ class CaseRun {
     if (completion === undefined || seen === undefined || seen === maxTokens) return 0;
     return repeatedAfterLoss(prompt.length, seen, longestBlock(groups));
   }
+}
+
+/**
+ * Tokens that a request computes again after its rank loses its memory, if all its full blocks are stored: the tokens of
+ * the last block. A bound, because the engine may have generated a few tokens that the client has not received.
+ */
+function repeatedAfterLoss(promptLength: number, tokensSeen: number, blockSize: number): number {
+  // The newest token has no KV yet.
+  const candidates = [0, 1, 2].map((ahead) => Math.max(0, promptLength + tokensSeen + ahead - 1) % blockSize);
+  return Math.max(...candidates);
 }
 
 const sum = (done: readonly (Completion | undefined)[], of: (completion: Completion) => number): number =>

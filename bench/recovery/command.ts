@@ -1,4 +1,3 @@
-import { setMaxListeners } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -6,6 +5,7 @@ import { Command, Option } from 'commander';
 import { demoModelPath } from '../../src/base/package-files.ts';
 import { bytesFlag, integerFrom, numberFlag } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
+import { Interruption } from '../../src/cli/interrupt.ts';
 import { readModelGroups } from '../../src/cli/proof/model-groups.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
@@ -77,21 +77,14 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
 }
 
 async function run(context: CliContext, flags: RecoveryFlags): Promise<ExitCode> {
-  const interrupt = new AbortController();
-  // Every request of the workload adds a listener.
-  setMaxListeners(0, interrupt.signal);
-  const onSignal = (): void => interrupt.abort();
-  context.signals.on('SIGINT', onSignal);
-  context.signals.on('SIGTERM', onSignal);
+  using interruption = new Interruption(context);
   const folder = await mkdtemp(join(tmpdir(), 'kvasir-bench-recovery-'));
   try {
-    return await measure(context, flags, folder, interrupt.signal);
+    return await measure(context, flags, folder, interruption.signal);
   } catch (error) {
-    if (interrupt.signal.aborted) return 130;
+    if (interruption.signal.aborted) return interruption.exitCode;
     throw error;
   } finally {
-    context.signals.off('SIGINT', onSignal);
-    context.signals.off('SIGTERM', onSignal);
     await rm(folder, { recursive: true, force: true });
   }
 }

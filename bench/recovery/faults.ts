@@ -4,17 +4,9 @@ import { promisify } from 'node:util';
 import type { JsonObject } from '../../src/base/json.ts';
 import { makeFolders } from '../../src/base/make-folders.ts';
 import type { Prng } from '../../src/base/prng.ts';
-import {
-  type BlockStore,
-  cutShort,
-  type Damage,
-  endHang,
-  flipBit,
-  makeHang,
-  removeFile,
-  type StoredBlock,
-} from './block-store.ts';
-import type { RestartableServer } from './server-process.ts';
+import type { BlockStore, StoredBlock } from '../../src/cli/proof/stored-blocks.ts';
+import { cutShort, type Damage, endHang, flipBit, makeHang, removeFile } from './damage.ts';
+import type { RestartableServer } from './restartable-server.ts';
 
 const run = promisify(execFile);
 

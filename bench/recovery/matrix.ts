@@ -1,24 +1,12 @@
-import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../src/base/prng.ts';
+import { type Completion, type CompletionRequest, completeAll } from '../../src/cli/proof/completion.ts';
+import { FilledStore } from '../../src/cli/proof/filled-store.ts';
 import { longestBlock, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
-import { keysInGroups, readFingerprint, readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
-import type { BlockKey } from '../../src/connector/block-key.ts';
-import { BlockStore } from './block-store.ts';
+import { ServerProcess, withServer } from '../../src/cli/proof/server-process.ts';
 import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
-import { type Completion, complete } from './completion.ts';
-import { blocksNotStored } from './errors.ts';
 import { type FaultSettings, faultsOf, undisturbed } from './faults.ts';
-import { ServerProcess } from './server-process.ts';
-import {
-  probesOf,
-  type SamplingName,
-  samplingNames,
-  type WorkloadOptions,
-  type WorkloadRequest,
-  workloadOf,
-} from './workload.ts';
+import { probesOf, type SamplingName, type WorkloadOptions, workloadOf } from './workload.ts';
 
 export interface MatrixOptions {
   readonly workload: WorkloadOptions;
@@ -38,10 +26,8 @@ export interface MatrixOptions {
 
 /** The preparation for one number of ranks: the expected completions, computed without a store, and a store of all blocks. */
 export interface Prepared {
-  readonly store: BlockStore;
-  readonly storeBytes: number;
+  readonly filled: FilledStore;
   readonly expected: Readonly<Record<SamplingName, readonly Completion[]>>;
-  readonly fingerprint: string;
 }
 
 /**
@@ -80,9 +66,7 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
             requests,
             expected: prepared.expected[sampling],
             probes,
-            filled: prepared.store,
-            filledBytes: prepared.storeBytes,
-            keysOf: memoized((prompt) => keysInGroups(prompt, options.groups, prepared.fingerprint)),
+            filled: prepared.filled,
             groups: options.groups,
             serverArgs: options.serverArgs,
             folder: join(options.folder, `case-${rows.length}-${ranks}`),
@@ -94,93 +78,31 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
         }
       }
     }
-    await prepared.store.remove();
+    await prepared.filled.store.remove();
   }
   return rows;
 }
 
 export interface PreparedRequests {
-  readonly workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>;
-  readonly probes: readonly WorkloadRequest[];
+  readonly workloads: Readonly<Record<SamplingName, readonly CompletionRequest[]>>;
+  readonly probes: readonly CompletionRequest[];
 }
 
 /** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
   { serverArgs, folder, groups }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'groups'>,
-  ranks: number,
-  { workloads, probes }: PreparedRequests,
+  ranks: 1 | 2,
+  { workloads: { greedy, seeded }, probes }: PreparedRequests,
   signal: AbortSignal,
 ): Promise<Prepared> {
-  const args = [...serverArgs, '--pipeline-parallel-size', String(ranks)];
-  const expected = await onServer(args, signal, async (origin) => ({
-    greedy: await completeAll(origin, workloads.greedy, signal),
-    seeded: await completeAll(origin, workloads.seeded, signal),
+  const start = (flags: readonly string[]) => ServerProcess.start([...serverArgs, ...flags], signal);
+  const expected = await withServer(start(['--pipeline-parallel-size', `${ranks}`]), async ({ origin }) => ({
+    greedy: await completeAll(origin, greedy, { signal }),
+    seeded: await completeAll(origin, seeded, { signal }),
   }));
   const path = join(folder, `store-of-${ranks}`);
-  await mkdir(path);
-  const connector = {
-    kv_connector: 'SharedStorageConnector',
-    kv_role: 'kv_producer',
-    kv_connector_extra_config: { shared_storage_path: path, save_buffer_bytes: 1024 ** 3 },
-  };
-  const store = new BlockStore(path);
-  const serverWithStore = [...args, '--kv-transfer-config', JSON.stringify(connector)];
-  const fingerprint = await onServer(serverWithStore, signal, async (origin) => {
-    for (const name of samplingNames) await completeAll(origin, workloads[name], signal);
-    await completeAll(origin, probes, signal);
-    const ofModel = await readFingerprint(path);
-    const prompts = [...workloads.greedy, ...probes].map(({ prompt }) => prompt);
-    const wanted = new Set(prompts.flatMap((prompt) => keysInGroups(prompt, groups, ofModel).flat()));
-    const ranksOf = await readRanksOfBlocks(path, ranks);
-    const parts = [...wanted].reduce((sum, key) => sum + ranksOf(key).length, 0);
-    const countStored = async (): Promise<number> =>
-      (await store.blocks()).filter(({ key }) => wanted.has(key as BlockKey)).length;
-    const stored = await whenStored(countStored, parts, signal);
-    if (stored < parts) throw blocksNotStored({ stored, wanted: parts });
-    return ofModel;
-  });
-  return { store, storeBytes: await store.bytes(), expected, fingerprint };
-}
-
-/** Saves end after their requests, and a server that ends waits only a few seconds for them. Returns how many blocks are stored. */
-async function whenStored(countStored: () => Promise<number>, wanted: number, signal: AbortSignal): Promise<number> {
-  let stored = await countStored();
-  for (let polls = 0; stored < wanted && polls < pollsWithoutBlock; polls++) {
-    await sleep(pollMs, undefined, { signal });
-    const before = stored;
-    stored = await countStored();
-    if (stored > before) polls = 0;
-  }
-  return stored;
-}
-
-const pollMs = 100;
-/** A save has failed after 30 s. */
-const pollsWithoutBlock = 400;
-
-async function onServer<T>(
-  args: readonly string[],
-  signal: AbortSignal,
-  work: (origin: string) => Promise<T>,
-): Promise<T> {
-  const server = await ServerProcess.start(args, signal);
-  try {
-    return await work(server.origin);
-  } finally {
-    await server.stop();
-  }
-}
-
-const completeAll = (origin: string, requests: readonly WorkloadRequest[], signal: AbortSignal) =>
-  Promise.all(requests.map((request) => complete(request, { origin: () => Promise.resolve(origin), signal })));
-
-function memoized<T>(of: (prompt: readonly number[]) => T): (prompt: readonly number[]) => T {
-  const known = new Map<readonly number[], T>();
-  return (prompt) => {
-    const keys = known.get(prompt) ?? of(prompt);
-    known.set(prompt, keys);
-    return keys;
-  };
+  const lists = [greedy, seeded, probes];
+  return { filled: await FilledStore.fill({ path, ranks, groups, lists, start, signal }), expected };
 }
 
 function described(row: CaseRow): string {

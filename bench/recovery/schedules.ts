@@ -3,13 +3,15 @@ import { dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolders } from '../../src/base/make-folders.ts';
 import { Prng } from '../../src/base/prng.ts';
+import { type Completion, type CompletionRequest, complete } from '../../src/cli/proof/completion.ts';
+import { storeFlags } from '../../src/cli/proof/filled-store.ts';
+import type { BlockStore, StoredBlock } from '../../src/cli/proof/stored-blocks.ts';
 import { restartDefaults } from '../../src/worker/restart-budget.ts';
-import { type BlockStore, cutShort, endHang, flipBit, makeHang, removeFile, type StoredBlock } from './block-store.ts';
 import type { LoadMode } from './case-run.ts';
-import { type Completion, complete } from './completion.ts';
+import { cutShort, endHang, flipBit, makeHang, removeFile } from './damage.ts';
 import { type MatrixOptions, type Prepared, prepare } from './matrix.ts';
-import { RestartableServer, storeArgs } from './server-process.ts';
-import { type SamplingName, samplingNames, type WorkloadRequest, workloadOf } from './workload.ts';
+import { RestartableServer } from './restartable-server.ts';
+import { type SamplingName, samplingNames, workloadOf } from './workload.ts';
 
 export interface ScheduleOptions
   extends Pick<MatrixOptions, 'workload' | 'groups' | 'serverArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'> {
@@ -73,7 +75,7 @@ export async function runSchedules(options: ScheduleOptions, signal: AbortSignal
 interface WorldOptions extends Omit<ScheduleOptions, 'modes' | 'ranks'> {
   readonly ranks: 1 | 2;
   readonly mode: LoadMode;
-  readonly workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>;
+  readonly workloads: Readonly<Record<SamplingName, readonly CompletionRequest[]>>;
   readonly prepared: Prepared;
   readonly signal: AbortSignal;
 }
@@ -102,9 +104,9 @@ class World {
 
   static async open(options: WorldOptions): Promise<World> {
     const path = join(options.folder, `world-${options.ranks}-${options.mode}`);
-    const store = await options.prepared.store.copyTo(path);
+    const store = await options.prepared.filled.store.copyTo(path);
     const settings = { async_load: options.mode === 'async' };
-    const args = [...options.serverArgs, ...storeArgs(path, options.ranks, 'mp', settings)];
+    const args = [...options.serverArgs, ...storeFlags(path, options.ranks, settings, 'mp')];
     return new World(options, store, await store.blocks(), await RestartableServer.start(args, options.signal));
   }
 
@@ -198,7 +200,7 @@ class World {
       return;
     }
     await makeFolders(dirname(block.path));
-    await copyFile(join(this.#options.prepared.store.path, relative(this.#store.path, block.path)), block.path);
+    await copyFile(join(this.#options.prepared.filled.store.path, relative(this.#store.path, block.path)), block.path);
   }
 }
 

@@ -1,12 +1,5 @@
-import type { JsonObject } from '../../src/base/json.ts';
+import type { CompletionRequest } from '../../src/cli/proof/completion.ts';
 import { RandomTokens } from '../random-tokens.ts';
-
-export interface WorkloadRequest {
-  readonly prompt: readonly number[];
-  readonly maxTokens: number;
-  /** Fields of the API: greedy, or a temperature and a seed. */
-  readonly sampling: JsonObject;
-}
 
 export const samplingNames = ['greedy', 'seeded'] as const;
 export type SamplingName = (typeof samplingNames)[number];
@@ -23,7 +16,7 @@ export interface WorkloadOptions {
 }
 
 /** The requests in the order of their arrival. The prompts are equal for both kinds of sampling. */
-export function workloadOf(options: WorkloadOptions, name: SamplingName): WorkloadRequest[] {
+export function workloadOf(options: WorkloadOptions, name: SamplingName): CompletionRequest[] {
   const random = new RandomTokens(options.seed, options.vocabSize);
   const prefixes = Array.from({ length: options.prefixes }, () => [...random.take(options.prefixLength)]);
   return Array.from({ length: options.requests }, (_, i) => ({
@@ -34,7 +27,7 @@ export function workloadOf(options: WorkloadOptions, name: SamplingName): Worklo
 }
 
 /** Short prompts that share no prefix with the workload or each other: each shows once whether the store is used. */
-export function probesOf({ seed, vocabSize }: WorkloadOptions, count: number, length: number): WorkloadRequest[] {
+export function probesOf({ seed, vocabSize }: WorkloadOptions, count: number, length: number): CompletionRequest[] {
   const random = new RandomTokens(seed + 0x9e37, vocabSize);
   return Array.from({ length: count }, () => ({
     prompt: [...random.take(length)],

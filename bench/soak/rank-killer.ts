@@ -1,5 +1,5 @@
 import type { Prng } from '../../src/base/prng.ts';
-import type { ServerProcess } from '../recovery/server-process.ts';
+import type { ServerProcess } from '../../src/cli/proof/server-process.ts';
 
 /** A worker that dies three times in a minute of service is given up (`restartDefaults`). */
 const killEveryMs = 45_000;

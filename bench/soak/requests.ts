@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../src/base/json.ts';
 import { Prng } from '../../src/base/prng.ts';
+import { serverSentData } from '../../src/cli/proof/server-sent-data.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { serverSentData } from '../subject/server-sent-data.ts';
 
 /** A body of `/v1/completions` whose answer is always the same. */
 export type SoakRequest = JsonObject & { readonly max_tokens: number };

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../src/base/prng.ts';
-import { ServerProcess } from '../recovery/server-process.ts';
+import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { Clients } from './clients.ts';
 import { type Growth, growthOf, type Sample } from './growth.ts';
 import { sendOther } from './other-requests.ts';
@@ -114,11 +114,12 @@ export async function runSoak(options: SoakOptions, stop: AbortSignal): Promise<
   const expected = await expectedAnswers(options, requests, stop);
   const samples = join(options.folder, 'samples');
   mkdirSync(samples);
-  const server = await ServerProcess.start(serverArgs(options), never, {
+  const environment = {
     NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import=${new URL('probe.js', import.meta.url).href}`,
     KVASIR_SOAK_PROBE: samples,
     ...(options.collect ? {} : { KVASIR_SOAK_COLLECT: 'no' }),
-  });
+  };
+  const server = await ServerProcess.start(serverArgs(options), never, { environment });
   return new Soak(options, { requests, expected, samples, server }).run(stop);
 }
 

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assertDefined } from '../../src/base/assert.ts';
-import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
 import { interrupted } from '../errors.ts';
 import type { RandomTokens } from '../random-tokens.ts';
+import type { LlamaReference } from './llama-reference.ts';
 import type { RunTimes, TurnTimes } from './run-times.ts';
 import type { Turn, Workload } from './workload.ts';
 

@@ -1,6 +1,6 @@
-import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
 import { contextTokens, RandomTokens } from '../random-tokens.ts';
 import { converseInBatches } from './libllama-conversations.ts';
+import type { LlamaReference } from './llama-reference.ts';
 import type { RunTimes } from './run-times.ts';
 import type { Rate, Subject } from './subject.ts';
 import type { Workload } from './workload.ts';

@@ -1,5 +1,5 @@
+import { serverSentData } from '../../src/cli/proof/server-sent-data.ts';
 import { peerPromptDiffers, peerRefused, peerUnreachable } from '../errors.ts';
-import { serverSentData } from './server-sent-data.ts';
 
 /** A part of a server's answer: new tokens, and in the last part the number of cached prompt tokens. */
 export interface ServerChunk {

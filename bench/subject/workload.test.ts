@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { shareGptLimits } from '../../src/base/sharegpt-lengths.ts';
+import { shareGptLimits } from '../../sim/cluster/sharegpt-lengths.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import { converse } from './conversations.ts';
 import { RunTimes } from './run-times.ts';

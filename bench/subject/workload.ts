@@ -1,5 +1,5 @@
+import { drawShareGptTurn } from '../../sim/cluster/sharegpt-lengths.ts';
 import { Prng } from '../../src/base/prng.ts';
-import { drawShareGptTurn } from '../../src/base/sharegpt-lengths.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 
 /** The new tokens of a turn, and the number of tokens to generate. */

@@ -1,7 +1,7 @@
-import { openReference } from '../../src/ggml/llama-reference.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
 import { LibllamaSubject } from '../subject/libllama-subject.ts';
+import { openReference } from '../subject/llama-reference.ts';
 import type { Peer } from '../subject/open-peer.ts';
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } from '../subject/workload.ts';

@@ -5,16 +5,23 @@ import { formatTable } from '../../src/base/table.ts';
 import { bytesFlag, integerFrom, repeated } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
-import { type BuiltInSpec, parseTierSpec } from '../../src/connector/offloading/tier-spec.ts';
+import {
+  type BuiltInSpec,
+  type DiskSpec,
+  diskDefaults,
+  parseTierSpec,
+} from '../../src/connector/offloading/tier-spec.ts';
 import { loadNative } from '../../src/ggml/ffi.ts';
 import { openCrc32 } from '../../src/native/crc32.ts';
 import { type Exit, untilInterrupted } from '../bench-flags.ts';
 import { tierNotMeasured } from '../errors.ts';
 import { describeMachine } from '../standard-set/machine.ts';
+import { diskSubject } from './disk-subject.ts';
 import { hostSubject } from './host-subject.ts';
 import { measureTier, type TierRow } from './measure-tier.ts';
-import { diskIn, openSubject } from './open-subject.ts';
-import type { TierSubject } from './tier-subject.ts';
+import { redisSubject } from './redis-subject.ts';
+import { s3Subject } from './s3-subject.ts';
+import type { SubjectOptions, TierSubject } from './tier-subject.ts';
 
 interface TiersFlags {
   readonly kvTier?: readonly string[];
@@ -119,3 +126,17 @@ function tiersTable(rows: readonly TierRow[]): string {
 
 const notes = `GB: 10^9 bytes. p50 and p99: of one call of the tier. CPU: of this process, without the servers of tiers.
 `;
+
+/** Opens the tier of a specification, as `kvasir serve` would, and its limit. */
+function openSubject(spec: BuiltInSpec, options: SubjectOptions): Promise<TierSubject> {
+  switch (spec.kind) {
+    case 'disk':
+      return diskSubject(spec, options);
+    case 'redis':
+      return redisSubject(spec, options);
+    case 's3':
+      return s3Subject(spec, options);
+  }
+}
+
+const diskIn = (path: string): DiskSpec => ({ kind: 'disk', path, ...diskDefaults });

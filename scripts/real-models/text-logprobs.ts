@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
+import { openReference, type ReferenceOptions } from '../../bench/subject/llama-reference.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
-import { openReference, type ReferenceOptions } from '../../src/ggml/llama-reference.ts';
 import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
 
 export const windowLength = 512;

@@ -1,6 +1,6 @@
 import { Prng } from '../../src/base/prng.ts';
-import { drawShareGptTurn } from '../../src/base/sharegpt-lengths.ts';
 import { ReferenceText, vocabSize } from './linear-runner.ts';
+import { drawShareGptTurn } from './sharegpt-lengths.ts';
 
 export interface WorkloadOptions {
   readonly conversations: number;

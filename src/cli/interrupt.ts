@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { backgroundTimers } from '../base/background-timers.ts';
 import type { Timer, Timers } from '../base/timers.ts';
 import type { CliContext, ExitCode, SignalExitCode, SignalSource } from './context.ts';
@@ -28,6 +29,8 @@ export class Interruption implements Disposable {
   #deadline: Timer | undefined;
 
   constructor(context: Pick<CliContext, 'signals' | 'exitNow'>, options: InterruptionOptions = {}) {
+    // Each request of a command may listen.
+    setMaxListeners(0, this.#first.signal);
     this.#context = context;
     this.#source = context.signals;
     this.#options = options;

@@ -1,13 +1,5 @@
 import type { EngineHealth } from './contract.ts';
-
-/** A thread for work that would block the event loop (`JobThread`). */
-export interface BackgroundThread {
-  /** A sentence that says why its work is not possible; undefined if it is. */
-  readonly trouble: string | undefined;
-  /** Never rejects. */
-  keepStarted(): Promise<void>;
-  close(): Promise<void>;
-}
+import type { BackgroundThread } from './engine-parts.ts';
 
 /** The threads of an engine. */
 export class BackgroundThreads {

@@ -1,5 +1,5 @@
 import type { RequestStats } from '../core/request.ts';
-import type { RequestPhase } from '../scheduler/inspector.ts';
+import type { RequestPhase } from '../scheduler/contract.ts';
 import type { KvEventMonitor } from './kv-events/contract.ts';
 
 /** The KV pool and the requests for people who watch them. Without watchers, the monitor costs nothing. */

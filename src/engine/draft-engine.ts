@@ -2,16 +2,7 @@ import { KvasirError } from '../base/errors.ts';
 import type { RequestId } from '../core/ids.ts';
 import type { DraftOrder } from '../scheduler/speculation/speculator.ts';
 import type { AsyncEngine, EngineEvent } from './contract.ts';
-
-/** A small model that drafts how texts go on. */
-export interface DraftModel {
-  /**
-   * The most probable tokens after each text, parallel to the order's requests; none where the model has not computed the text yet, or
-   * cannot. Does not reject because of a text.
-   */
-  draft(order: DraftOrder): Promise<readonly Int32Array[]>;
-  close(): Promise<void>;
-}
+import type { DraftModel } from './engine-parts.ts';
 
 /**
  * An engine of its own computes the draft model. Its prefix cache has the texts so far, so each draft computes only the tokens since the

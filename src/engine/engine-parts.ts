@@ -4,11 +4,10 @@ import type { BlockId } from '../core/ids.ts';
 import type { SchedulerOptions } from '../scheduler/contract.ts';
 import type { Inspector } from '../scheduler/inspector.ts';
 import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
+import type { DraftOrder } from '../scheduler/speculation/speculator.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
-import type { BackgroundThread } from './background-threads.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
-import type { DraftModel } from './draft-engine.ts';
 import type { KvEventSink } from './kv-events/contract.ts';
 
 /** The components of an engine. The engine owns the executor, the connector, the draft model and the tokenizer: `close` closes them. */
@@ -29,6 +28,25 @@ export interface EngineParts extends ChatRenderers {
   readonly inspector?: Inspector;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */
   readonly overwriteBlocks?: ((blocks: readonly BlockId[]) => void) | undefined;
+}
+
+/** A thread for work that would block the event loop (`JobThread`). */
+export interface BackgroundThread {
+  /** A sentence that says why its work is not possible; undefined if it is. */
+  readonly trouble: string | undefined;
+  /** Never rejects. */
+  keepStarted(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A small model that drafts how texts go on. */
+export interface DraftModel {
+  /**
+   * The most probable tokens after each text, parallel to the order's requests; none where the model has not computed the text yet, or
+   * cannot. Does not reject because of a text.
+   */
+  draft(order: DraftOrder): Promise<readonly Int32Array[]>;
+  close(): Promise<void>;
 }
 
 /** Absent when the model has no chat template. */

@@ -1,21 +1,14 @@
-import { assert, assertDefined } from '../base/assert.ts';
+import { assert } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
-import { allowSharing } from '../base/unless-aborted.ts';
-import type { OutputConstraint } from '../core/constraint.ts';
 import { engineClosed } from '../core/errors.ts';
-import { type RequestId, requestId } from '../core/ids.ts';
-import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
-import type { Grammars } from '../grammar/grammars.ts';
-import { structuredSource } from '../grammar/structured-grammar.ts';
-import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
 import { BackgroundThreads } from './background-threads.ts';
+import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
-import { ChatRenderer } from './chat/chat-renderer.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
 import type {
@@ -30,77 +23,45 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
-import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
-import { grammarsOf } from './engine-grammars.ts';
+import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolingFor } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
-import { engineBroken, poolTooSmall } from './errors.ts';
-import { LateStream } from './late-stream.ts';
-import type { EngineObserver, RequestArrival } from './observer.ts';
+import { EngineState } from './engine-state.ts';
+import { poolTooSmall } from './errors.ts';
+import { Intake, type LateStream } from './intake.ts';
+import { LiveRequests } from './live-requests.ts';
+import { LoadFailureLog } from './load-failure-log.ts';
+import type { EngineObserver } from './observer.ts';
 import { Observers } from './observers.ts';
-import { Outbox } from './outbox.ts';
-import { OutputStream } from './output-stream.ts';
-import {
-  completionRequest,
-  type LongRequest,
-  type PreparedRequest,
-  prepareCost,
-  prepareLongRequest,
-  prepareRequest,
-} from './prepare.ts';
-import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
-import { checkRoom } from './queue-room.ts';
-import { rankHealth } from './rank-health.ts';
-import { RequestHandle } from './request-handle.ts';
+import type { OutputStream } from './output-stream.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
-import { TextQueue } from './text-queue.ts';
-import { TransferLog } from './transfer-log.ts';
-import { TurnBudget } from './turn-budget.ts';
 import { Wakeup } from './wakeup.ts';
 
-interface StartOptions {
-  readonly name: string | undefined;
-  readonly signal: AbortSignal | undefined;
-  readonly constraint: OutputConstraint | undefined;
-  readonly arrival: RequestArrival | undefined;
-}
-
 /**
- * The engine accepts requests, runs steps while it has work, and sleeps otherwise.
- *
- * Its own state is the streams of the live requests. The scheduler has the state of tokens, blocks and order.
+ * The engine accepts requests, runs steps while it has work, and sleeps otherwise. `Intake` has the requests before they enter
+ * the scheduler, `LiveRequests` those that have not ended.
  * @throws KvasirError `poolTooSmall` from the constructor if one request of full length does not fit the pool.
  */
 export class Engine implements AsyncEngine {
   readonly model: ModelInfo;
   readonly #parts: EngineParts;
-  readonly #outbox = new Outbox(
-    (update) => this.#deliver(update),
-    () => this.#report(),
-  );
   readonly #settings: EngineSettings;
-  readonly #drawSeed: () => bigint;
-  /** Every completion that has not ended. */
-  readonly #live = new Map<RequestId, RequestHandle>();
+  readonly #clock: Clock;
+  readonly #state = new EngineState();
+  readonly #live: LiveRequests;
+  readonly #intake: Intake;
   readonly #totals = new EngineTotals();
   readonly #observers: Observers;
-  readonly #clock: Clock;
-  readonly #transferLog: TransferLog;
+  readonly #loadFailures: LoadFailureLog;
+  readonly #breakers: BreakerLog;
   readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
-  readonly #texts: TextQueue;
-  readonly #chats: ChatRenderer;
-  readonly #turn = new TurnBudget();
-  readonly #grammars: Grammars;
   readonly #threads: BackgroundThreads;
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
-  #serial = 0;
-  #isDraining: boolean = false;
   /** The loop has ended: closed or broken. */
   #hasStopped: boolean = false;
   #closing: Promise<void> | undefined;
-  #failure: { readonly cause: unknown } | undefined;
 
   constructor(parts: EngineParts, settings: EngineSettings) {
     const { maxModelLen } = parts.model;
@@ -111,26 +72,33 @@ export class Engine implements AsyncEngine {
       throw poolTooSmall({ blockCount: spec.blockCount - 1, maxModelLen });
     }
     this.model = parts.model;
-    this.#settings = settings;
-    this.#drawSeed = settings.drawSeed ?? (() => crypto.getRandomValues(new BigUint64Array(1))[0]!);
-    this.#clock = settings.clock ?? systemClock;
-    const { kvLoadFailurePolicy = 'recompute' } = settings.scheduler;
-    this.#transferLog = new TransferLog(kvLoadFailurePolicy, settings.onEvent, this.#clock);
-    const grammarThread = new GrammarThread();
-    this.#grammars = grammarsOf(parts.tokenizer, grammarThread, settings.onEvent);
-    this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
-    this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
-      this.#work.notify();
-      if (this.#hasStopped) this.#tellDrained();
-    });
-    this.#chats = new ChatRenderer(parts, parts.model, this.#texts);
     this.#parts = parts;
+    this.#settings = settings;
+    this.#clock = settings.clock ?? systemClock;
+    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
+    this.#breakers = new BreakerLog(settings.onEvent);
+    const grammarThread = new GrammarThread();
+    this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
     this.#observers = new Observers(() => this.#clock.nowMs(), parts.inspector);
     const wake = (): void => {
-      this.#checkRunning();
+      this.#state.checkRunning();
       this.#work.notify();
     };
     this.#cache = cacheMonitorOf(parts, wake, () => this.#clock.nowMs());
+    const [observers, totals] = [this.#observers, this.#totals];
+    this.#live = new LiveRequests({
+      ...{ scheduler: parts.scheduler, tokenizer: parts.tokenizer, model: parts.model },
+      ...{ observers, totals, cache: this.#cache },
+      onDeliver: () => this.#report(),
+      wake: () => this.#work.notify(),
+    });
+    this.#intake = new Intake({
+      ...{ engine: parts, settings, grammarThread, state: this.#state, live: this.#live, observers, totals },
+      onEnd: () => {
+        this.#work.notify();
+        if (this.#hasStopped) this.#tellDrained();
+      },
+    });
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
       .finally(() => {
@@ -141,84 +109,53 @@ export class Engine implements AsyncEngine {
   }
 
   generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
-    return this.#submit(request, signal);
+    return this.#intake.submit(request, signal);
   }
 
   async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
-    const stream = this.#submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
+    const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
     return collectEmbedding(stream, this.model.name, request, signal);
-  }
-
-  #submit(request: GenerateRequest, signal: AbortSignal | undefined, pooling?: Pooling): OutputStream | LateStream {
-    try {
-      this.#checkOpen();
-      const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed, pooling };
-      const prepared = this.#turn.take(prepareCost(request))
-        ? prepareRequest(request, parts)
-        : prepareLongRequest(request, parts);
-      const { structuredOutputs, n } = prepared.params;
-      this.#checkRoom(n, request.tenant);
-      const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
-      const arrival = this.#observers.arrived(request);
-      const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
-        const start: StartOptions = { name: request.requestId, signal, constraint, arrival };
-        return 'promptTokens' in prepared ? this.#start(prepared, start) : this.#startLong(prepared, start);
-      };
-      if (grammar === undefined) return begin();
-      const compiled = this.#grammars.compileAtOnce(grammar);
-      if (compiled !== undefined) return begin(compiled);
-      return this.#startLate(n, signal, (stop) =>
-        this.#texts.hold(n, stop, (signal) => this.#grammars.compile(grammar, signal), begin),
-      );
-    } catch (error) {
-      return OutputStream.failed(error);
-    }
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
     return new ChatStream(this, request, signal);
   }
 
-  async tokenizePrompt(prompt: string | RenderedPrompt, given: TokenizePromptOptions = {}): Promise<number[]> {
-    this.#checkNotClosed();
-    const { text, options } = readPromptText(prompt, given);
-    checkTextFits(text, this.#parts.tokenizer, this.model);
-    if (this.#turn.take(tokenizeCost(text))) return Array.from(this.#parts.tokenizer.encode(text, options));
-    this.#checkRoom(1);
-    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => Array.from(tokens));
+  async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<number[]> {
+    this.#state.checkNotClosed();
+    return this.#intake.tokenize(prompt, options);
   }
 
   tokenize(prompt: string | RenderedPrompt, given: EncodeOptions = {}): number[] {
-    this.#checkNotClosed();
+    this.#state.checkNotClosed();
     const { text, options } = readPromptText(prompt, given);
     return Array.from(this.#parts.tokenizer.encode(text, options));
   }
 
   detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
-    this.#checkNotClosed();
+    this.#state.checkNotClosed();
     return this.#parts.tokenizer.decode(tokens, options);
   }
 
   detokenizeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Iterable<string> {
-    this.#checkNotClosed();
+    this.#state.checkNotClosed();
     return this.#parts.tokenizer.decodeParts(tokens, options);
   }
 
   tokenBytes(token: number): Uint8Array {
-    this.#checkNotClosed();
+    this.#state.checkNotClosed();
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
-    this.#checkNotClosed();
-    this.#checkRoom(1);
-    return this.#chats.render(messages, options);
+    this.#state.checkNotClosed();
+    return this.#intake.renderChat(messages, options);
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
-    return this.#chats.renderHere(messages, options);
+    return this.#intake.renderChatHere(messages, options);
   }
 
   /** Connectors call it at any time, when transfers end outside a step or a deferred answer is available. */
@@ -229,7 +166,7 @@ export class Engine implements AsyncEngine {
 
   stats(): EngineStats {
     const report = this.#totals.report(this.#parts.scheduler.stats());
-    return { ...report, waiting: report.waiting + this.#texts.completions };
+    return { ...report, waiting: report.waiting + this.#intake.completions };
   }
 
   observe(observer: EngineObserver): () => void {
@@ -241,10 +178,14 @@ export class Engine implements AsyncEngine {
   }
 
   health(): EngineHealth {
-    if (this.#closing !== undefined) return { status: 'closed' };
-    if (this.#failure !== undefined) return { status: 'broken', message: reasonOf(this.#failure.cause) };
+    const { isClosed, failure } = this.#state;
+    if (isClosed) return { status: 'closed' };
+    if (failure !== undefined) return { status: 'broken', message: reasonOf(failure.cause) };
     const ranks = this.#parts.executor.troubles?.() ?? [];
-    return ranks.length === 0 ? this.#threads.health() : rankHealth(ranks);
+    if (ranks.length === 0) return this.#threads.health();
+    // A rank that is not restarted breaks the engine at the next step.
+    const status = ranks.some(({ state }) => state === 'gone') ? 'broken' : 'recovering';
+    return { status, message: ranks.map(({ message }) => message).join(' '), ranks };
   }
 
   warmUp(): Promise<void> {
@@ -252,11 +193,11 @@ export class Engine implements AsyncEngine {
   }
 
   isHealthy(): boolean {
-    return this.#closing === undefined && this.#failure === undefined;
+    return this.#state.isHealthy;
   }
 
   async drain(): Promise<void> {
-    this.#isDraining = true;
+    this.#state.drain();
     if (this.#hasStopped) return;
     await new Promise<void>((resolve) => {
       this.#drainers.push(resolve);
@@ -273,104 +214,10 @@ export class Engine implements AsyncEngine {
     await this.close();
   }
 
-  #checkNotClosed(): void {
-    if (this.#closing !== undefined) throw engineClosed();
-  }
-
-  #checkOpen(): void {
-    this.#checkNotClosed();
-    if (this.#isDraining) throw engineClosed();
-    this.#checkRunning();
-  }
-
-  #checkRunning(): void {
-    this.#checkNotClosed();
-    if (this.#failure !== undefined) {
-      const { cause } = this.#failure;
-      throw engineBroken({ reason: reasonOf(cause) }, cause);
-    }
-  }
-
-  #checkRoom(completions: number, tenant?: string): void {
-    const { maxWaiting, scheduler } = this.#settings;
-    const { maxNumSeqs } = scheduler;
-    checkRoom({ live: this.#live, preparing: this.#texts.completions, maxNumSeqs, maxWaiting }, completions, tenant);
-  }
-
-  /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */
-  #startLong({ text, options, params: { n }, finish }: LongRequest, start: StartOptions): LateStream {
-    return this.#startLate(n, start.signal, (stop) =>
-      this.#texts.run({ text, options, completions: n }, stop, (tokens) => this.#start(finish(tokens), start)),
-    );
-  }
-
-  /** A request that starts when something is ready that another thread, or later turns of the event loop, prepare. */
-  #startLate(
-    completions: number,
-    signal: AbortSignal | undefined,
-    prepare: (stop: AbortSignal) => Promise<OutputStream | LateStream>,
-  ): LateStream {
-    const stop = new AbortController();
-    const onAbort = (): void => stop.abort();
-    if (signal?.aborted === true) onAbort();
-    allowSharing(signal);
-    signal?.addEventListener('abort', onAbort, { once: true });
-    const started = prepare(stop.signal)
-      .catch((error: unknown) => this.#notStarted(completions, error, stop.signal))
-      .finally(() => signal?.removeEventListener('abort', onAbort));
-    return new LateStream(started, onAbort);
-  }
-
-  /** The stream of a request that ended before it could start. */
-  #notStarted(completions: number, error: unknown, { aborted }: AbortSignal): OutputStream {
-    const isAborted = aborted || this.#closing !== undefined;
-    if (!isAborted && this.#failure === undefined) return OutputStream.failed(error);
-    if (isAborted) for (let index = 0; index < completions; index++) this.#totals.countAbort();
-    return OutputStream.ended(completions, isAborted ? 'abort' : 'error');
-  }
-
-  #start(prepared: PreparedRequest, { name, signal, constraint, arrival }: StartOptions): OutputStream {
-    assert(this.isHealthy(), `request ${name ?? ''} starts in an engine that no longer runs steps`);
-    const { params } = prepared;
-    const handles: RequestHandle[] = [];
-    const onAbort = (): void => {
-      for (const handle of handles) if (!handle.hasEnded) this.#abort(handle, 'abort');
-    };
-    const onEnd = (): void => {
-      signal?.removeEventListener('abort', onAbort);
-      // A completion that has not ended here has no reader any more.
-      for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
-    };
-    const stream = new OutputStream(params.n, onEnd, prepared.unreadMaxBytes);
-    allowSharing(signal);
-    const serial = ++this.#serial;
-    for (let index = 0; index < params.n; index++) {
-      const id = requestId(`${name ?? 'request'}#${serial}.${index}`);
-      const request = completionRequest(prepared, {
-        id,
-        index,
-        constraint,
-        eosTokenIds: this.#parts.tokenizer.eosTokenIds,
-      });
-      const pooler = poolerOf(prepared, this.model);
-      const handle = new RequestHandle(request, index, stream, this.#parts.tokenizer, pooler);
-      handles.push(handle);
-      assert(!this.#live.has(id), `request ${id} is live already`);
-      this.#live.set(id, handle);
-      this.#observers.began(request, arrival);
-      // If the signal is aborted already, the request ends without entering the scheduler.
-      if (signal?.aborted !== true) this.#parts.scheduler.add(request);
-    }
-    if (signal?.aborted === true) onAbort();
-    else signal?.addEventListener('abort', onAbort, { once: true });
-    this.#cache?.changed();
-    this.#work.notify();
-    return stream;
-  }
-
   async #run(): Promise<void> {
-    const parts = this.#observers.measured({ ...this.#parts, outbox: this.#outbox, nowMs: () => this.#clock.nowMs() });
-    while (this.#closing === undefined) {
+    const { outbox } = this.#live;
+    const parts = this.#observers.measured({ ...this.#parts, outbox, nowMs: () => this.#clock.nowMs() });
+    while (!this.#state.isClosed) {
       if (await step(parts)) {
         this.#totals.countStep();
         this.#tellKvEvents();
@@ -380,7 +227,7 @@ export class Engine implements AsyncEngine {
       }
       if (this.#loseBlocks()) continue;
       this.#parts.scheduler.checkInvariants(this.#settings.invariants ?? 'counts');
-      this.#checkLive();
+      this.#live.check();
       this.#tellDrained();
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
@@ -391,19 +238,15 @@ export class Engine implements AsyncEngine {
   /** No step is in flight. Returns whether blocks were lost, so that there may be work. */
   #loseBlocks(): boolean {
     if (this.#cache === undefined || !this.#cache.hasPending) return false;
-    this.#outbox.put(this.#cache.loseNow());
+    this.#live.outbox.put(this.#cache.loseNow());
     return true;
   }
 
-  /** No step is in flight, and all updates are delivered: the engine and the scheduler have the same requests. */
-  #checkLive(): void {
-    const { running, waiting, waitingForRemoteKv } = this.#parts.scheduler.stats();
-    const scheduled = running + waiting + waitingForRemoteKv;
-    assert(scheduled === this.#live.size, `${scheduled} requests in the scheduler, ${this.#live.size} in the engine`);
-  }
-
+  /** Called after each step: beside the next step, which then starts earlier, or after the last one. */
   #report(): void {
-    this.#transferLog.update(this.#parts.scheduler.stats().transfers);
+    const { transfers } = this.#parts.scheduler.stats();
+    this.#loadFailures.update(transfers);
+    this.#breakers.update(this.#clock.nowMs(), () => transfers.counters);
   }
 
   #tellKvEvents(): void {
@@ -413,72 +256,25 @@ export class Engine implements AsyncEngine {
     this.#parts.kvEvents?.connectorEvents(events);
   }
 
-  #deliver(update: RequestUpdate): void {
-    const handle = this.#live.get(update.requestId);
-    if (handle === undefined) return;
-    const before = handle.stats;
-    handle.receive(update, () => this.#parts.scheduler.abort(update.requestId));
-    this.#totals.add(before, assertDefined(handle.stats, 'an update has statistics'));
-    this.#observers.tokensArrived(handle, update.newTokens.length);
-    if (handle.hasEnded) this.#cache?.ended(update.requestId, update.stats);
-    if (handle.hasEnded) this.#forget(handle);
-  }
-
-  #abort(handle: RequestHandle, reason: FinishReason): void {
-    // Deliver the tokens of the last step first; they belong to the completion.
-    this.#outbox.deliverTo(handle.request.id);
-    if (handle.hasEnded) return;
-    handle.end(reason, this.#endInScheduler(handle));
-    this.#forget(handle);
-  }
-
-  #abandon(handle: RequestHandle): void {
-    this.#endInScheduler(handle);
-    handle.abandon();
-    this.#forget(handle);
-  }
-
-  #endInScheduler(handle: RequestHandle): AbortedRequest | undefined {
-    const aborted = this.#parts.scheduler.abort(handle.request.id);
-    if (aborted !== undefined) this.#totals.add(handle.stats, aborted.stats);
-    this.#totals.countAbort();
-    return aborted;
-  }
-
-  #forget(handle: RequestHandle): void {
-    const { finishReason } = handle;
-    assert(finishReason !== undefined, `request ${handle.request.id} is removed before its end`);
-    assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is removed twice`);
-    this.#observers.ended(handle, finishReason);
-    this.#cache?.changed();
-    // Another request may wait for its blocks.
-    this.#work.notify();
-  }
-
   /** Resolves the calls of `drain` if no request is left; no step is in flight here. */
   #tellDrained(): void {
-    if (this.#live.size + this.#texts.completions > 0) return;
+    if (this.#live.size + this.#intake.completions > 0) return;
     for (const resolve of this.#drainers) resolve();
     this.#drainers = [];
   }
 
-  /** The executor or the scheduler failed, so no later token is reliable. The scheduler is not called again. */
+  /** The executor or the scheduler failed, so no later token is reliable. */
   #break(cause: unknown): void {
-    this.#failure = { cause };
-    this.#texts.abortAll(cause);
-    for (const handle of [...this.#live.values()]) {
-      // A reader that saw the end of one completion may have closed the whole stream already.
-      if (handle.hasEnded) continue;
-      handle.end('error', undefined);
-      this.#forget(handle);
-    }
+    this.#state.break(cause);
+    this.#intake.abortAll(cause);
+    this.#live.failAll();
     (this.#settings.onBroken ?? warnBroken)(cause);
   }
 
   async #close(): Promise<void> {
-    this.#texts.abortAll(engineClosed());
-    for (const handle of [...this.#live.values()]) if (!handle.hasEnded) this.#abort(handle, 'abort');
-    assert(this.#live.size === 0, `${this.#live.size} requests are live after the engine has ended all`);
+    this.#state.close();
+    this.#intake.abortAll(engineClosed());
+    this.#live.abortAll();
     this.#work.notify();
     await this.#loop;
     try {

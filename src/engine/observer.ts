@@ -1,5 +1,5 @@
 import type { EngineRequest, FinishReason, RequestStats } from '../core/request.ts';
-import type { RequestPhase } from '../scheduler/inspector.ts';
+import type { RequestPhase } from '../scheduler/contract.ts';
 
 /** For metrics and traces. The engine calls the methods in its loop: they must be cheap and must not throw. */
 export interface EngineObserver {

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Executor } from '../worker/executor.ts';
-import type { DraftModel } from './draft-engine.ts';
+import type { DraftModel } from './engine-parts.ts';
 import type { Outbox } from './outbox.ts';
 
 /** The components of a step. */

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
+import { planTokensNaively } from '../../test/support/planner-reference.ts';
 import { Prng } from '../base/prng.ts';
 import { blockId, blockIndex, type TokenCount } from '../core/ids.ts';
 import { chooseLoads } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import { planSpans } from './planner.ts';
-import { planTokensNaively } from './planner-reference.ts';
 import { SpanList } from './span-list.ts';
 
 const runs = fuzzRuns(3000);

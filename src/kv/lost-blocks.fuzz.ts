@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { planTokensNaively } from '../../test/support/planner-reference.ts';
 import { Prng } from '../base/prng.ts';
 import { sha256 } from '../base/sha256.ts';
 import { type BlockPlace, placeName } from '../core/block-place.ts';
@@ -16,7 +17,6 @@ import { TokenBuffer } from '../core/tokens.ts';
 import { KvCache } from './kv-cache.ts';
 import type { KvRequest } from './kv-request.ts';
 import type { GroupValidity } from './planner.ts';
-import { planTokensNaively } from './planner-reference.ts';
 
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);

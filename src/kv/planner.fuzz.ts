@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
+import { planTokensNaively } from '../../test/support/planner-reference.ts';
 import { Prng } from '../base/prng.ts';
 import { type GroupValidity, planSpans } from './planner.ts';
-import { planTokensNaively } from './planner-reference.ts';
 import { SpanList } from './span-list.ts';
 
 /**

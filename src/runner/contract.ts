@@ -71,3 +71,13 @@ export const isLastStage = ({ endLayer, layerCount }: PipelineStage): boolean =>
 /** The indices in the model of the stage's layers. */
 export const layersOf = ({ firstLayer, endLayer }: PipelineStage): number[] =>
   Array.from({ length: endLayer - firstLayer }, (_, index) => firstLayer + index);
+
+/** The time of all steps by phase, in milliseconds. */
+export interface RunnerTimings {
+  steps: number;
+  /** Laying out the batch, building and allocating the graph, writing inputs. */
+  prepareMs: number;
+  /** ggml computing, from the call to its return. */
+  computeMs: number;
+  sampleMs: number;
+}

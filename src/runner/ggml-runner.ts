@@ -19,7 +19,14 @@ import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.t
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
+import {
+  type HiddenStates,
+  type PipelineStage,
+  type Runner,
+  type RunnerTimings,
+  type StageResult,
+  wholeModel,
+} from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
 import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
@@ -91,16 +98,6 @@ export interface GgmlRunnerOptions {
   readonly modelName?: string | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
-}
-
-/** The time of all steps by phase, in milliseconds. */
-export interface RunnerTimings {
-  steps: number;
-  /** Laying out the batch, building and allocating the graph, writing inputs. */
-  prepareMs: number;
-  /** ggml computing, from the call to its return. */
-  computeMs: number;
-  sampleMs: number;
 }
 
 /** The parts of a runner, which owns them. */

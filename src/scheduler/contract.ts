@@ -53,6 +53,9 @@ export interface SchedulerOptions {
   readonly kvLoadFailurePolicy?: 'recompute' | 'fail';
 }
 
+/** `recovering`: KV of the request was lost, and some of it is not computed or loaded again yet. */
+export type RequestPhase = 'queued' | 'loading' | 'prefill' | 'decode' | 'recovering';
+
 export interface SchedulerStats {
   readonly running: number;
   readonly waiting: number;

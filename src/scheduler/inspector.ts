@@ -4,10 +4,8 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { RequestStats } from '../core/request.ts';
 import { cellOf, drawBlocks, stateOfCell } from '../kv/draw-blocks.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import type { RequestPhase } from './contract.ts';
 import type { RequestState } from './request-state.ts';
-
-/** `recovering`: KV of the request was lost, and some of it is not computed or loaded again yet. */
-export type RequestPhase = 'queued' | 'loading' | 'prefill' | 'decode' | 'recovering';
 
 /** A request that has not ended, for people. */
 export interface RequestView {

@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyPluginAsync, FastifyPluginCallback } from 'fastify';
+import { Readable } from 'node:stream';
+import type { FastifyPluginAsync, FastifyPluginCallback, FastifyReply, FastifyRequest, RequestPayload } from 'fastify';
 import { packageVersion } from '../base/package-files.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
 import { answerNotFound, configureHttp, createHttp } from './http.ts';
 import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
-import { takeParsedBody } from './parsed-body.ts';
 import type { LogLevel, ServerOptions } from './server-options.ts';
 import { type WebHandler, webHandler } from './web-fetch.ts';
 
@@ -82,4 +82,24 @@ function createHandler(
       (error: Error) => response.destroy(error),
     );
   };
+}
+
+/** A body that a middleware of Express, such as `express.json()`, has read before this server. */
+type ParsedRequest = IncomingMessage & { readonly body?: unknown };
+
+/** A hook `preParsing`: gives the server the bytes of a body that was read already. Without it, the request would hang. */
+function takeParsedBody(
+  request: FastifyRequest,
+  _: FastifyReply,
+  payload: RequestPayload,
+  done: (error: Error | null, payload: RequestPayload) => void,
+): void {
+  const { body, readableEnded } = request.raw as ParsedRequest;
+  if (!readableEnded || body === undefined) {
+    done(null, payload);
+    return;
+  }
+  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
+  const length = Number(request.headers['content-length'] ?? bytes.length);
+  done(null, Object.assign(Readable.from([bytes]), { receivedEncodedLength: length }));
 }

@@ -1,16 +1,23 @@
 import type { JsonObject } from '../base/json.ts';
-import { ChatAnswer, type ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
+import {
+  type AnswerDelta,
+  type AnswerMessage,
+  ChatAnswer,
+  type ChatAnswerOptions,
+  type ToolCallDelta,
+} from '../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
 import type { Prompt } from './generation.ts';
 import { type JsonList, LazyList } from './json-pieces.ts';
-import { chatDelta, chatMessage } from './openai-chat-message.ts';
 import { chatLogprobs, completionLogprobs, offsetsIn, TextOffset } from './openai-logprobs.ts';
 import type {
   ChatBody,
+  ChatChoice,
   ChatChunk,
   ChatChunkChoice,
   ChatDelta,
+  ChatToolCallDelta,
   CompletionBody,
   CompletionChoice,
   CompletionChunk,
@@ -251,3 +258,33 @@ function loadsOf(ended: readonly Pick<OutputDelta, 'stats'>[]): JsonObject {
     failed_loads: sum(({ failedLoads }) => failedLoads ?? 0),
   };
 }
+
+/** The delta of a streamed answer in OpenAI's format. Without text and calls it has no fields. */
+const chatDelta = ({ content, reasoning, toolCalls }: AnswerDelta): ChatDelta => ({
+  ...(content === '' ? {} : { content }),
+  ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+  ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map(callDelta) }),
+});
+
+/** The whole answer in OpenAI's format. */
+const chatMessage = ({ content, reasoning, toolCalls }: AnswerMessage): ChatChoice['message'] => ({
+  role: 'assistant',
+  content: content === '' && toolCalls.length > 0 ? null : content,
+  refusal: null,
+  ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+  ...(toolCalls.length === 0
+    ? {}
+    : {
+        tool_calls: toolCalls.map(({ id, name, arguments: text }) => ({
+          id,
+          type: 'function',
+          function: { name, arguments: text },
+        })),
+      }),
+});
+
+const callDelta = ({ index, id, name, arguments: text }: ToolCallDelta): ChatToolCallDelta => ({
+  index,
+  ...(id === undefined ? {} : { id, type: 'function' }),
+  function: { ...(name === undefined ? {} : { name }), arguments: text },
+});

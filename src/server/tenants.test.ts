@@ -329,7 +329,6 @@ describe('a key with a long backlog', () => {
     expect((await other).status).toBe(200);
     // The completions of the first key need a hundred steps.
     expect(ended[0]).toBe('key-2');
-    toy.engine.close();
-    await Promise.allSettled(many);
+    await Promise.allSettled([toy.engine.close(), ...many]);
   });
 });

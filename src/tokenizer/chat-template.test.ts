@@ -1,17 +1,20 @@
 import { describe, expect, it } from 'vitest';
-import { CHAT_TEMPLATE } from '../../bench/make-model/vocabulary-maker.ts';
 import { KvasirError } from '../base/errors.ts';
 import { compileChatTemplate } from './chat-template.ts';
 import { formatDate } from './format-date.ts';
 
 const context = { bosToken: '<s>', eosToken: '</s>', now: () => new Date(2026, 0, 5, 9, 7, 3) };
+/** ChatML, which many models use. */
+const chatMl =
+  "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}" +
+  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 const user = { role: 'user', content: 'Hello' };
 const render = (source: string, messages: Parameters<ReturnType<typeof compileChatTemplate>['render']>[0] = [user]) =>
   compileChatTemplate(source, context).render(messages);
 
 describe('a chat template', () => {
   it('renders the turns, and by default the start of the assistant turn', () => {
-    const template = compileChatTemplate(CHAT_TEMPLATE, context);
+    const template = compileChatTemplate(chatMl, context);
     expect(template.render([{ role: 'system', content: 'Be kind.' }, user])).toBe(
       '<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n',
     );

@@ -2,8 +2,7 @@ import type { ConnectorOutput, KvIdentity } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
-import type { HiddenStates } from '../runner/contract.ts';
-import type { RunnerTimings } from '../runner/ggml-runner.ts';
+import type { HiddenStates, RunnerTimings } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
 /**

@@ -5,9 +5,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isProven, rowOf, type StageRow } from '../../src/cli/demo/report.ts';
 import { Scenario } from '../../src/cli/demo/scenario.ts';
-import { runStageProcess } from '../../src/cli/demo/stage-process.ts';
-import { decodeStages } from '../../src/cli/demo/stages.ts';
-import { fullAttention } from '../../src/cli/proof/needed-tokens.ts';
+import { decodeStages, limits } from '../../src/cli/demo/stages.ts';
+import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { buildCommand } from '../support/cli-process.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
@@ -16,22 +15,26 @@ import { environmentWith } from '../support/preload.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-bugs-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** The bug of the next stage's process; a variable, so that all stages share one prefill. */
+/** The bug of the next stage's server; a variable, so that all stages share one prefill. */
 let bug: PlantedBug | undefined;
-const scenario = new Scenario({
-  folder,
-  engine: { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 64 << 20 },
-  blockSize: 16,
-  groups: fullAttention(16),
-  runProcess: (name, order) =>
-    runStageProcess(name, order, new AbortController().signal, {
-      path: join('dist', 'src', 'main.js'),
-      env: { ...process.env, ...(bug === undefined ? {} : environmentWith(bug, folder)) },
-    }),
-});
+const model = 'models/kvasir-demo.gguf';
+const { signal } = new AbortController();
+/** This process runs the sources, and servers run the build. */
+const inBuild = (flag: string): string => flag.replace(/\/(src\/\S*\/proof-connector)\.ts/, '/dist/$1.js');
+let scenario: Scenario;
 
 beforeAll(async () => {
   await buildCommand();
+  const path = join('dist', 'src', 'main.js');
+  const flags = [model, '--threads', '1', '--kv-cache-memory', '64MiB', ...limits];
+  scenario = await Scenario.open({
+    ...{ folder, model, blockSize: 16, signal },
+    start: (further) =>
+      ServerProcess.start([...flags, ...further.map(inBuild)], signal, {
+        path,
+        environment: bug === undefined ? {} : environmentWith(bug, folder),
+      }),
+  });
   await scenario.prefill('prefill', 1);
 });
 

@@ -23,7 +23,8 @@ afterEach(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 function start(args: readonly string[], environment: Record<string, string> = {}): ChildProcessWithoutNullStreams {
-  const env = { ...process.env, TMPDIR: folder, ...environment };
+  // Servers of users need the key; those of the demo have none.
+  const env = { ...process.env, TMPDIR: folder, KVASIR_API_KEY: 'secret', ...environment };
   const child = spawn(process.execPath, [main, 'demo', '--threads', '1', '--kv-cache-memory', '64MiB', ...args], {
     env,
   });

@@ -1,7 +1,7 @@
 /** Compares our logits and greedy tokens with libllama's `llama_decode` on the same file, in this process. */
 import { expect } from 'vitest';
+import { type LlamaReference, openReference } from '../../bench/subject/llama-reference.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
-import { type LlamaReference, openReference } from '../../src/ggml/llama-reference.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { Drive, openRunner, promptOf, type RunnerOverrides } from './drive.ts';
 import { setWindowLayers } from './libllama-windows.ts';

@@ -65,7 +65,7 @@ export const heavyFiles = [
   'src/runner/mixer/mixers.test.ts',
   'sim/cluster/cluster.test.ts',
   'bench/subject/server-peer.test.ts',
-  'src/scheduler/speculation/bounded-loss.test.ts',
+  'sim/scheduler/bounded-loss.test.ts',
   'src/runner/attention/attention-native.test.ts',
   'sim/starvation.test.ts',
   'src/ggml/file-digest.test.ts',

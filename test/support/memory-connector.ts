@@ -3,8 +3,8 @@
  * and verification are real; faults are in the stores and in the reports of workers.
  */
 
-import { recordedTier } from '../../bench/recovery/recorded-tier.ts';
 import { assertDefined } from '../../src/base/assert.ts';
+import { recordedTier } from '../../src/cli/proof/proof-connector.ts';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type {
   BlockLoadFailure,

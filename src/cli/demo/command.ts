@@ -1,22 +1,19 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { Command, Option } from 'commander';
 import { demoModelPath } from '../../base/package-files.ts';
 import { engineDefaults } from '../../engine/options.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption } from '../interrupt.ts';
-import { readModelGroups } from '../proof/model-groups.ts';
 import { longestBlock } from '../proof/needed-tokens.ts';
+import { ServerProcess } from '../proof/server-process.ts';
 import type { CommandFactory } from '../run-cli.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
 import { Scenario } from './scenario.ts';
-import { runStageProcess, stageCommandName } from './stage-process.ts';
-import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
-import { stageNames, stagesFor, type TierStage, tierStages } from './stages.ts';
+import { limits, stageNames, stagesFor, type TierStage, tierStages } from './stages.ts';
 import { preemptedBlockSizeMax } from './tier-scenario.ts';
 
 interface DemoFlags {
@@ -30,14 +27,14 @@ interface DemoFlags {
 }
 
 /** `kvasir demo`: KV that one process stored fails to load in other processes, and the texts are the same. */
-export const demoCommand: CommandFactory = (context, exit) => {
-  const demo = new Command('demo')
+export const demoCommand: CommandFactory = (context, exit) =>
+  new Command('demo')
     .summary('show that the text is the same after failed loads')
     .description(
-      'Show recovery from failed loads. One process computes four prompts and stores their KV. Then each stage, a\n' +
-        'separate process, loads the KV and continues the texts. In the stages, loads fail, bytes are corrupt, the store\n' +
+      'Show recovery from failed loads. One server computes four prompts and stores their KV. Then each stage, a\n' +
+        'separate server, loads the KV and continues the texts. In the stages, loads fail, bytes are corrupt, the store\n' +
         'hangs, or different blocks are missing on two ranks. Then requests are preempted and load their KV from host\n' +
-        'memory, and a process that starts again loads it from a disk. Every text must be the same, and only tokens whose\n' +
+        'memory, and a server that starts again loads it from a disk. Every text must be the same, and only tokens whose\n' +
         'load failed may be computed again. Otherwise the exit code is 1.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
@@ -68,17 +65,6 @@ Examples:
   kvasir demo --model qwen3-0.6b-q8_0.gguf --keep`,
     )
     .action(async (flags: DemoFlags) => exit(await runDemo(flags, context)));
-  demo.addCommand(stageCommand(context), { hidden: true });
-  return demo;
-};
-
-/** The command of a stage's process: reads an order from standard input, writes an answer to standard output. */
-function stageCommand(context: CliContext): Command {
-  return new Command(stageCommandName).action(async () => {
-    const order = JSON.parse(await text(context.stdin)) as StageOrder;
-    context.stdout.write(JSON.stringify(await runStage(order, context)));
-  });
-}
 
 async function runDemo(flags: DemoFlags, context: CliContext): Promise<ExitCode> {
   using interruption = new Interruption(context);
@@ -102,21 +88,20 @@ async function runScenario(
 ): Promise<ExitCode> {
   const { stdout } = context;
   const model = flags.model ?? demoModelPath();
-  const groups = await readModelGroups(model, flags.blockSize);
   const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
   const table = new StageTable(hasColours);
-  const scenario = new Scenario({
-    folder,
-    engine: {
-      model,
-      ...(flags.threads === undefined ? {} : { threads: flags.threads }),
-      ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
-    },
-    blockSize: flags.blockSize,
-    groups,
-    runProcess: (name, order) => runStageProcess(name, order, signal),
+  const { threads, blockSize, kvCacheMemory } = flags;
+  const serverFlags = [
+    ...[model, '--block-size', `${blockSize}`, ...limits],
+    ...(threads === undefined ? [] : ['--threads', `${threads}`]),
+    ...(kvCacheMemory === undefined ? [] : ['--kv-cache-memory', `${kvCacheMemory}`]),
+  ];
+  const scenario = await Scenario.open({
+    ...{ folder, model, blockSize, signal },
+    start: (further) => ServerProcess.start([...serverFlags, ...further], signal),
     plantDifference: process.env.KVASIR_DEMO_PLANT_DIFFERENCE === '1',
   });
+  const { groups } = scenario;
   const rows: StageRow[] = [];
   let differences = '';
   const show = async (name: string, run: () => Promise<StageFacts>): Promise<void> => {

@@ -1,7 +1,7 @@
 import { type BlockKey, groupOfKey } from '../../connector/block-key.ts';
+import type { Completion, CompletionUsage } from '../proof/completion.ts';
 import { longestBlock, type ReferenceGroup } from '../proof/needed-tokens.ts';
 import { isEqualOn, type RanksOfBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
-import type { StageAnswer, StageCompletion } from './stage-run.ts';
 import { unifiedDiff } from './unified-diff.ts';
 
 /** One line of the table. Tokens are summed over the stage's prompts. */
@@ -47,35 +47,34 @@ export interface GroupRow {
 
 export interface StageFacts {
   readonly name: string;
-  readonly answer: StageAnswer;
-  readonly completions: readonly StageCompletion[];
-  readonly reference: readonly StageCompletion[];
+  readonly completions: readonly Completion[];
+  readonly reference: readonly Completion[];
   readonly groups: readonly ReferenceGroup[];
-  readonly ranks: number;
   readonly ranksOf: RanksOfBlock;
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
   readonly repairMinimum: number;
-  /** The stage must preempt requests, and they must load their KV from a tier. */
-  readonly mustPreempt?: boolean;
+  /** The number of preemptions; only of a stage that must preempt requests, which must load their KV from a tier. */
+  readonly preemptions?: number;
   /** The CRCs of the blocks that the prefill stage stored, and of those that this stage stored. */
   readonly stored: StoredCrcs;
   readonly computed: StoredCrcs;
   readonly seconds: number;
+  /** Warnings of the server. */
+  readonly events: readonly string[];
 }
 
 export function rowOf(facts: StageFacts): StageRow {
-  const { completions, reference, groups, failedKeys } = facts;
-  const sum = (of: (completion: StageCompletion) => number): number =>
-    completions.reduce((total, completion) => total + of(completion), 0);
+  const { completions, reference, groups, failedKeys, preemptions = 0 } = facts;
+  const mustPreempt = facts.preemptions !== undefined;
+  const sum = (of: (usage: CompletionUsage) => number): number =>
+    completions.reduce((total, { usage }) => total + of(usage), 0);
   const tokensOf = (keys: Iterable<BlockKey>): number =>
     [...keys].reduce((total, key) => total + groups[groupOfKey(key)]!.blockSize, 0);
-  const failedBlocks = sum((completion) => completion.failedBlocks);
+  const failedBlocks = sum(({ failedLoads }) => failedLoads);
   // Every failed block is one that the stage lets fail, unless the machine was too busy.
   const failed = failedBlocks === failedKeys.size ? tokensOf(failedKeys) : failedBlocks * groups[0]!.blockSize;
-  const preemptions = sum((completion) => completion.preemptions);
-  const loaded = sum(({ loadedTokens }) => Object.values(loadedTokens).reduce((total, count) => total + count, 0));
-  const equal = [...failedKeys].filter((key) => isEqualOn(key, facts, facts.stored, facts.computed));
+  const equal = [...failedKeys].filter((key) => isEqualOn(key, facts.ranksOf, facts.stored, facts.computed));
   const groupRows = groups.map(({ kind, window }, group): GroupRow => {
     const ofGroup = (keys: Iterable<BlockKey>): number =>
       tokensOf([...keys].filter((key) => groupOfKey(key) === group));
@@ -83,30 +82,28 @@ export function rowOf(facts: StageFacts): StageRow {
   });
   return {
     name: facts.name,
-    loaded: groups.length === 1 && preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
+    loaded:
+      groups.length === 1 && preemptions === 0
+        ? sum(({ externalTokens }) => externalTokens) - failed
+        : sum(({ loadedTokens }) => loadedTokens),
     failed,
     computed: sum(({ computedTokens }) => computedTokens),
     minimum: facts.minimum,
     recomputed: sum(({ recomputedTokens }) => recomputedTokens),
     repairMinimum: facts.repairMinimum,
     preemptions,
-    mustPreempt: facts.mustPreempt === true,
-    allowance: completions.filter(({ preemptedAfter }) => preemptedAfter.includes(0)).length * longestBlock(groups),
+    mustPreempt,
+    allowance: mustPreempt
+      ? completions.filter(({ usage }) => usage.repairedAfter.includes(0)).length * longestBlock(groups)
+      : 0,
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksFailed: failedKeys.size,
     blocksEqual: equal.length,
     groups: groupRows,
-    isTextEqual: completions.every((completion, i) => isSame(completion, reference[i])),
+    isTextEqual: completions.every(({ answer }, i) => answer === reference[i]?.answer),
     seconds: facts.seconds,
-    events: facts.answer.events,
+    events: facts.events,
   };
-}
-
-/** Text, tokens, and the bits of the logprobs. */
-function isSame(a: StageCompletion, b: StageCompletion | undefined): boolean {
-  return (
-    b !== undefined && JSON.stringify([a.text, a.tokens, a.logprobs]) === JSON.stringify([b.text, b.tokens, b.logprobs])
-  );
 }
 
 function medianOf(values: readonly number[]): number {
@@ -130,7 +127,7 @@ export function differencesOf({ name, completions, reference }: StageFacts): str
   return completions
     .map((completion, i) => {
       const expected = reference[i];
-      if (isSame(completion, expected)) return '';
+      if (completion.answer === expected?.answer) return '';
       const diff = unifiedDiff(
         { name: `prompt ${i + 1}, without a fault`, text: expected?.text ?? '' },
         { name: `prompt ${i + 1}, ${name}`, text: completion.text },

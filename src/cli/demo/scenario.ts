@@ -1,28 +1,23 @@
 import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
-import type { EngineOptions } from '../../engine/options.ts';
-import { longestBlock, neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import {
-  keysInGroups,
-  type RanksOfBlock,
-  readFingerprint,
-  readRanksOfBlocks,
-  readStoredCrcs,
-  type StoredCrcs,
-  storedKeys,
-} from '../proof/stored-blocks.ts';
+import { readGguf } from '../../ggml/gguf.ts';
+import { openTokenizer } from '../../tokenizer/llama-tokenizer.ts';
+import { type Completion, type CompletionRequest, completeAll } from '../proof/completion.ts';
+import { FilledStore, storeFlags } from '../proof/filled-store.ts';
+import { readModelGroups } from '../proof/model-groups.ts';
+import { longestBlock, type ReferenceGroup } from '../proof/needed-tokens.ts';
+import { type ServerProcess, withServer } from '../proof/server-process.ts';
+import { BlockStore, type RanksOfBlock } from '../proof/stored-blocks.ts';
 import { promptTooShort } from './errors.ts';
 import type { StageFacts } from './report.ts';
-import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
 import {
   blocksMin,
   type DecodeStage,
   faultPlans,
-  limits,
-  loadableOf,
-  type PromptBlocks,
-  prompts,
+  maxTokens,
+  promptTexts,
   type SamplingName,
   samplings,
   type TierStage,
@@ -32,12 +27,11 @@ import { TierScenario } from './tier-scenario.ts';
 export interface ScenarioOptions {
   /** The parent folder of all directories. */
   readonly folder: string;
-  readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
+  readonly model: string;
   readonly blockSize: number;
-  /** The model's KV groups. With more than one, prompts run one after the other. */
-  readonly groups: readonly ReferenceGroup[];
-  /** Runs an order in its own process. */
-  runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
+  /** Starts a server with the model and further flags. */
+  start(flags: readonly string[]): Promise<ServerProcess>;
+  readonly signal: AbortSignal;
   /**
    * For the test of the demo. The seeded stage samples with another seed than its reference, like an engine that lost
    * the state of its random numbers.
@@ -45,174 +39,159 @@ export interface ScenarioOptions {
   readonly plantDifference?: boolean;
 }
 
-/** The result of a prefill stage: its store, and the texts that it generated without loads. */
-interface Prefilled {
-  readonly store: string;
-  readonly crcs: StoredCrcs;
-  readonly ranksOf: RanksOfBlock;
-  readonly blocks: readonly PromptBlocks[];
-  readonly completions: Readonly<Record<SamplingName, StageAnswer['completions'][number]>>;
+/** What the model makes of the prompts. */
+export interface ModelFacts {
+  /** With more than one KV group, prompts run one after the other. */
+  readonly groups: readonly ReferenceGroup[];
+  readonly prompts: readonly (readonly number[])[];
 }
 
 /** Seconds. Only blocks that the stage lets fail may fail, so a busy machine must not miss a deadline. */
-const loadTimeout = 30;
+const longTimeout = 30;
 /** A hung load fails at its deadline, so the first deadline is short. It is longer if other loads missed it too. */
 const hungTimeouts = [2, 10, 30];
 
 /** Whether more loads failed than intended, and the texts are right. */
-const isDisturbed = (
-  found: readonly StageCompletion[],
-  wanted: readonly StageCompletion[],
-  intended: number,
-): boolean =>
-  found.reduce((sum, { failedBlocks }) => sum + failedBlocks, 0) > intended &&
+const isDisturbed = (found: readonly Completion[], wanted: readonly Completion[], intended: number): boolean =>
+  found.reduce((sum, { usage }) => sum + usage.failedLoads, 0) > intended &&
   found.every(({ text }, i) => text === wanted[i]?.text);
 
 const samplingNames = ['greedy', 'seeded'] as const satisfies readonly SamplingName[];
 
 export class Scenario {
-  readonly #options: ScenarioOptions;
-  readonly #prefilled = new Map<number, Prefilled>();
+  readonly groups: readonly ReferenceGroup[];
+  readonly #options: ScenarioOptions & ModelFacts;
+  /** By number of ranks. */
+  readonly #prefilled = new Map<number, FilledStore>();
   #serial = 0;
 
-  constructor(options: ScenarioOptions) {
+  /** @throws KvasirError of the model's file, or `promptTooShort`. */
+  static async open(options: ScenarioOptions): Promise<Scenario> {
+    const { model, blockSize } = options;
+    const groups = await readModelGroups(model, blockSize);
+    const tokenizer = await openTokenizer(await readGguf(model));
+    const prompts = promptTexts.map((text) => Array.from(tokenizer.encode(text)));
+    tokenizer.close();
+    const longest = longestBlock(groups);
+    for (const [i, { length }] of prompts.entries()) {
+      const blocks = Math.floor(length / longest);
+      if (blocks < blocksMin) throw promptTooShort({ prompt: i + 1, blocks, blockSize: longest, blocksMin });
+    }
+    return new Scenario({ ...options, groups, prompts });
+  }
+
+  private constructor(options: ScenarioOptions & ModelFacts) {
     this.#options = options;
+    this.groups = options.groups;
   }
 
   /** Computes all prompts on `ranks` ranks and stores their KV, which later stages load. */
   async prefill(name: string, ranks: 1 | 2): Promise<StageFacts> {
     const started = performance.now();
-    const store = await this.#newFolder('store');
-    const params = samplingNames.map((sampling) => samplings[sampling]);
-    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, params);
-    const fingerprint = await readFingerprint(store);
-    const { groups } = this.#options;
-    const blockSize = longestBlock(groups);
-    const blocks = answer.promptTokens.map((tokens, i) => {
-      const count = Math.floor(tokens.length / blockSize);
-      if (count < blocksMin) throw promptTooShort({ prompt: i + 1, blocks: count, blockSize, blocksMin });
-      return { tokenCount: tokens.length, keys: keysInGroups(tokens, groups, fingerprint) };
-    });
-    const completions = { greedy: answer.completions[0]!, seeded: answer.completions[1]! };
-    const crcs = await readStoredCrcs(store);
-    const ranksOf = await readRanksOfBlocks(store, ranks);
-    this.#prefilled.set(ranks, { store, crcs, ranksOf, blocks, completions });
+    const { groups, start, signal } = this.#options;
+    const lists = samplingNames.map((sampling) => this.#requests(samplings[sampling]));
+    const isSequential = groups.length > 1;
+    const path = this.#newPath('store');
+    const filled = await FilledStore.fill({ path, ranks, groups, lists, isSequential, start, signal });
+    this.#prefilled.set(ranks, filled);
+    const crcs = await filled.store.crcs();
     return {
       name,
-      answer,
-      completions: completions.greedy,
+      completions: filled.completions[0]!,
       // The reference of every stage is the text of one rank.
-      reference: this.#prefilled.get(1)!.completions.greedy,
+      reference: this.#expected(1, 'greedy'),
       groups,
-      ranks,
-      ranksOf,
+      ranksOf: filled.ranksOf,
       failedKeys: new Set(),
-      // The store of this stage is empty at its start.
-      ...this.#minimum(blocks, completions.greedy, new Set(), new Set()),
+      minimum: filled.neededTokens(lists[0]!, new Set()),
+      repairMinimum: 0,
       stored: crcs,
       computed: crcs,
       seconds: (performance.now() - started) / 1000,
+      events: [],
     };
   }
 
   async decode(stage: DecodeStage): Promise<StageFacts> {
     const started = performance.now();
-    const { store, crcs, ranksOf, blocks, completions } = this.#prefilled.get(stage.ranks)!;
     const { fault, name, ranks, mode } = stage;
-    const { groups } = this.#options;
-    const loadable = blocks.map((prompt) => loadableOf(prompt, groups));
-    const chosen = onRanksWithKv(fault?.choose(loadable, groups) ?? [], ranks, ranksOf);
+    const { groups, prompts, plantDifference } = this.#options;
+    const filled = this.#prefilled.get(ranks)!;
+    const loadable = prompts.map((prompt) => filled.loadableKeysOf(prompt));
+    const chosen = onRanksWithKv(fault?.choose(loadable, groups) ?? [], ranks, filled.ranksOf);
     const failedKeys = new Set<BlockKey>(chosen.flat());
     // A fault that changes stored bytes gets a copy of the store.
-    const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('corrupt') : store;
-    if (load_path !== store) await cp(store, load_path, { recursive: true });
-    const stored = await storedKeys(
-      load_path,
-      blocks.flatMap(({ keys }) => keys.flat()),
-      ranks,
-    );
-    const isPlanted = this.#options.plantDifference === true && stage.sampling === 'seeded';
-    const sampling = samplings[stage.sampling];
-    const reference = completions[stage.sampling];
-    const attempt = async (load_timeout_seconds: number) => {
-      const save_path = await this.#newFolder('computed');
-      const faults = fault === undefined ? {} : { faults: faultPlans(fault.kind, chosen) };
-      const answer = await this.#run(
-        name,
-        ranks,
-        { load_path, save_path, load_timeout_seconds, async_load: mode === 'async', ...faults },
-        [isPlanted ? { ...sampling, seed: 43 } : sampling],
-      );
-      return { answer, save_path };
+    const store = fault?.kind === 'bitFlip' ? new BlockStore(this.#newPath('corrupt')) : filled.store;
+    if (store !== filled.store) await cp(filled.store.path, store.path, { recursive: true });
+    const stored = await store.keys();
+    const isPlanted = plantDifference === true && stage.sampling === 'seeded';
+    const requests = this.#requests({ ...samplings[stage.sampling], ...(isPlanted ? { seed: 43 } : {}) });
+    const reference = this.#expected(ranks, stage.sampling);
+    const attempt = async (loadTimeout: number) => {
+      const computed = new BlockStore(this.#newPath('computed'));
+      await mkdir(computed.path);
+      const settings = {
+        save_path: computed.path,
+        load_timeout_seconds: loadTimeout,
+        lookup_timeout_seconds: longTimeout,
+        save_timeout_seconds: 2 * longTimeout,
+        async_load: mode === 'async',
+        faults: fault === undefined ? [] : faultPlans(fault.kind, chosen),
+      };
+      return { ...(await this.#run(storeFlags(store.path, ranks, settings), requests)), computed };
     };
-    const [first, ...longer] = fault?.kind === 'hung' ? hungTimeouts : [loadTimeout];
-    let { answer, save_path } = await attempt(first!);
+    const [first, ...longer] = fault?.kind === 'hung' ? hungTimeouts : [longTimeout];
+    let run = await attempt(first!);
     for (const timeout of longer)
-      if (isDisturbed(answer.completions[0]!, reference, failedKeys.size))
-        ({ answer, save_path } = await attempt(timeout));
+      if (isDisturbed(run.completions, reference, failedKeys.size)) run = await attempt(timeout);
+    const minimum = filled.neededTokens(requests, new Set([...stored].filter((key) => !failedKeys.has(key))));
     return {
       name,
-      answer,
-      completions: answer.completions[0]!,
+      completions: run.completions,
       reference,
       groups,
-      ranks,
-      ranksOf,
+      ranksOf: filled.ranksOf,
       failedKeys,
-      ...this.#minimum(blocks, answer.completions[0]!, stored, failedKeys),
-      stored: crcs,
-      computed: await readStoredCrcs(save_path),
+      minimum,
+      // The part of the minimum that the failed loads cause.
+      repairMinimum: minimum - filled.neededTokens(requests, stored),
+      stored: await filled.store.crcs(),
+      computed: await run.computed.crcs(),
       seconds: (performance.now() - started) / 1000,
+      events: run.events,
     };
   }
 
   /** A stage with the tiers of `OffloadingConnector`. */
   keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
-    const { engine, blockSize, groups, runProcess } = this.#options;
-    const { blocks, completions: reference } = this.#prefilled.get(1)!;
-    const newFolder = (what: string): Promise<string> => this.#newFolder(what);
-    const scenario = new TierScenario({ engine, blockSize, groups, blocks, reference, newFolder, runProcess });
+    const scenario = new TierScenario({
+      ...this.#options,
+      filled: this.#prefilled.get(1)!,
+      expected: { greedy: this.#expected(1, 'greedy'), seeded: this.#expected(1, 'seeded') },
+      newPath: (what) => this.#newPath(what),
+    });
     return kind === 'preempted' ? scenario.preempted(name) : scenario.restarted(name);
   }
 
-  #run(name: string, ranks: 1 | 2, store: StageOrder['store'], params: StageOrder['samplings']): Promise<StageAnswer> {
-    const { engine, blockSize, groups } = this.#options;
-    return this.#options.runProcess(name, {
-      engine: {
-        ...engine,
-        ...limits,
-        blockSize,
-        pipelineParallelSize: ranks,
-        distributedExecutorBackend: ranks === 1 ? 'uni' : 'mp',
-      },
-      connector: 'twoDirectories',
-      store,
-      prompts,
-      samplings: params,
-      isSequential: groups.length > 1,
-    });
+  #requests(sampling: JsonObject): CompletionRequest[] {
+    return this.#options.prompts.map((prompt) => ({ prompt, maxTokens, sampling }));
   }
 
-  /** The reference's minimum of computed tokens, and the part of it that the failed loads cause. */
-  #minimum(
-    blocks: readonly PromptBlocks[],
-    completions: readonly StageCompletion[],
-    stored: ReadonlySet<BlockKey>,
-    failedKeys: ReadonlySet<BlockKey>,
-  ): Pick<StageFacts, 'minimum' | 'repairMinimum'> {
-    const minimumWith = (available: ReadonlySet<BlockKey>): number => {
-      const outputTokens = (i: number): number => completions[i]!.tokens.length;
-      const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: outputTokens(i), available }));
-      return neededTokens(requests, this.#options.groups);
-    };
-    const minimum = minimumWith(new Set([...stored].filter((key) => !failedKeys.has(key))));
-    return { minimum, repairMinimum: minimum - minimumWith(stored) };
+  #expected(ranks: number, sampling: SamplingName): readonly Completion[] {
+    return this.#prefilled.get(ranks)!.completions[samplingNames.indexOf(sampling)]!;
   }
 
-  async #newFolder(what: string): Promise<string> {
-    const path = join(this.#options.folder, `${++this.#serial}-${what}`);
-    await mkdir(path);
-    return path;
+  /** Saves end with the server. */
+  #run(flags: readonly string[], requests: readonly CompletionRequest[]) {
+    const { groups, start, signal } = this.#options;
+    return withServer(start(flags), async ({ origin, warnings }) => ({
+      completions: await completeAll(origin, requests, { signal, isSequential: groups.length > 1 }),
+      events: warnings,
+    }));
+  }
+
+  #newPath(what: string): string {
+    return join(this.#options.folder, `${++this.#serial}-${what}`);
   }
 }
 

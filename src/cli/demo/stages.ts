@@ -1,16 +1,9 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
-import type { SamplingOptions } from '../../core/sampling.ts';
 import type { ReferenceGroup } from '../proof/needed-tokens.ts';
 
-export interface PromptBlocks {
-  readonly tokenCount: number;
-  /** By KV group, the keys of its full blocks. */
-  readonly keys: readonly (readonly BlockKey[])[];
-}
-
 /** The prompts of vLLM's example `kv_load_failure_recovery`: two pairs with shared prefixes. */
-export const prompts: readonly string[] = [
+export const promptTexts: readonly string[] = [
   `${'Hi '.repeat(1000)}Hello, my name is`,
   `${'Hi '.repeat(1000)}The capital of France is`,
   `${'Hey '.repeat(500)}Your name is`,
@@ -18,16 +11,19 @@ export const prompts: readonly string[] = [
 ];
 
 /** The limits of that example: a step has at most 64 tokens, so recomputing takes several steps. */
-export const limits = { maxNumBatchedTokens: 64, maxNumSeqs: 16 } as const;
+export const limits = ['--max-num-batched-tokens', '64', '--max-num-seqs', '16'] as const;
 
-const generated = 32;
+export const maxTokens = 32;
 export const samplings = {
-  greedy: { temperature: 0, maxTokens: generated, ignoreEos: true },
-  seeded: { temperature: 0.8, seed: 42, maxTokens: generated, ignoreEos: true },
-} as const satisfies Record<string, SamplingOptions>;
+  greedy: { temperature: 0 },
+  seeded: { temperature: 0.8, seed: 42 },
+} as const satisfies Record<string, JsonObject>;
 export type SamplingName = keyof typeof samplings;
 
-/** A process that loads the blocks of the prefill stage. Without `fault`, its store works. */
+/** By KV group, the keys of a prompt's blocks that requests load. */
+export type PromptKeys = readonly (readonly BlockKey[])[];
+
+/** A server that loads the blocks of the prefill stage. Without `fault`, its store works. */
 export interface DecodeStage {
   readonly name: string;
   readonly ranks: 1 | 2;
@@ -39,26 +35,15 @@ export interface DecodeStage {
 export interface StageFault {
   readonly kind: 'missing' | 'bitFlip' | 'hung';
   /** The blocks that fail, by rank. A block that fails on one rank is invalid on all ranks. */
-  choose(prompts: readonly PromptBlocks[], groups: readonly ReferenceGroup[]): readonly (readonly BlockKey[])[];
-}
-
-/**
- * The prompt without the blocks that no stage loads. In a model with states, the tokens after the last checkpoint are
- * computed in any case, and the last token never has a checkpoint.
- */
-export function loadableOf({ tokenCount, keys }: PromptBlocks, groups: readonly ReferenceGroup[]): PromptBlocks {
-  const states = groups.find(({ kind }) => kind === 'state');
-  if (states === undefined) return { tokenCount, keys };
-  const loadable = Math.floor((tokenCount - 1) / states.blockSize) * states.blockSize;
-  return { tokenCount, keys: keys.map((ofGroup, group) => ofGroup.slice(0, loadable / groups[group]!.blockSize)) };
+  choose(prompts: readonly PromptKeys[], groups: readonly ReferenceGroup[]): readonly (readonly BlockKey[])[];
 }
 
 /** The smallest number of full blocks in a prompt for which the fault of every stage has a block. */
 export const blocksMin = 6;
 
 /** Of the first KV group, which has full attention if the model has any. */
-const keyAt = ({ keys: [keys] }: PromptBlocks, part: number): BlockKey => keys![Math.floor(keys!.length * part)]!;
-const tailFrom = ({ keys: [keys] }: PromptBlocks, part: number): readonly BlockKey[] =>
+const keyAt = ([keys]: PromptKeys, part: number): BlockKey => keys![Math.floor(keys!.length * part)]!;
+const tailFrom = ([keys]: PromptKeys, part: number): readonly BlockKey[] =>
   keys!.slice(Math.floor(keys!.length * part));
 
 const lastThirds: StageFault = {
@@ -110,7 +95,7 @@ const lastBlocks = (kind: ReferenceGroup['kind']): StageFault => ({
   kind: 'missing',
   choose: ([first, , third], groups) => [
     [...groups.entries()].flatMap(([group, { kind: ofGroup }]) =>
-      ofGroup === kind ? [first!.keys[group]!.at(-1)!, third!.keys[group]!.at(-1)!] : [],
+      ofGroup === kind ? [first![group]!.at(-1)!, third![group]!.at(-1)!] : [],
     ),
   ],
 });
@@ -128,11 +113,11 @@ export const stagesFor = (groups: readonly ReferenceGroup[]): readonly DecodeSta
   ...groupStages.filter(({ of }) => groups.some(({ kind }) => kind === of)),
 ];
 
-/** A process that keeps KV in the tiers of `OffloadingConnector`. */
+/** Servers that keep KV in the tiers of `OffloadingConnector`. */
 export type TierStage =
   /** The pool is too small for all requests: some are preempted, and load their KV from host memory. */
   | { readonly name: string; readonly kind: 'preempted' }
-  /** A process ends, and the next one with the same tiers loads from the disk what it stored. */
+  /** A server ends, and the next one with the same tiers loads from the disk what it stored. */
   | { readonly name: string; readonly kind: 'restarted' };
 
 export const tierStages: readonly TierStage[] = [

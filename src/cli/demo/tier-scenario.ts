@@ -1,26 +1,24 @@
-import type { BlockKey } from '../../connector/block-key.ts';
-import type { EngineOptions } from '../../engine/options.ts';
+import type { JsonObject } from '../../base/json.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
 import { wholeModel } from '../../runner/contract.ts';
 import { kvLayout } from '../../runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
+import { type Completion, type CompletionRequest, completeAll } from '../proof/completion.ts';
+import type { FilledStore } from '../proof/filled-store.ts';
 import { neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import { keysInGroups, storedKeys } from '../proof/stored-blocks.ts';
+import { withServer } from '../proof/server-process.ts';
+import { BlockStore, keysInGroups } from '../proof/stored-blocks.ts';
 import type { StageFacts } from './report.ts';
-import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
-import { limits, type PromptBlocks, prompts, samplings } from './stages.ts';
+import type { ModelFacts, ScenarioOptions } from './scenario.ts';
+import { maxTokens, type SamplingName, samplings } from './stages.ts';
 
 /** What the stages with tiers need of the stages before. */
-export interface TierScenarioOptions {
-  readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
-  readonly blockSize: number;
-  readonly groups: readonly ReferenceGroup[];
-  readonly blocks: readonly PromptBlocks[];
-  /** The texts of the prefill stage. */
-  readonly reference: { readonly greedy: readonly StageCompletion[]; readonly seeded: readonly StageCompletion[] };
-  newFolder(what: string): Promise<string>;
-  runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
+export interface TierScenarioOptions extends ScenarioOptions, ModelFacts {
+  readonly filled: FilledStore;
+  /** The completions of the prefill stage. */
+  readonly expected: Readonly<Record<SamplingName, readonly Completion[]>>;
+  newPath(what: string): string;
 }
 
 const hostMemory = 'host:1GiB';
@@ -42,55 +40,51 @@ export class TierScenario {
    * requests are preempted. Their KV was stored in host memory before it was overwritten, and they load it when they continue.
    *
    * With several KV groups, a pool with room for the prompts has spare blocks too: windows and states release blocks. So the
-   * outputs are longer than in the prefill stage, and a first process without preemptions generates the reference.
+   * outputs are longer than in the prefill stage, and a first server without preemptions generates the reference.
    */
   async preempted(name: string): Promise<StageFacts> {
     const started = performance.now();
-    const { blocks, groups } = this.#options;
+    const { groups, prompts, filled, expected } = this.#options;
     const isLonger = groups.length > 1;
-    const long = { maxTokens: outputBlocks * groups[0]!.blockSize };
-    const order = {
-      store: { tiers: [hostMemory] },
-      samplings: [samplings.greedy, samplings.seeded].map((params) => (isLonger ? { ...params, ...long } : params)),
-      isSeparate: true,
-    };
-    const { greedy, seeded } = this.#options.reference;
+    const requests = Object.values(samplings).flatMap((sampling, s) =>
+      prompts.map((prompt, p) => ({
+        prompt,
+        maxTokens: isLonger ? outputBlocks * groups[0]!.blockSize : maxTokens,
+        sampling: { ...sampling, cache_salt: `${p}-${s}` },
+      })),
+    );
+    const tiers = [hostMemory];
     const reference = isLonger
-      ? (await this.#run(`${name}, large pool`, order)).completions.flat()
-      : [...greedy, ...seeded];
-    const answer = await this.#run(name, {
-      ...order,
-      // All prompts are computed in few steps, so that all requests generate at the same time.
-      engine: {
-        kvCacheMemory: await this.#tinyPool(),
-        maxNumBatchedTokens: isLonger ? 1024 : 4096,
-        targetInterTokenLatency: 0,
-      },
-    });
-    const completions = answer.completions.flat();
-    const requests = [...blocks, ...blocks].map((prompt, i) => ({
-      ...prompt,
-      outputTokens: completions[i]!.tokens.length,
-      available: new Set<BlockKey>(),
-    }));
-    const repairMinimum = completions.reduce(
-      (sum, completion, i) => sum + this.#afterPreemptions(answer.promptTokens[i % blocks.length]!, completion),
+      ? (await this.#run(tiers, requests, { isSequential: false })).completions
+      : [...expected.greedy, ...expected.seeded];
+    // All prompts are computed in few steps, so that all requests generate at the same time.
+    const flags = [
+      ...['--kv-cache-memory', `${await this.#tinyPool()}`, '--target-inter-token-latency', '0'],
+      ...['--max-num-batched-tokens', isLonger ? '1024' : '4096'],
+    ];
+    const { preemptions, ...run } = await this.#run(tiers, requests, { isSequential: false, flags });
+    const repairMinimum = run.completions.reduce(
+      (sum, completion, i) => sum + this.#afterPreemptions(requests[i]!, completion),
       0,
     );
+    const alone = requests.reduce((sum, request) => sum + filled.neededTokens([request], new Set()), 0);
     return {
-      ...this.#facts(name, answer, started),
-      completions,
+      ...this.#facts(name, started),
+      ...run,
+      preemptions,
       reference,
-      mustPreempt: true,
-      minimum: repairMinimum + requests.reduce((sum, request) => sum + neededTokens([request], groups), 0),
+      minimum: repairMinimum + alone,
       repairMinimum,
     };
   }
 
-  /** The smallest number of tokens that the request computes again after its preemptions, if it loads all its full blocks. */
-  #afterPreemptions(prompt: readonly number[], { tokens, preemptedAfter }: StageCompletion): number {
+  /**
+   * The smallest number of tokens that the request computes again after its preemptions, if it loads all its full blocks. In
+   * this stage, only a preempted request loads or recomputes tokens.
+   */
+  #afterPreemptions({ prompt }: CompletionRequest, { tokens, usage }: Completion): number {
     const { groups } = this.#options;
-    return preemptedAfter.reduce((sum, count) => {
+    return usage.repairedAfter.reduce((sum, count) => {
       if (count === 0) return sum;
       const before = [...prompt, ...tokens.slice(0, count)];
       // The KV of the last token was not computed before the preemption.
@@ -100,79 +94,81 @@ export class TierScenario {
     }, 0);
   }
 
-  /** A process computes the prompts and ends. The next one has an empty host memory, and finds the KV on the disk. */
+  /** A server computes the prompts and ends. The next one has an empty host memory, and finds the KV on the disk. */
   async restarted(name: string): Promise<StageFacts> {
     const started = performance.now();
-    const { blocks, reference, groups } = this.#options;
-    const disk = await this.#options.newFolder('disk');
-    const order = {
-      store: { tiers: [hostMemory, `disk:${disk}`] },
-      samplings: [samplings.greedy],
-      isSequential: groups.length > 1,
-    };
-    await this.#run(`${name}, first process`, order);
-    const keys = blocks.flatMap((prompt) => prompt.keys.flat());
-    const available = await storedKeys(disk, keys, 1);
-    const answer = await this.#run(name, order);
-    const completions = answer.completions[0]!;
-    const requests = blocks.map((prompt, i) => ({
-      ...prompt,
-      outputTokens: completions[i]!.tokens.length,
-      available,
-    }));
+    const { prompts, filled, expected, groups } = this.#options;
+    const disk = new BlockStore(this.#options.newPath('disk'));
+    const tiers = [hostMemory, `disk:${disk.path}`];
+    const requests = prompts.map((prompt) => ({ prompt, maxTokens, sampling: samplings.greedy }));
+    const isSequential = groups.length > 1;
+    await this.#run(tiers, requests, { isSequential });
+    const available = await disk.keys();
+    const { completions, events } = await this.#run(tiers, requests, { isSequential });
     return {
-      ...this.#facts(name, answer, started),
+      ...this.#facts(name, started),
       completions,
-      reference: reference.greedy,
-      minimum: neededTokens(requests, groups),
+      events,
+      reference: expected.greedy,
+      minimum: filled.neededTokens(requests, available),
     };
   }
 
-  #facts(name: string, answer: StageAnswer, started: number) {
+  #facts(name: string, started: number) {
     return {
       name,
-      answer,
       groups: this.#options.groups,
-      ranks: 1,
       ranksOf: () => [0],
-      failedKeys: new Set<BlockKey>(),
+      failedKeys: new Set<never>(),
       repairMinimum: 0,
-      stored: new Map<string, number>(),
-      computed: new Map<string, number>(),
+      stored: new Map<never, never>(),
+      computed: new Map<never, never>(),
       seconds: (performance.now() - started) / 1000,
     };
   }
 
   #run(
-    name: string,
-    {
-      engine: change,
-      ...order
-    }: Pick<StageOrder, 'store' | 'samplings' | 'isSeparate' | 'isSequential'> & {
-      readonly engine?: Partial<EngineOptions>;
-    },
-  ): Promise<StageAnswer> {
-    const { engine, blockSize } = this.#options;
-    return this.#options.runProcess(name, {
-      ...order,
-      connector: 'offloading',
-      engine: { ...engine, ...limits, blockSize, ...change },
-      prompts,
-    });
+    tiers: readonly string[],
+    requests: readonly CompletionRequest[],
+    { isSequential, flags = [] }: { readonly isSequential: boolean; readonly flags?: readonly string[] },
+  ) {
+    const { start, signal } = this.#options;
+    const connector: JsonObject = {
+      kv_connector: 'OffloadingConnector',
+      kv_role: 'kv_both',
+      kv_connector_extra_config: { ...alwaysLoad, tiers },
+    };
+    const starting = start(['--kv-transfer-config', JSON.stringify(connector), ...flags]);
+    return withServer(starting, async ({ origin, warnings }) => ({
+      completions: await completeAll(origin, requests, { signal, isSequential }),
+      preemptions: await preemptionsOf(origin, signal),
+      events: warnings,
+    }));
   }
 
   /** Bytes of a pool for all prompts, in which there is no block left for most of their output tokens. */
   async #tinyPool(): Promise<number> {
-    const { engine, blockSize, blocks, groups } = this.#options;
-    const config = readModelConfig(await readGguf(engine.model));
-    const counts = blocks.flatMap(({ tokenCount }) => groups.map((group) => blocksAfter(tokenCount, group)));
+    const { model, blockSize, prompts, groups } = this.#options;
+    const config = readModelConfig(await readGguf(model));
+    const counts = prompts.flatMap(({ length }) => groups.map((group) => blocksAfter(length, group)));
     const total = 2 * counts.reduce((sum, count) => sum + count, 0);
     const count = (kind: ReferenceGroup['kind']): number => groups.filter((group) => group.kind === kind).length;
     // For each request, half of the blocks of its output tokens; for the last request, the states of an admission; block 0.
     const spare = groups.length === 1 ? 1 : (count('full') * outputBlocks) / 2;
-    const poolBlocks = total + 2 * blocks.length * spare + 2 * count('state') + 1;
+    const poolBlocks = total + 2 * prompts.length * spare + 2 * count('state') + 1;
     return poolBlocks * blockBytes(kvLayout(config, wholeModel(config.layerCount), { blockSize, kvType: kvTypes.f16 }));
   }
+}
+
+/**
+ * The small model of the demo computes so fast that loading does not pay on every machine, and on a busy machine loads take
+ * long; the demo shows loads.
+ */
+const alwaysLoad = { kv_load_policy: 'always', lookup_timeout_seconds: 30, load_timeout_seconds: 30 };
+
+async function preemptionsOf(origin: string, signal: AbortSignal): Promise<number> {
+  const text = await (await fetch(`${origin}/metrics`, { signal })).text();
+  return Number(/^vllm:num_preemptions_total(?:\{.*\})? (\d+)/m.exec(text)?.[1]);
 }
 
 /** The blocks of a group that a request has when its prompt is computed. */

@@ -1,10 +1,9 @@
-import type { Context, Tracer } from '@opentelemetry/api';
+import type { Context, SpanContext, Tracer } from '@opentelemetry/api';
 import type { RequestId } from '../../core/ids.ts';
 import type { RequestStats } from '../../core/request.ts';
-import type { EndedCompletion, EngineObserver, PhaseReport, RequestArrival } from '../observer.ts';
+import type { EndedCompletion, EngineObserver, PhaseReport, RequestArrival, TraceHeaders } from '../observer.ts';
 import { completionAttributes, phaseAttributes } from './span-attributes.ts';
 import type { TraceApi } from './trace-api.ts';
-import { readTraceHeaders } from './trace-parent.ts';
 
 export interface RequestTracerParts {
   readonly api: TraceApi;
@@ -136,4 +135,26 @@ function spansOf(phases: readonly PhaseReport[], { startMs, endMs, stats }: Whol
     hasDecoded ||= phase === 'decode';
     return { name, startMs: start, endMs: next?.startMs ?? endMs, before, after: next?.stats ?? stats };
   });
+}
+
+/** Version, trace id, span id and flags. Ids of zeros are invalid; later versions may append fields. */
+const traceParentForm = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(-.*)?$/;
+
+/**
+ * The span that the headers name (W3C Trace Context). Undefined if there is none, or if `traceparent` is malformed: the standard asks
+ * servers to start a new trace then.
+ */
+function readTraceHeaders({ createTraceState }: TraceApi, headers: TraceHeaders = {}): SpanContext | undefined {
+  const { traceparent, tracestate } = headers;
+  if (typeof traceparent !== 'string') return undefined;
+  const [, version, traceId, spanId, flags, further] = traceParentForm.exec(traceparent.trim()) ?? [];
+  if (traceId === undefined || spanId === undefined || flags === undefined) return undefined;
+  if (version === '00' && further !== undefined) return undefined;
+  return {
+    traceId,
+    spanId,
+    traceFlags: Number.parseInt(flags, 16) & 1,
+    isRemote: true,
+    ...(typeof tracestate === 'string' ? { traceState: createTraceState(tracestate) } : {}),
+  };
 }

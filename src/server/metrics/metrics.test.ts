@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toyEngine } from '../../../test/support/toy-model.ts';
 import { Server } from '../server.ts';
-import { tokenCounts } from './buckets.ts';
+import { tokenCounts } from './completion-metrics.ts';
 
 const ofEveryModel = ['model_name="toy"', 'engine="0"'];
 
