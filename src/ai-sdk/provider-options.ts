@@ -1,8 +1,8 @@
+import { describeValue } from '../base/describe-value.ts';
 import { isJsonObject } from '../base/json.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import { invalidParameter } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { ChatRequest } from '../engine/contract.ts';
 
 /** `providerOptions.kvasir`: what the AI SDK's own settings cannot say. Names are those of the library. */

@@ -1,7 +1,7 @@
+import { describeValue } from '../base/describe-value.ts';
 import { invalidParameter } from './errors.ts';
 import type { SamplingParams } from './sampling.ts';
 import {
-  describeValue,
   readBoolean,
   readInteger,
   readLogitBias,

@@ -1,4 +1,4 @@
-import { ExactNumber } from '../base/exact-json.ts';
+import { describeValue } from '../base/describe-value.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 
@@ -114,19 +114,6 @@ export function readLogitBias(value: unknown, countMax: number, vocabSize: numbe
 
 const isTokenId = (value: unknown, vocabSize: number): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < vocabSize;
-
-/**
- * A value as text for an error message: short, and different for values that JSON does not distinguish, such as NaN and
- * null.
- */
-export function describeValue(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
-  if (typeof value === 'bigint') return `${value}n`;
-  if (value instanceof ExactNumber) return value.text.length > 40 ? `${value.text.slice(0, 40)}...` : value.text;
-  if (Array.isArray(value)) return 'an array';
-  if (value === null || typeof value !== 'object') return typeof value === 'function' ? 'a function' : String(value);
-  return 'an object';
-}
 
 function wrong(parameter: string, expected: string, actual: unknown, isDescribed = false) {
   return invalidParameter({ parameter, expected, actual: isDescribed ? String(actual) : describeValue(actual) });

@@ -1,6 +1,6 @@
+import { describeValue } from '../base/describe-value.ts';
 import { writeExactJson } from '../base/exact-json.ts';
 import { invalidParameter } from './errors.ts';
-import { describeValue } from './sampling-read.ts';
 
 /** What the output must look like: exactly one of `json`, `regex`, `choice`, `grammar` and `jsonObject`. Names are vLLM's. */
 export interface StructuredOutputs {

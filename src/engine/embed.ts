@@ -1,7 +1,7 @@
 import { assertDefined } from '../base/assert.ts';
+import { describeValue } from '../base/describe-value.ts';
 import { engineClosed, invalidParameter } from '../core/errors.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
 import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
 import { Pooler } from './pooler.ts';

@@ -1,12 +1,13 @@
 import { assertDefined } from '../base/assert.ts';
+import { describeValue } from '../base/describe-value.ts';
+import { nameLengthMax } from '../base/field-reader.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
-import { type EngineRequest, nameLengthMax, type Pooling } from '../core/request.ts';
+import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import { promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';

@@ -1,7 +1,6 @@
+import type { FieldReader } from '../base/field-reader.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
-import type { FieldReader } from './field-reader.ts';
 
 /** `best_of` completions of each prompt are generated, and the best `n` of them are the response. */
 export interface BestOf {
@@ -21,9 +20,9 @@ export interface ChosenFrom {
 export function readBestOf(reader: FieldReader, params: SamplingOptions, stream: boolean): ChosenFrom {
   const kept = params.n ?? 1;
   const generated = reader.integer('best_of', { min: 1 }) ?? kept;
-  if (generated < kept) throw reader.invalid('best_of', `at least n (${kept})`, describeValue(generated));
+  if (generated < kept) throw reader.invalid('best_of', `at least n (${kept})`);
   if (generated === kept) return { params };
-  if (stream) throw reader.invalid('best_of', 'equal to n in a stream', describeValue(generated));
+  if (stream) throw reader.invalid('best_of', 'equal to n in a stream');
   const { logprobs = 0 } = params;
   return {
     params: { ...params, n: generated, logprobs },

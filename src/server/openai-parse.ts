@@ -1,13 +1,15 @@
-import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { describeValue } from '../base/describe-value.ts';
+import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
 import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import {
   asksForNothing,
   harmlessFields,
@@ -15,7 +17,6 @@ import {
   refuseUnsupported,
   refuseUnsupportedInChats,
 } from './field-lists.ts';
-import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
 import { type PerEndpoint, readSamplingParams } from './openai-sampling.ts';
@@ -79,7 +80,7 @@ export interface ParsedChat extends ParsedGeneration, Conversation {
 }
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const prompts = readPrompts(reader, limits);
   const echo = reader.boolean('echo') ?? false;
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
@@ -102,17 +103,17 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
 function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
   const suffix = reader.string('suffix');
   if (suffix === undefined || suffix === '') return undefined;
-  if (echo) throw reader.invalid('suffix', 'absent if `echo` is true', describeValue(suffix));
+  if (echo) throw reader.invalid('suffix', 'absent if `echo` is true');
   return suffix;
 }
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && top > 0 && !wanted) {
-    throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true', describeValue(top));
+    throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true');
   }
   const maxTokens = readMaxTokens(reader, 1);
   const logprobs = wanted ? (top ?? 0) : undefined;
@@ -146,9 +147,7 @@ function readConversation(
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
   const { addGenerationPrompt, continueFinalMessage } = readEnd(reader, messages, tools);
-  const given = reader.raw('chat_template_kwargs') ?? {};
-  if (!isObject(given)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(given));
-  const variables = { ...effortVariables(reader), ...given };
+  const variables = { ...effortVariables(reader), ...reader.json('chat_template_kwargs') };
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
   return { messages, ...tools, addGenerationPrompt, continueFinalMessage, variables };
 }
@@ -175,11 +174,8 @@ const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 
 /** Names that templates read, as in vLLM. A template without them has no effort to choose. */
 function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
-  const effort = reader.name('reasoning_effort');
+  const effort = reader.choice('reasoning_effort', efforts);
   if (effort === undefined) return {};
-  if (!efforts.includes(effort)) {
-    throw reader.invalid('reasoning_effort', `one of ${efforts.join(', ')}`, describeValue(effort));
-  }
   return effort === 'none' ? { enable_thinking: false } : { reasoning_effort: effort };
 }
 
@@ -198,8 +194,7 @@ function readGeneration(
   const continuousUsage = streamOptions?.boolean('continuous_usage_stats') ?? false;
   streamOptions?.ignore(['include_obfuscation']);
   streamOptions?.finish();
-  const cacheSalt = reader.name('cache_salt');
-  if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
+  const cacheSalt = readCacheSalt(reader);
   const kvTransferParams = readKvTransferParams(reader);
   const params = readSamplingParams(
     reader,
@@ -211,7 +206,7 @@ function readGeneration(
     },
     limits.vocabSize,
   );
-  reader.ignoreSmall(harmlessFields);
+  ignoreSmall(reader, harmlessFields);
   const ignored = reader.ignoreForeign(foreignFields);
   refuseUnsupported(reader);
   return {
@@ -238,6 +233,9 @@ function largest(a: number | undefined, b: number | undefined): number | undefin
   return a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 }
 
+export const readCacheSalt = (reader: FieldReader): string | undefined =>
+  reader.string('cache_salt', { min: 1, max: nameLengthMax });
+
 export function readPriority(reader: FieldReader): number | undefined {
   return reader.integer('priority', { min: -(2 ** 31), max: 2 ** 31 - 1 });
 }
@@ -247,17 +245,16 @@ const kvTransferParamsMax = 1024 * 1024;
 
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
   reader.small('kv_transfer_params', kvTransferParamsMax);
-  const value = reader.plain('kv_transfer_params');
-  if (value === undefined || isJsonObject(value)) return value;
-  throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
+  reader.json('kv_transfer_params');
+  return reader.plain('kv_transfer_params') as JsonObject | undefined;
 }
 
 /** `field`: its name in the body. */
 export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'prompt'): (string | Int32Array)[] {
   const expected = 'a string, a list of strings, a list of token ids, or a list of such lists';
   const value = reader.required(field, reader.raw(field), expected);
-  if (typeof value === 'string') return [reader.text(field, value)];
-  if (!Array.isArray(value)) throw reader.invalid(field, expected, describeValue(value));
+  if (typeof value === 'string') return [reader.wellFormed(field, value)];
+  if (!Array.isArray(value)) throw reader.invalid(field, expected);
   const first: unknown = value[0];
   if (first === undefined) throw promptEmpty();
   if (typeof first === 'number') return [readPromptTokens(reader, value, field, limits)];
@@ -267,7 +264,7 @@ export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'p
   }
   return value.map((item: unknown, i) => {
     const name = `${field}[${i}]`;
-    if (!Array.isArray(first)) return reader.text(name, item);
+    if (!Array.isArray(first)) return reader.wellFormed(name, item);
     if (!Array.isArray(item)) throw reader.invalid(name, 'a list of token ids', describeValue(item));
     return readPromptTokens(reader, item, name, limits);
   });
@@ -311,7 +308,7 @@ export interface ParsedTokenize {
 
 /** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const isChat = reader.raw('messages') !== undefined;
   const input = isChat
     ? readConversation(reader, limits)
@@ -329,9 +326,9 @@ export interface ParsedDetokenize {
 }
 
 export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetokenize {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
-  if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids', describeValue(value));
+  if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
   const { maxModelLen } = limits;
   if (value.length > maxModelLen) {
     throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);

@@ -1,8 +1,7 @@
 import { ExactNumber } from '../base/exact-json.ts';
+import type { FieldReader } from '../base/field-reader.ts';
 import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
-import type { FieldReader } from './field-reader.ts';
 
 /** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
 const wireNames = {
@@ -66,7 +65,7 @@ function readSeed(reader: FieldReader): bigint | undefined {
   if (value === undefined) return undefined;
   const seed = integerOf(value);
   if (seed !== undefined && seed >= seedRange.min && seed < seedRange.end) return BigInt.asUintN(64, seed);
-  throw reader.invalid('seed', 'an integer from -2^63 to 2^64 - 1', describeValue(value));
+  throw reader.invalid('seed', 'an integer from -2^63 to 2^64 - 1');
 }
 
 function integerOf(value: unknown): bigint | undefined {

@@ -1,6 +1,7 @@
-import { describeValue } from '../core/sampling-read.ts';
+import type { FieldReader } from '../base/field-reader.ts';
+import { isJsonObject } from '../base/json.ts';
 import { type ReadStructuredOutputs, readStructuredOutputs } from '../core/structured-outputs.ts';
-import { FieldReader, isObject } from './field-reader.ts';
+import { schemaExpected } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
 /** What the content of an answer must look like, and the field that says so. */
@@ -22,36 +23,29 @@ export function readStructure(reader: FieldReader): ParsedStructure | undefined 
   const structured = reader.raw('structured_outputs');
   if (structured === undefined) return format;
   if (format !== undefined) {
-    throw reader.invalid('structured_outputs', 'absent if `response_format` is set', describeValue(structured));
+    throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
   }
-  return readOutputs(structured);
+  return readOutputs(reader, structured);
 }
 
 function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
-  const value = reader.raw('response_format');
-  if (value === undefined) return undefined;
-  const format = new FieldReader(value, 'response_format.');
+  const format = reader.object('response_format');
+  if (format === undefined) return undefined;
   const type = format.required('type', format.name('type'), '"text", "json_object" or "json_schema"');
   if (type === 'json_schema') return readJsonSchema(format);
   if (type === 'structural_tag')
     throw fieldNotSupported({ parameter: 'response_format', detail: ' with type "structural_tag"' });
   if (type !== 'text' && type !== 'json_object') {
-    throw format.invalid('type', '"text", "json_object" or "json_schema"', describeValue(type));
+    throw format.invalid('type', '"text", "json_object" or "json_schema"');
   }
   // llama.cpp and others take a schema here too.
-  const schema = type === 'json_object' ? readSchema(format, 'schema') : undefined;
+  const schema = type === 'json_object' ? format.json('schema', schemaExpected) : undefined;
   const strict = schema === undefined ? undefined : format.boolean('strict');
   format.finish();
   if (type === 'text') return undefined;
   if (schema !== undefined && Object.keys(schema).length > 0)
     return schemaStructure(schema, 'response_format.schema', strict);
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
-}
-
-function readSchema(reader: FieldReader, name: string): object | undefined {
-  const schema = reader.raw(name);
-  if (schema === undefined || isObject(schema)) return schema;
-  throw reader.invalid(name, 'a JSON schema, which is an object', describeValue(schema));
 }
 
 const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): ParsedStructure => ({
@@ -61,7 +55,7 @@ const schemaStructure = (schema: object, parameter: string, strict: boolean | un
 
 /** llama.cpp takes the schema without the object around it too. */
 function readJsonSchema(format: FieldReader): ParsedStructure {
-  const bare = readSchema(format, 'schema');
+  const bare = format.json('schema', schemaExpected);
   if (bare !== undefined && format.raw('json_schema') === undefined) {
     format.ignore(['name', 'description']);
     const strict = format.boolean('strict');
@@ -72,8 +66,8 @@ function readJsonSchema(format: FieldReader): ParsedStructure {
   described.name('name');
   described.string('description');
   const strict = described.boolean('strict');
-  const given = readSchema(described, 'schema') ?? readSchema(described, 'json_schema');
-  const schema = described.required('schema', given, 'a JSON schema, which is an object');
+  const given = described.json('schema', schemaExpected) ?? described.json('json_schema', schemaExpected);
+  const schema = described.required('schema', given, schemaExpected);
   described.finish();
   format.finish();
   return schemaStructure(schema, 'response_format.json_schema.schema', strict);
@@ -85,10 +79,10 @@ const libraryNames: Readonly<Record<string, string>> = {
   whitespace_pattern: 'whitespacePattern',
 };
 
-function readOutputs(value: unknown): ParsedStructure | undefined {
+function readOutputs(body: FieldReader, value: unknown): ParsedStructure | undefined {
   const parameter = 'structured_outputs';
-  if (!isObject(value)) return { outputs: readStructuredOutputs(value, parameter), parameter };
-  const reader = new FieldReader(value, 'structured_outputs.');
+  if (!isJsonObject(value)) return { outputs: readStructuredOutputs(value, parameter), parameter };
+  const reader = body.inside(parameter, value);
   reader.refuse('structural_tag', () => false);
   // Objects have no members that their schema does not name, unless it says so.
   reader.boolean('disable_additional_properties');

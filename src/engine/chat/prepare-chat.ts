@@ -1,6 +1,6 @@
+import { describeValue } from '../../base/describe-value.ts';
 import { invalidParameter } from '../../core/errors.ts';
 import type { SamplingOptions } from '../../core/sampling.ts';
-import { describeValue } from '../../core/sampling-read.ts';
 import { readStructuredOutputs } from '../../core/structured-outputs.ts';
 import type { GrammarSource } from '../../grammar/structured-grammar.ts';
 import { answerGrammar } from '../../tools/answer-grammar.ts';
