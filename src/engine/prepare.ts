@@ -7,7 +7,7 @@ import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts'
 import { type RequestId, tokenId } from '../core/ids.ts';
 import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
-import { parseSamplingParams } from '../core/sampling-parse.ts';
+import { type CheckedSampling, checkSampling, completeSampling } from '../core/sampling-parse.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import { promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
@@ -40,7 +40,8 @@ export interface PrepareParts {
  */
 export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
   checkFields(request);
-  return withTokens(request, readPrompt(request, parts), parts);
+  const sampling = checkSampling(request.params, parts.model.vocabSize);
+  return withTokens(request, sampling, readPrompt(request, parts), parts);
 }
 
 /** What the engine adds to a checked request for one of its completions. */
@@ -105,12 +106,12 @@ export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts
   checkFields(request);
   const { text, options } = assertDefined(promptText(request.prompt, request), 'a long prompt is a text');
   checkTextFits(text, parts.tokenizer, parts.model);
-  // Copy, because the caller may change the object meanwhile. Draw the seed now, so that seeds follow the call order.
-  const kept = { ...request, ...(request.params === undefined ? {} : { params: { ...request.params } }) };
-  const params = readParams(kept, 1, parts);
-  const { seed } = params;
-  const finish = (promptTokens: Int32Array) => withTokens(kept, promptTokens, { ...parts, drawSeed: () => seed });
-  return { text, options, params, finish };
+  const sampling = checkSampling(request.params, parts.model.vocabSize);
+  const params = complete(sampling, 1, parts);
+  // Copy, because the caller may change the object meanwhile. The seed is drawn now, so that seeds follow the call order.
+  const kept = { ...request };
+  const seeded = { ...sampling, seed: params.seed };
+  return { text, options, params, finish: (promptTokens) => withTokens(kept, seeded, promptTokens, parts) };
 }
 
 function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priority = 0 }: GenerateRequest): void {
@@ -131,14 +132,19 @@ function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priori
   }
 }
 
-function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: PrepareParts): PreparedRequest {
+function withTokens(
+  request: GenerateRequest,
+  sampling: CheckedSampling,
+  promptTokens: Int32Array,
+  parts: PrepareParts,
+): PreparedRequest {
   const { maxModelLen } = parts.model;
   const { cacheSalt, kvTransferParams, tenant, unreadMaxBytes, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
-  const params = readParams(request, promptTokens.length, parts);
+  const params = complete(sampling, promptTokens.length, parts);
   if (promptTokens.length + params.maxTokens > maxModelLen) {
-    const maxTokens = request.params?.maxTokens ?? undefined;
     const isEmbedding = parts.pooling !== undefined;
+    const { maxTokens } = sampling;
     throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens, maxModelLen, isEmbedding });
   }
   return {
@@ -153,9 +159,8 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
   };
 }
 
-function readParams({ params }: GenerateRequest, promptTokens: number, { model, drawSeed }: PrepareParts) {
-  return parseSamplingParams(params, {
-    vocabSize: model.vocabSize,
+function complete(sampling: CheckedSampling, promptTokens: number, { model, drawSeed }: PrepareParts): SamplingParams {
+  return completeSampling(sampling, {
     // At least 1, so that the error for a too long prompt names the prompt's length and not a limit of 0.
     maxTokensDefault: Math.max(1, model.maxModelLen - promptTokens),
     drawSeed,

@@ -2,8 +2,7 @@ import { describeValue } from '../base/describe-value.ts';
 import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
-import type { SamplingOptions } from '../core/sampling.ts';
-import { logprobsMax } from '../core/sampling-parse.ts';
+import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
@@ -39,7 +38,7 @@ export interface ParsedGeneration {
   /** If absent, the request accepts any model. */
   readonly model?: string;
   /** Without `maxTokens` if the endpoint's default applies. */
-  readonly params: SamplingOptions;
+  readonly params: CheckedSampling;
   readonly stream: boolean;
   /** The stream ends with a chunk that has the usage. */
   readonly includeUsage: boolean;
@@ -293,7 +292,7 @@ function readTokens(reader: FieldReader, items: readonly unknown[], name: string
   return tokens;
 }
 
-function checkChoices(prompts: number, { n = 1 }: SamplingOptions, limits: ParseLimits, field = 'n'): void {
+function checkChoices(prompts: number, { n = 1 }: CheckedSampling, limits: ParseLimits, field = 'n'): void {
   if (prompts * n <= limits.choicesMax) return;
   const asked = `${prompts === 1 ? '1 prompt' : `${prompts} prompts`} times \`${field}\` = ${n} completions`;
   throw tooManyChoices({ asked, limit: limits.choicesMax });

@@ -1,7 +1,7 @@
 import { ExactNumber } from '../base/exact-json.ts';
 import type { FieldReader } from '../base/field-reader.ts';
-import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
-import { parseSamplingParams } from '../core/sampling-parse.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import { type CheckedSampling, checkSampling } from '../core/sampling-parse.ts';
 
 /** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
 const wireNames = {
@@ -30,29 +30,19 @@ export interface PerEndpoint {
   readonly ignoresMinTokens?: boolean;
 }
 
-/**
- * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. Absent parameters stay absent,
- * because the engine sets the defaults that depend on the prompt.
- */
+/** The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`, so that the engine need not. */
 export function readSamplingParams(
   reader: FieldReader,
   { ignoresMinTokens, ...perEndpoint }: PerEndpoint,
   vocabSize: number,
-): SamplingOptions {
+): CheckedSampling {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
   for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.plain(wire);
   if (ignoresMinTokens === true) raw.minTokens = undefined;
   raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.
   if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;
-  const checked = parseSamplingParams(raw, {
-    vocabSize,
-    maxTokensDefault: Number.MAX_SAFE_INTEGER,
-    drawSeed: () => 0n,
-  });
-  return Object.fromEntries(
-    Object.entries(checked).filter(([name]) => raw[name as keyof SamplingParams] !== undefined),
-  );
+  return checkSampling(raw, vocabSize);
 }
 
 const SMALLEST_TOP_P = 1e-300;

@@ -151,6 +151,6 @@ export function answerFormat(
 }
 
 /** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-export function withControlTokens(params: SamplingOptions, { tools }: AnswerFormat): SamplingOptions {
+export function withControlTokens<P extends SamplingOptions>(params: P, { tools }: AnswerFormat): P {
   return tools === undefined || !needsControlTokens(tools) ? params : { ...params, skipSpecialTokens: false };
 }
