@@ -179,14 +179,9 @@ export class FieldReader {
     throw this.#toError({ kind: 'missing', parameter: this.#path + name, expected, actual: describeValue(undefined) });
   }
 
-  /** Accepts fields that others use and that change nothing here. */
-  ignore(names: readonly string[]): void {
-    for (const name of names) this.#others.add(name);
-  }
-
   /** Accepts fields that others know and that have no effect here. Returns those that are set. */
-  ignoreForeign(names: readonly string[]): string[] {
-    this.ignore(names);
+  ignore(names: readonly string[]): string[] {
+    for (const name of names) this.#others.add(name);
     return names.filter((name) => this.#value(name) !== undefined);
   }
 
@@ -209,6 +204,11 @@ export class FieldReader {
   /** `actual`: a text for the value; by default that of the field. `hint`: a sentence with a space before it. */
   invalid(name: string, expected: string, actual = describeValue(this.#value(name)), hint = ''): Error {
     return this.#toError({ kind: 'invalid', parameter: this.#path + name, expected, actual, hint });
+  }
+
+  /** The object as a whole is wrong. */
+  wrong(expected: string, actual: string): Error {
+    return this.#toError({ kind: 'invalid', parameter: this.path, expected, actual, hint: '' });
   }
 
   /** Refuses fields that were not read. Call it after the last read. */

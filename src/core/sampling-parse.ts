@@ -4,7 +4,7 @@ import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 import { parameterReader } from './parameter-reader.ts';
 import type { SamplingParams } from './sampling.ts';
-import { readStructuredOutputs } from './structured-outputs.ts';
+import { readStructuredFields } from './structured-outputs.ts';
 
 /** What a request's parameters are checked against. */
 export interface SamplingLimits extends SamplingDefaults {
@@ -51,7 +51,7 @@ export function checkSampling(input: unknown, vocabSize: number): CheckedSamplin
   if (isChecked(input)) return input;
   const reader = parameterReader(input ?? {}, 'params');
   const topK = reader.integer('topK', { min: -1 });
-  const structured = reader.raw('structuredOutputs');
+  const structured = reader.object('structuredOutputs');
   const params = withoutUndefined({
     n: reader.integer('n', { min: 1, max: completionsMax }),
     temperature: reader.number('temperature', { min: 0 }),
@@ -72,7 +72,7 @@ export function checkSampling(input: unknown, vocabSize: number): CheckedSamplin
     skipSpecialTokens: reader.boolean('skipSpecialTokens'),
     logprobs: reader.integer('logprobs', { min: 0, max: logprobsMax }),
     promptLogprobs: reader.integer('promptLogprobs', { min: 0, max: logprobsMax }),
-    structuredOutputs: structured === undefined ? undefined : readStructuredOutputs(structured),
+    structuredOutputs: structured && readStructuredFields(structured),
   });
   // A misspelt name would silently mean the default.
   reader.finish();

@@ -206,7 +206,7 @@ function readGeneration(
     limits.vocabSize,
   );
   ignoreSmall(reader, harmlessFields);
-  const ignored = reader.ignoreForeign(foreignFields);
+  const ignored = reader.ignore(foreignFields);
   refuseUnsupported(reader);
   return {
     ...withoutUndefined({

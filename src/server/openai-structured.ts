@@ -1,6 +1,5 @@
-import type { FieldReader } from '../base/field-reader.ts';
-import { isJsonObject } from '../base/json.ts';
-import { type ReadStructuredOutputs, readStructuredOutputs } from '../core/structured-outputs.ts';
+import { type FieldReader, snakeCase } from '../base/field-reader.ts';
+import { type ReadStructuredOutputs, readStructuredFields, readStructuredOutputs } from '../core/structured-outputs.ts';
 import { schemaExpected } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
@@ -20,12 +19,9 @@ export function readStructure(reader: FieldReader): ParsedStructure | undefined 
     reader.refuse(`guided_${name}`, (value) => value === false, detail);
   }
   const format = readResponseFormat(reader);
-  const structured = reader.raw('structured_outputs');
-  if (structured === undefined) return format;
-  if (format !== undefined) {
-    throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
-  }
-  return readOutputs(reader, structured);
+  if (format === undefined) return readOutputs(reader);
+  if (reader.raw('structured_outputs') === undefined) return format;
+  throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
 }
 
 function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
@@ -73,24 +69,12 @@ function readJsonSchema(format: FieldReader): ParsedStructure {
   return schemaStructure(schema, 'response_format.json_schema.schema', strict);
 }
 
-const libraryNames: Readonly<Record<string, string>> = {
-  json_object: 'jsonObject',
-  disable_any_whitespace: 'disableAnyWhitespace',
-  whitespace_pattern: 'whitespacePattern',
-};
-
-function readOutputs(body: FieldReader, value: unknown): ParsedStructure | undefined {
+function readOutputs(body: FieldReader): ParsedStructure | undefined {
   const parameter = 'structured_outputs';
-  if (!isJsonObject(value)) return { outputs: readStructuredOutputs(value, parameter), parameter };
-  const reader = body.inside(parameter, value);
+  const reader = body.object(parameter);
+  if (reader === undefined) return undefined;
   reader.refuse('structural_tag', () => false);
   // Objects have no members that their schema does not name, unless it says so.
   reader.boolean('disable_additional_properties');
-  const raw: Record<string, unknown> = {};
-  for (const name of ['json', 'regex', 'choice', 'grammar', 'strict', ...Object.keys(libraryNames)]) {
-    const field = reader.raw(name);
-    if (field !== undefined) raw[libraryNames[name] ?? name] = field;
-  }
-  reader.finish();
-  return { outputs: readStructuredOutputs(raw, parameter), parameter };
+  return { outputs: readStructuredFields(reader, snakeCase), parameter };
 }

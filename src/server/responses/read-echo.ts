@@ -96,7 +96,7 @@ function readReasoning(reader: FieldReader): {
   const fields = reader.object('reasoning');
   const effort = fields?.name('effort') ?? null;
   const summary = fields?.name('summary') ?? fields?.name('generate_summary') ?? null;
-  const foreign = fields?.ignoreForeign(['summary', 'generate_summary', 'context']) ?? [];
+  const foreign = fields?.ignore(['summary', 'generate_summary', 'context']) ?? [];
   fields?.refuse('mode', (value) => value === 'standard');
   fields?.finish();
   // The reasoning itself is in the output, so it needs no summary.
