@@ -30,6 +30,12 @@ export interface StructuredOutputs {
 /** Checked. A schema is its JSON text, because the caller could change an object later. */
 export type ReadStructuredOutputs = Omit<StructuredOutputs, 'json'> & { readonly json?: string };
 
+/** What the content of an answer must look like, and the name of the parameter that says so. */
+export interface AskedStructure {
+  readonly outputs: ReadStructuredOutputs;
+  readonly parameter: string;
+}
+
 const kinds = ['json', 'regex', 'choice', 'grammar', 'jsonObject'] as const;
 
 /** In UTF-16 units: compiling takes less than 50 ms. */

@@ -181,13 +181,13 @@ export class Engine implements AsyncEngine {
     return new ChatStream(this, request, signal);
   }
 
-  async tokenizePrompt(prompt: string | RenderedPrompt, given: TokenizePromptOptions = {}): Promise<number[]> {
+  async tokenizePrompt(prompt: string | RenderedPrompt, given: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#checkNotClosed();
     const { text, options } = readPromptText(prompt, given);
     checkTextFits(text, this.#parts.tokenizer, this.model);
-    if (this.#turn.take(tokenizeCost(text))) return Array.from(this.#parts.tokenizer.encode(text, options));
+    if (this.#turn.take(tokenizeCost(text))) return this.#parts.tokenizer.encode(text, options);
     this.#checkRoom(1);
-    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => Array.from(tokens));
+    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => tokens);
   }
 
   tokenize(prompt: string | RenderedPrompt, given: EncodeOptions = {}): number[] {

@@ -112,7 +112,7 @@ export async function answerEmbeddings(
 
 async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {
   const { maxModelLen } = engine.model;
-  const prompts: (Int32Array | number[])[] = [];
+  const prompts: Int32Array[] = [];
   for (const input of inputs) {
     if (prompts.length > 0) await nextTurn();
     if (input.length === 0) throw promptEmpty();

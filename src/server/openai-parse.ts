@@ -3,10 +3,11 @@ import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
+import type { AskedStructure } from '../core/structured-outputs.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
+import type { ReadChat } from '../engine/chat/prepare-chat.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
-import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
 import {
@@ -19,7 +20,7 @@ import {
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
 import { type PerEndpoint, readSamplingParams } from './openai-sampling.ts';
-import { type ParsedStructure, readStructure } from './openai-structured.ts';
+import { readStructure } from './openai-structured.ts';
 import { type ParsedTools, readTools } from './openai-tools.ts';
 import { readPromptLogprobs } from './prompt-logprobs.ts';
 import { tooManyChoices } from './server-errors.ts';
@@ -57,7 +58,7 @@ export interface ParsedGeneration {
   /** Parameters for the connector. */
   readonly kvTransferParams?: JsonObject;
   /** What the content must look like. */
-  readonly structure?: ParsedStructure;
+  readonly structure?: AskedStructure | undefined;
   /** The grammar of the whole output. Chats have it when the conversation is rendered. */
   readonly grammar?: GrammarSource;
 }
@@ -71,12 +72,7 @@ export interface ParsedCompletion extends ParsedGeneration {
   readonly bestOf?: BestOf;
 }
 
-export interface ParsedChat extends ParsedGeneration, Conversation {
-  /** False: at most one call of a tool for each answer. */
-  readonly areParallel: boolean;
-  /** The answer consists of calls of these tools; absent: the model decides. */
-  readonly requiredTools?: readonly Tool[];
-}
+export interface ParsedChat extends ParsedGeneration, ReadChat {}
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
   const reader = bodyReader(body);

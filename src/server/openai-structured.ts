@@ -1,19 +1,13 @@
 import { type FieldReader, snakeCase } from '../base/field-reader.ts';
-import { type ReadStructuredOutputs, readStructuredFields, readStructuredOutputs } from '../core/structured-outputs.ts';
+import { type AskedStructure, readStructuredFields, readStructuredOutputs } from '../core/structured-outputs.ts';
 import { schemaExpected } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
-
-/** What the content of an answer must look like, and the field that says so. */
-export interface ParsedStructure {
-  readonly outputs: ReadStructuredOutputs;
-  readonly parameter: string;
-}
 
 /** Fields of older versions of vLLM. Ignoring them would give text that breaks the schema. */
 const guided = ['json', 'regex', 'choice', 'grammar', 'json_object', 'decoding_backend', 'whitespace_pattern'];
 
 /** Reads OpenAI's `response_format` and vLLM's `structured_outputs`. */
-export function readStructure(reader: FieldReader): ParsedStructure | undefined {
+export function readStructure(reader: FieldReader): AskedStructure | undefined {
   for (const name of guided) {
     const detail = ': use `structured_outputs`, for example {"structured_outputs": {"json": <schema>}}';
     reader.refuse(`guided_${name}`, (value) => value === false, detail);
@@ -24,7 +18,7 @@ export function readStructure(reader: FieldReader): ParsedStructure | undefined 
   throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
 }
 
-function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
+function readResponseFormat(reader: FieldReader): AskedStructure | undefined {
   const format = reader.object('response_format');
   if (format === undefined) return undefined;
   const type = format.required('type', format.name('type'), '"text", "json_object" or "json_schema"');
@@ -44,13 +38,13 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
-const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): ParsedStructure => ({
+const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): AskedStructure => ({
   outputs: readStructuredOutputs({ json: schema, ...(strict === undefined ? {} : { strict }) }, parameter),
   parameter,
 });
 
 /** llama.cpp takes the schema without the object around it too. */
-function readJsonSchema(format: FieldReader): ParsedStructure {
+function readJsonSchema(format: FieldReader): AskedStructure {
   const bare = format.json('schema', schemaExpected);
   if (bare !== undefined && format.raw('json_schema') === undefined) {
     format.ignore(['name', 'description']);
@@ -69,7 +63,7 @@ function readJsonSchema(format: FieldReader): ParsedStructure {
   return schemaStructure(schema, 'response_format.json_schema.schema', strict);
 }
 
-function readOutputs(body: FieldReader): ParsedStructure | undefined {
+function readOutputs(body: FieldReader): AskedStructure | undefined {
   const parameter = 'structured_outputs';
   const reader = body.object(parameter);
   if (reader === undefined) return undefined;
