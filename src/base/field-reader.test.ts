@@ -15,7 +15,7 @@ function faultOf(read: () => unknown): FieldFault {
 }
 
 describe('FieldReader', () => {
-  it('reads each field with its type, and null and inherited fields as absent', () => {
+  it('reads each field with its type, and null and the methods of all objects as absent', () => {
     const fields = { a: true, n: 3, ratio: 0.5, s: '', kind: 'b', list: [1, 2], inner: { x: 1 }, many: [{ x: 2 }] };
     const reader = of({ ...fields, none: null });
     expect([reader.boolean('a'), reader.integer('n'), reader.number('ratio')]).toEqual([true, 3, 0.5]);
@@ -25,6 +25,15 @@ describe('FieldReader', () => {
     expect(reader.objects('many', (item) => item.integer('x'))).toEqual([2]);
     for (const name of ['none', 'toString', '__proto__']) expect(reader.string(name)).toBeUndefined();
     expect(() => reader.finish()).not.toThrow();
+  });
+
+  it('reads fields that an instance of a class inherits', () => {
+    class Request {
+      get salt(): string {
+        return 'a';
+      }
+    }
+    expect(of(new Request()).string('salt')).toBe('a');
   });
 
   const wrong: readonly (readonly [read: (reader: FieldReader) => unknown, value: unknown, expected: string])[] = [

@@ -227,8 +227,9 @@ export class FieldReader {
   }
 
   #value(name: string): unknown {
-    const value = Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined;
-    return value === null ? undefined : value;
+    // Instances of a caller's class may inherit fields, but no field is a method of all objects.
+    if (!Object.hasOwn(this.#fields, name) && name in Object.prototype) return undefined;
+    return this.#fields[name] ?? undefined;
   }
 
   #checked<T>(name: string, expected: string, isRight: (value: unknown) => value is T): T | undefined {

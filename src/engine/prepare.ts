@@ -1,10 +1,11 @@
 import { assertDefined } from '../base/assert.ts';
 import { describeValue } from '../base/describe-value.ts';
-import { nameLengthMax } from '../base/field-reader.ts';
-import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
+import { parameterReader } from '../core/parameter-reader.ts';
 import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { type CheckedSampling, checkSampling, completeSampling } from '../core/sampling-parse.ts';
@@ -39,9 +40,8 @@ export interface PrepareParts {
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
-  checkFields(request);
-  const sampling = checkSampling(request.params, parts.model.vocabSize);
-  return withTokens(request, sampling, readPrompt(request, parts), parts);
+  const fields = checkFields(request, parts);
+  return withTokens(fields, readPrompt(request, parts), parts);
 }
 
 /** What the engine adds to a checked request for one of its completions. */
@@ -103,43 +103,46 @@ export const prepareCost = (request: GenerateRequest): number =>
 
 /** Like `prepareRequest`, for a text that is tokenized on another thread: checks everything except the tokens. */
 export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts): LongRequest {
-  checkFields(request);
+  // The caller may change the object meanwhile, but not what was read of it.
+  const fields = checkFields(request, parts);
   const { text, options } = assertDefined(promptText(request.prompt, request), 'a long prompt is a text');
   checkTextFits(text, parts.tokenizer, parts.model);
-  const sampling = checkSampling(request.params, parts.model.vocabSize);
-  const params = complete(sampling, 1, parts);
-  // Copy, because the caller may change the object meanwhile. The seed is drawn now, so that seeds follow the call order.
-  const kept = { ...request };
-  const seeded = { ...sampling, seed: params.seed };
-  return { text, options, params, finish: (promptTokens) => withTokens(kept, seeded, promptTokens, parts) };
+  // The seed is drawn now, so that seeds follow the call order.
+  const params = complete(fields.sampling, 1, parts);
+  const seeded = { ...fields, sampling: { ...fields.sampling, seed: params.seed } };
+  return { text, options, params, finish: (promptTokens) => withTokens(seeded, promptTokens, parts) };
 }
 
-function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priority = 0 }: GenerateRequest): void {
-  if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
-  if (tenant !== undefined && typeof tenant !== 'string') throw wrong('tenant', 'a string', tenant);
-  if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
-    throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
-  }
-  if (cacheSalt !== undefined && cacheSalt.length > nameLengthMax) {
-    const actual = `${cacheSalt.length} characters`;
-    throw invalidParameter({ parameter: 'cacheSalt', expected: `at most ${nameLengthMax} characters`, actual });
-  }
-  if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
-    throw wrong('kvTransferParams', 'an object', kvTransferParams);
-  }
-  if (traceHeaders !== undefined && !isJsonObject(traceHeaders)) {
-    throw wrong('traceHeaders', 'an object', traceHeaders);
-  }
+/** What does not depend on the prompt, checked. */
+interface CheckedFields
+  extends Pick<
+    PreparedRequest,
+    'pooling' | 'cacheSalt' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
+  > {
+  readonly sampling: CheckedSampling;
+}
+
+function checkFields(request: GenerateRequest, { model, pooling }: PrepareParts): CheckedFields {
+  const reader = parameterReader(request, 'request');
+  reader.json('traceHeaders');
+  const { unreadMaxBytes } = request;
+  const fields = withoutUndefined({
+    cacheSalt: reader.string('cacheSalt', { min: 1, max: nameLengthMax }),
+    tenant: reader.string('tenant'),
+    kvTransferParams: reader.json('kvTransferParams'),
+    pooling,
+    unreadMaxBytes,
+  });
+  const sampling = checkSampling(request.params, model.vocabSize);
+  return { ...fields, priority: reader.number('priority') ?? 0, sampling };
 }
 
 function withTokens(
-  request: GenerateRequest,
-  sampling: CheckedSampling,
+  { sampling, ...fields }: CheckedFields,
   promptTokens: Int32Array,
   parts: PrepareParts,
 ): PreparedRequest {
   const { maxModelLen } = parts.model;
-  const { cacheSalt, kvTransferParams, tenant, unreadMaxBytes, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
   const params = complete(sampling, promptTokens.length, parts);
   if (promptTokens.length + params.maxTokens > maxModelLen) {
@@ -147,16 +150,7 @@ function withTokens(
     const { maxTokens } = sampling;
     throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens, maxModelLen, isEmbedding });
   }
-  return {
-    promptTokens,
-    params,
-    priority,
-    ...(parts.pooling === undefined ? {} : { pooling: parts.pooling }),
-    ...(tenant === undefined ? {} : { tenant }),
-    ...(cacheSalt === undefined ? {} : { cacheSalt }),
-    ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
-    ...(unreadMaxBytes === undefined ? {} : { unreadMaxBytes }),
-  };
+  return { ...fields, promptTokens, params };
 }
 
 function complete(sampling: CheckedSampling, promptTokens: number, { model, drawSeed }: PrepareParts): SamplingParams {
