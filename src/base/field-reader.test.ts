@@ -104,9 +104,8 @@ describe('FieldReader', () => {
   });
 });
 
-it('names in camelCase are the same in snake_case', () => {
-  expect(inSnakeCase({ numSpeculativeTokens: 1, prompt_lookup_max: 2 })).toEqual({
-    num_speculative_tokens: 1,
-    prompt_lookup_max: 2,
-  });
+it('names in camelCase are the same in snake_case, and one of two spellings is too many', () => {
+  const read = (config: object) => inSnakeCase(config, (name) => new Error(`${name} twice`));
+  expect(read({ numTokens: 1, num_tokens: undefined, max: 2 })).toEqual({ num_tokens: 1, max: 2 });
+  expect(() => read({ numTokens: 1, num_tokens: 2 })).toThrow('num_tokens twice');
 });

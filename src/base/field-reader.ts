@@ -1,7 +1,7 @@
 import { describeValue, shorten } from './describe-value.ts';
 import { type ExactJson, ExactNumber, plainJson } from './exact-json.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
-import { nearestName } from './nearest-name.ts';
+import { didYouMean, nearestName } from './nearest-name.ts';
 
 /** The longest name that a request gives to something, such as its cache salt, in UTF-16 units. */
 export const nameLengthMax = 1024;
@@ -116,9 +116,20 @@ export class FieldReader {
     return this.string(name, { max: nameLengthMax });
   }
 
+  /** A string that is not empty. */
+  text(name: string): string | undefined {
+    return this.string(name, { min: 1 });
+  }
+
+  requiredChoice<T extends string>(name: string, choices: readonly T[]): T {
+    return this.required(name, this.choice(name, choices), oneOf(choices));
+  }
+
   /** One of these strings. */
   choice<T extends string>(name: string, choices: readonly T[]): T | undefined {
-    return this.#checked(name, oneOf(choices), (value): value is T => choices.includes(value as T));
+    const value = this.raw(name);
+    if (value === undefined || choices.includes(value as T)) return value as T | undefined;
+    throw this.invalid(name, oneOf(choices), undefined, typeof value === 'string' ? didYouMean(value, choices) : '');
   }
 
   /** An object that is not read here. */
@@ -241,9 +252,17 @@ export class FieldReader {
 
 const withoutDot = (path: string): string => path.replace(/\.$/, '');
 
-/** The names of fields in snake_case: vLLM's configurations may be written in camelCase too. */
-export const inSnakeCase = (config: object): Record<string, unknown> =>
-  Object.fromEntries(Object.entries(config).map(([name, value]) => [snakeCase(name), value as unknown]));
+/** The names of fields in snake_case: vLLM's configurations may be written in camelCase too. `twice`: the error for two spellings. */
+export function inSnakeCase(config: object, twice: (name: string) => Error): Record<string, unknown> {
+  const fields = new Map<string, unknown>();
+  for (const [name, value] of Object.entries(config)) {
+    const snake = snakeCase(name);
+    if (value === undefined) continue;
+    if (fields.has(snake)) throw twice(snake);
+    fields.set(snake, value);
+  }
+  return Object.fromEntries(fields);
+}
 
 export const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 

@@ -32,7 +32,7 @@ const roleOf = (role: string): string => (role === 'developer' ? 'system' : role
 const plainMessage = ({ role, content }: PlainMessage): ToolMessage => ({ role: roleOf(role), content });
 
 function readMessage(reader: FieldReader, limit: PartLimit): ToolMessage {
-  const role = reader.required('role', reader.choice('role', ROLES), `one of ${ROLES.join(', ')}`);
+  const role = reader.requiredChoice('role', ROLES);
   const isAnswer = role === 'assistant';
   const toolCalls = isAnswer ? readToolCalls(reader) : [];
   const refusal = isAnswer ? reader.string('refusal') : undefined;

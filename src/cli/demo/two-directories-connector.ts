@@ -1,3 +1,4 @@
+import { configReader } from '../../connector/config-reader.ts';
 import type {
   KvConnector,
   KvIdentity,
@@ -9,9 +10,8 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../../connector/connector.ts';
-import { ExtraConfig } from '../../connector/extra-config.ts';
 import { FaultInjector } from '../../connector/fault/fault-injector.ts';
-import { readFaultPlan } from '../../connector/fault/fault-rules.ts';
+import { type FaultPlan, readFaultPlan } from '../../connector/fault/fault-rules.ts';
 import { DiskTier } from '../../connector/tier/disk/tier-disk.ts';
 import type { Tier } from '../../connector/tier/tier.ts';
 import { sumOfCounts } from '../../connector/tier/tier-counters.ts';
@@ -29,7 +29,7 @@ import { TierWorker } from '../../connector/tier/tier-worker.ts';
  *   faults           an array with one fault plan per rank: see `fault/fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
-  readonly #extra: ExtraConfig;
+  readonly #faults: readonly (FaultPlan | undefined)[];
   readonly #loadPath: string;
   readonly #savePath: string;
   readonly #mode: LoadMode;
@@ -38,20 +38,15 @@ export class TwoDirectoriesConnector implements KvConnector {
   readonly #lookupTimeoutMs: number;
 
   constructor(config: KvTransferConfig) {
-    const extra = new ExtraConfig(config.kvConnectorExtraConfig);
-    const path = (name: string): string => {
-      const text = extra.text(name);
-      if (text === undefined) throw extra.wrong(name, 'a directory', undefined);
-      return text;
-    };
-    this.#extra = extra;
+    const extra = configReader(config.kvConnectorExtraConfig);
+    const path = (name: string): string => extra.required(name, extra.text(name), 'a directory');
     this.#loadPath = path('load_path');
     this.#savePath = path('save_path');
     this.#role = config.kvRole;
-    this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
-    this.#loadTimeoutMs = 1000 * extra.number('load_timeout_seconds', 30, { min: 0.001 });
-    this.#lookupTimeoutMs = 1000 * extra.number('lookup_timeout_seconds', 30, { min: 0.001 });
-    extra.objects('faults').forEach(readFaultPlan);
+    this.#mode = (extra.boolean('async_load') ?? true) ? 'async' : 'sync';
+    this.#loadTimeoutMs = 1000 * (extra.number('load_timeout_seconds', { min: 0.001 }) ?? 30);
+    this.#lookupTimeoutMs = 1000 * (extra.number('lookup_timeout_seconds', { min: 0.001 }) ?? 30);
+    this.#faults = extra.objects('faults', readFaultPlan) ?? [];
     extra.finish();
   }
 
@@ -68,7 +63,7 @@ export class TwoDirectoriesConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
     const { identity, timers } = context;
     const disk = await openTier(this.#loadPath, identity);
-    const plan = readFaultPlan(this.#extra.objects('faults')[identity.rank]);
+    const plan = this.#faults[identity.rank];
     const source = plan === undefined ? disk : new FaultInjector(disk, { identity, timers, plan });
     const tier = joined(source, await openTier(this.#savePath, identity));
     // Large enough for all blocks: a block that a full buffer rejects could not be compared.

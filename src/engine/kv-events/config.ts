@@ -45,7 +45,7 @@ export interface PublisherSettings {
  * @throws KvasirError `kvEventsConfigInvalid` that names the wrong key.
  */
 export function readKvEventsConfig(config: object): PublisherSettings | undefined {
-  const reader = new FieldReader(inSnakeCase(config), configError);
+  const reader = new FieldReader(inSnakeCase(config, twice), configError);
   const count = (key: string, min: number, fallback: number): number =>
     reader.integer(key, { min, max: 2 ** 31 - 1 }) ?? fallback;
   const isEnabled = reader.boolean('enable_kv_cache_events') ?? false;
@@ -79,6 +79,8 @@ function readAddress(reader: FieldReader, key: string): string | undefined {
   if (address === undefined || isRight) return address;
   throw reader.invalid(key, 'an address of ZeroMQ, like "tcp://*:5557"');
 }
+
+const twice = (key: string): Error => kvEventsConfigInvalid({ problem: `\`${key}\` is given in two spellings` });
 
 function configError(fault: FieldFault): Error {
   const { kind, parameter, actual } = fault;

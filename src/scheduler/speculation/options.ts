@@ -80,7 +80,7 @@ const SPEC_FACTOR_MAX = 64;
  * @throws KvasirError `speculativeConfigInvalid` that names the wrong key.
  */
 export function readSpeculativeConfig(config: object): SpeculationOptions {
-  const given = inSnakeCase(config);
+  const given = inSnakeCase(config, (key) => invalid(`${key} is given in two spellings`));
   const usual: Method = (given.model ?? undefined) === undefined ? 'ngram' : 'draft_model';
   const method = readerOf(given, usual).choice('method', methods) ?? usual;
   const reader = readerOf(given, method);
@@ -117,7 +117,7 @@ const readOptions: Readonly<Record<Method, (reader: FieldReader) => SpeculationO
     };
   },
   draft_model: (reader) => {
-    const model = reader.string('model', { min: 1 });
+    const model = reader.text('model');
     if (model === undefined)
       throw invalid('the method "draft_model" needs "model": a GGUF file, or a name on Hugging Face');
     return { method: 'draft_model', model, numSpeculativeTokens: requiredTokens(reader) };

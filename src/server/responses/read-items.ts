@@ -85,7 +85,7 @@ interface PartBudget {
 const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationItem>> = {
   message: (item) => {
     const { reader } = item;
-    const role = reader.required('role', reader.choice('role', ROLES), `one of ${ROLES.join(', ')}`);
+    const role = reader.requiredChoice('role', ROLES);
     // `phase` is a mark of OpenAI's models on their own messages.
     reader.ignore(['phase', 'end_turn']);
     return { kind: 'message', role, ...readText(item, 'content') };

@@ -155,7 +155,7 @@ function readCustom(reader: FieldReader, description: string | undefined, read: 
     format?.finish();
     return { echo: { format: { type: 'text' } }, described: customFunction(description, undefined) };
   }
-  const syntax = format.required('syntax', format.choice('syntax', ['regex', 'lark']), '"regex" or "lark"');
+  const syntax = format.requiredChoice('syntax', ['regex', 'lark']);
   const definition = format.required('definition', format.string('definition'), 'a text');
   format.finish();
   if (syntax === 'lark') read.ignored.push(`${format.path} (lark)`);
@@ -196,7 +196,7 @@ function chatChoice(body: FieldReader, choice: unknown, tools: readonly ServedTo
 
 /** Only the allowed functions are shown to the model. */
 function readAllowed(reader: FieldReader, tools: readonly ServedTool[]): ChatChoice {
-  const mode = reader.required('mode', reader.choice('mode', ['auto', 'required']), '"auto" or "required"');
+  const mode = reader.requiredChoice('mode', ['auto', 'required']);
   const known = new Set(tools.map(({ shown }) => shown));
   const names = reader.objects('tools', (item) => readAllowedName(item, known), { min: 1, max: toolsMax });
   const allowed = new Set(reader.required('tools', names, 'a list of tools'));
