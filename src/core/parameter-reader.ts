@@ -11,5 +11,6 @@ function parameterError(fault: FieldFault, whole: string): Error {
   if (fault.kind === 'unsupported') return invalidParameter({ parameter, expected: `absent${fault.detail}`, actual });
   if (fault.kind !== 'unknown') return invalidParameter({ parameter, expected: fault.expected, actual });
   const expected = `absent: there is no such parameter (known: ${fault.known.join(', ')})`;
-  return invalidParameter({ parameter, expected, actual });
+  const hint = fault.nearest === undefined ? '' : `. Did you mean \`${fault.nearest}\`?`;
+  return invalidParameter({ parameter, expected, actual: actual + hint });
 }

@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { KvasirError } from '../base/errors.ts';
-import { checkSampling, completeSampling, parseSamplingParams, type SamplingLimits } from './sampling-parse.ts';
+import {
+  checkSampling,
+  completeSampling,
+  parseSamplingParams,
+  type SamplingLimits,
+  withSeed,
+} from './sampling-parse.ts';
 
 const limits: SamplingLimits = { vocabSize: 1000, maxTokensDefault: 77, drawSeed: () => 123n };
 const parse = (input: unknown) => parseSamplingParams(input, limits);
@@ -91,11 +97,14 @@ describe('parseSamplingParams', () => {
       ['stop', ['end']],
     ]);
     expect(checkSampling(read, 1000)).toBe(read);
-    expect(completeSampling({ ...read, n: 3 }, limits)).toEqual({ ...parse({ topK: 0, stop: 'end' }), n: 3 });
+    expect(completeSampling({ ...withSeed(read, limits.drawSeed), n: 3 }, 77)).toEqual({
+      ...parse({ topK: 0, stop: 'end' }),
+      n: 3,
+    });
     // Another program's copy has lost the mark.
     expect(checkSampling(structuredClone(read), 1000)).toEqual(read);
     expect(() => checkSampling({ ...structuredClone(read), minP: 2 }, 1000)).toThrow('`minP` must be');
-    expect(Object.getOwnPropertySymbols(completeSampling(read, limits))).toEqual([]);
+    expect(Object.getOwnPropertySymbols(parse(read))).toEqual([]);
   });
 
   it('wraps a drawn seed into 64 bits', () => {

@@ -7,13 +7,9 @@ import type { SamplingParams } from './sampling.ts';
 import { readStructuredFields } from './structured-outputs.ts';
 
 /** What a request's parameters are checked against. */
-export interface SamplingLimits extends SamplingDefaults {
+export interface SamplingLimits {
   /** Token ids in `logitBias` and `stopTokenIds` are below it. */
   readonly vocabSize: number;
-}
-
-/** The values that only the engine knows. */
-export interface SamplingDefaults {
   /** For a request without `maxTokens`; the engine passes the model's length less the prompt. At least 1. */
   readonly maxTokensDefault: number;
   /** Draws the seed of a request without one. Called at most once. */
@@ -100,19 +96,26 @@ const defaults = Object.freeze({
   skipSpecialTokens: true,
 } satisfies Partial<SamplingParams>);
 
-/** Checked parameters with all defaults, frozen. @throws KvasirError `invalidParameter` for a `minTokens` above the default. */
-export function completeSampling(
-  { [checked]: _, ...given }: CheckedSampling,
-  { maxTokensDefault, drawSeed }: SamplingDefaults,
-): SamplingParams {
-  const { maxTokens = maxTokensDefault, seed = BigInt.asUintN(64, drawSeed()), logitBias = new Map() } = given;
-  checkMinTokens(given.minTokens, maxTokens);
-  return Object.freeze({ ...defaults, ...given, logitBias, maxTokens, seed });
+export interface SeededSampling extends CheckedSampling {
+  readonly seed: bigint;
 }
 
-/** Both in one step: a caller's input as `SamplingParams`. */
+/** With the caller's seed, or with one that is drawn. */
+export const withSeed = (given: CheckedSampling, drawSeed: () => bigint): SeededSampling => ({
+  ...given,
+  seed: given.seed ?? BigInt.asUintN(64, drawSeed()),
+});
+
+/** With all defaults, frozen. @throws KvasirError `invalidParameter` for a `minTokens` above the default of `maxTokens`. */
+export function completeSampling({ [checked]: _, ...given }: SeededSampling, maxTokensDefault: number): SamplingParams {
+  const { maxTokens = maxTokensDefault, logitBias = new Map() } = given;
+  checkMinTokens(given.minTokens, maxTokens);
+  return Object.freeze({ ...defaults, ...given, logitBias, maxTokens });
+}
+
+/** All in one step: a caller's input as `SamplingParams`. */
 export const parseSamplingParams = (input: unknown, limits: SamplingLimits): SamplingParams =>
-  completeSampling(checkSampling(input, limits.vocabSize), limits);
+  completeSampling(withSeed(checkSampling(input, limits.vocabSize), limits.drawSeed), limits.maxTokensDefault);
 
 function checkMinTokens(minTokens = 0, maxTokens: number): void {
   if (minTokens <= maxTokens) return;

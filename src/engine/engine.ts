@@ -40,14 +40,13 @@ import { Observers } from './observers.ts';
 import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
 import {
+  type CheckedRequest,
+  checkRequest,
   completionRequest,
-  type LongRequest,
   type PreparedRequest,
-  prepareCost,
-  prepareLongRequest,
   prepareRequest,
 } from './prepare.ts';
-import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { checkTextFits } from './prompt-limits.ts';
 import { checkRoom } from './queue-room.ts';
 import { rankHealth } from './rank-health.ts';
 import { RequestHandle } from './request-handle.ts';
@@ -55,7 +54,6 @@ import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { TextQueue } from './text-queue.ts';
 import { TransferLog } from './transfer-log.ts';
-import { TurnBudget } from './turn-budget.ts';
 import { Wakeup } from './wakeup.ts';
 
 interface StartOptions {
@@ -90,7 +88,6 @@ export class Engine implements AsyncEngine {
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
   readonly #chats: ChatRenderer;
-  readonly #turn = new TurnBudget();
   readonly #grammars: Grammars;
   readonly #threads: BackgroundThreads;
   readonly #loop: Promise<void>;
@@ -155,16 +152,16 @@ export class Engine implements AsyncEngine {
     try {
       this.#checkOpen();
       const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed, pooling };
-      const prepared = this.#turn.take(prepareCost(request))
-        ? prepareRequest(request, parts)
-        : prepareLongRequest(request, parts);
-      const { structuredOutputs, n } = prepared.params;
+      const checked = checkRequest(request, parts);
+      const { n = 1, structuredOutputs } = checked.sampling;
+      const tokens = checked.prompt instanceof Int32Array ? checked.prompt : this.#texts.runAtOnce(checked.prompt);
+      const prepared = tokens && prepareRequest(checked, tokens, this.model);
       this.#checkRoom(n, request.tenant);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
       const arrival = this.#observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
         const start: StartOptions = { name: request.requestId, signal, constraint, arrival };
-        return 'promptTokens' in prepared ? this.#start(prepared, start) : this.#startLong(prepared, start);
+        return prepared === undefined ? this.#startLong(checked, start) : this.#start(prepared, start);
       };
       if (grammar === undefined) return begin();
       const compiled = this.#grammars.compileAtOnce(grammar);
@@ -183,11 +180,12 @@ export class Engine implements AsyncEngine {
 
   async tokenizePrompt(prompt: string | RenderedPrompt, given: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#checkNotClosed();
-    const { text, options } = readPromptText(prompt, given);
-    checkTextFits(text, this.#parts.tokenizer, this.model);
-    if (this.#turn.take(tokenizeCost(text))) return this.#parts.tokenizer.encode(text, options);
+    const text = readPromptText(prompt, given);
+    checkTextFits(text.text, this.#parts.tokenizer, this.model);
+    const tokens = this.#texts.runAtOnce(text);
+    if (tokens !== undefined) return tokens;
     this.#checkRoom(1);
-    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => tokens);
+    return this.#texts.run({ ...text, completions: 1 }, given.signal, (tokens) => tokens);
   }
 
   tokenize(prompt: string | RenderedPrompt, given: EncodeOptions = {}): number[] {
@@ -298,10 +296,12 @@ export class Engine implements AsyncEngine {
   }
 
   /** The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it. */
-  #startLong({ text, options, params: { n }, finish }: LongRequest, start: StartOptions): LateStream {
-    return this.#startLate(n, start.signal, (stop) =>
-      this.#texts.run({ text, options, completions: n }, stop, (tokens) => this.#start(finish(tokens), start)),
-    );
+  #startLong(request: CheckedRequest, start: StartOptions): LateStream {
+    const { n: completions = 1 } = request.sampling;
+    assert(!(request.prompt instanceof Int32Array), 'a long prompt is a text');
+    const text = { ...request.prompt, completions };
+    const begin = (tokens: Int32Array) => this.#start(prepareRequest(request, tokens, this.model), start);
+    return this.#startLate(completions, start.signal, (stop) => this.#texts.run(text, stop, begin));
   }
 
   /** A request that starts when something is ready that another thread, or later turns of the event loop, prepare. */

@@ -1,26 +1,14 @@
 import { ExactNumber } from '../base/exact-json.ts';
-import type { FieldReader } from '../base/field-reader.ts';
+import { type FieldReader, snakeCase } from '../base/field-reader.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { type CheckedSampling, checkSampling } from '../core/sampling-parse.ts';
 
-/** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
-const wireNames = {
-  n: 'n',
-  temperature: 'temperature',
-  top_k: 'topK',
-  top_p: 'topP',
-  min_p: 'minP',
-  repetition_penalty: 'repetitionPenalty',
-  presence_penalty: 'presencePenalty',
-  frequency_penalty: 'frequencyPenalty',
-  logit_bias: 'logitBias',
-  min_tokens: 'minTokens',
-  stop: 'stop',
-  stop_token_ids: 'stopTokenIds',
-  ignore_eos: 'ignoreEos',
-  include_stop_str_in_output: 'includeStopStrInOutput',
-  skip_special_tokens: 'skipSpecialTokens',
-} as const satisfies Record<string, keyof SamplingParams>;
+/** The parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
+const common: readonly (keyof SamplingParams)[] = [
+  ...(['n', 'temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'presencePenalty'] as const),
+  ...(['frequencyPenalty', 'logitBias', 'minTokens', 'stop', 'stopTokenIds', 'ignoreEos'] as const),
+  ...(['includeStopStrInOutput', 'skipSpecialTokens'] as const),
+];
 
 /** The parameters that each endpoint reads itself. */
 export interface PerEndpoint {
@@ -37,7 +25,7 @@ export function readSamplingParams(
   vocabSize: number,
 ): CheckedSampling {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
-  for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.plain(wire);
+  for (const name of common) raw[name] = reader.plain(snakeCase(name));
   if (ignoresMinTokens === true) raw.minTokens = undefined;
   raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.
