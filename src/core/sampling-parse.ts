@@ -26,11 +26,12 @@ const biasMax = 100;
 const stopLengthMax = 4096;
 const seedEnd = 2n ** 64n;
 
+/** Marks parameters that were checked, so that they are not read again. A copy in an object literal keeps it. */
 const checked = Symbol('checked');
 
 /**
  * The parameters that a caller gave, checked. Absent ones stay absent until the prompt is known. Code that copies the object and
- * changes a field is responsible for the value.
+ * changes a field must give it a valid value.
  */
 export interface CheckedSampling extends Partial<SamplingParams> {
   readonly [checked]: true;

@@ -67,7 +67,7 @@ export function readStructuredFields(
   reader.finish();
   const given = kinds.filter((name) => outputs[name] !== undefined);
   if (given.length === 1) return Object.freeze(outputs);
-  const actual = given.length === 0 ? 'none' : given.join(' and ');
+  const actual = given.length === 0 ? 'none' : given.map(nameOf).join(' and ');
   throw reader.wrong(`an object with exactly one of ${kinds.map(nameOf).join(', ')}`, actual);
 }
 

@@ -45,7 +45,8 @@ export interface CheckedRequest
 }
 
 /**
- * Checks a request before any work is done for it. The caller may change the request's objects afterwards: all is copied.
+ * Checks a request before any work is done for it. The caller may change the request afterwards: its parameters and tokens are
+ * copied.
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function checkRequest(request: GenerateRequest, parts: PrepareParts): CheckedRequest {

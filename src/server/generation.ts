@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
+import { withoutUndefined } from '../base/field-reader.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
@@ -96,6 +97,7 @@ export async function* generateAll(
   { parsed, id, promptsAtOnce, tenant, traceHeaders }: GenerationOptions,
   controller: AbortController,
 ): AsyncGenerator<OutputDelta, void, void> {
+  const { cacheSalt, priority, kvTransferParams, grammar } = parsed;
   const n = parsed.params.n ?? 1;
   const begin = (i: number): AsyncIterator<OutputDelta> => {
     const prompt = prompts[i]!;
@@ -104,12 +106,7 @@ export async function* generateAll(
       params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
       requestId: prompts.length === 1 ? id : `${id}-${i}`,
       unreadMaxBytes,
-      ...(tenant === undefined ? {} : { tenant }),
-      ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
-      ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
-      ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
-      ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
-      ...(traceHeaders === undefined ? {} : { traceHeaders }),
+      ...withoutUndefined({ tenant, cacheSalt, priority, kvTransferParams, grammar, traceHeaders }),
     };
     return engine.generate(request, { signal: controller.signal });
   };
