@@ -1,8 +1,5 @@
-import { isJsonObject } from '../base/json.ts';
-import { didYouMean } from '../base/nearest-name.ts';
-import { invalidParameter } from '../core/errors.ts';
+import { parameterReader } from '../core/parameter-reader.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { ChatRequest } from '../engine/contract.ts';
 
 /** `providerOptions.kvasir`: what the AI SDK's own settings cannot say. Names are those of the library. */
@@ -53,17 +50,11 @@ export function readProviderOptions(given: unknown): ReadProviderOptions {
 
 /** The engine checks the values; here only the names, because a misspelt name would have no effect. */
 export function pickOptions(given: unknown, names: readonly string[]): Record<string, unknown> {
-  if (given === undefined) return {};
-  const parameter = 'providerOptions.kvasir';
-  if (!isJsonObject(given)) {
-    throw invalidParameter({ parameter, expected: 'an object', actual: describeValue(given) });
-  }
-  for (const name of Object.keys(given)) {
-    if (names.includes(name)) continue;
-    const actual = `${describeValue(name)}.${didYouMean(name, names)}`;
-    throw invalidParameter({ parameter, expected: `names like ${names.join(', ')}`, actual });
-  }
-  return only(given, names);
+  const whole = 'providerOptions.kvasir';
+  const reader = parameterReader(given ?? {}, whole, `${whole}.`);
+  const picked = only(Object.fromEntries(names.map((name) => [name, reader.raw(name)])), names);
+  reader.finish();
+  return picked;
 }
 
 const only = (given: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> =>

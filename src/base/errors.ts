@@ -64,7 +64,7 @@ export type ErrorFactory = ((fields?: ErrorFields, cause?: unknown) => KvasirErr
 function fillTemplate(template: string, fields: ErrorFields): string {
   return template.replace(/\{(\w+)\}(\.(?=\s|$))?/g, (_, name: string, fullStop = '') => {
     const value = String(fields[name] ?? `{${name}}`);
-    // A reason can be a sentence with its own full stop.
-    return /[^.]\.$/.test(value) ? value : `${value}${fullStop}`;
+    // A reason can be a sentence with its own full stop, or a question.
+    return /([^.]\.|\?)$/.test(value) ? value : `${value}${fullStop}`;
   });
 }

@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { assertDefined } from '../base/assert.ts';
 import { demoModelPath } from '../base/package-files.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
+import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { ChoiceCollector, type ChoiceOutput } from '../server/choice-collector.ts';
@@ -119,15 +120,15 @@ async function run(
   else if (!lastText.endsWith('\n')) context.stdout.write('\n');
 }
 
-async function asChat(
+function asChat(
   engine: AsyncEngine,
   prompt: string,
   system: string | undefined,
   signal: AbortSignal,
-): Promise<string> {
+): Promise<RenderedPrompt> {
   const opening = system === undefined ? [] : [{ role: 'system', content: system }];
   const messages = [...opening, { role: 'user', content: prompt }];
-  return (await engine.renderChat(messages, { addGenerationPrompt: true, signal })).text;
+  return engine.renderChat(messages, { signal });
 }
 
 function paramsOf(flags: GenerateFlags): SamplingOptions {

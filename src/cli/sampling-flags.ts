@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { withoutUndefined } from '../base/field-reader.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { integerFrom, numberFlag, repeated } from './args.ts';
 
@@ -42,19 +43,7 @@ export function addSamplingFlags(command: Command): Command {
 export function samplingOptionsOf(flags: SamplingFlags): SamplingOptions {
   const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos } = flags;
   const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
-  const given = {
-    maxTokens,
-    minTokens,
-    temperature,
-    topK,
-    topP,
-    minP,
-    repetitionPenalty,
-    presencePenalty,
-    frequencyPenalty,
-    seed: flags.seed === undefined ? undefined : BigInt(flags.seed),
-    stop,
-    ignoreEos,
-  };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  const penalties = { repetitionPenalty, presencePenalty, frequencyPenalty };
+  const seed = flags.seed === undefined ? undefined : BigInt(flags.seed);
+  return withoutUndefined({ maxTokens, minTokens, temperature, topK, topP, minP, ...penalties, seed, stop, ignoreEos });
 }

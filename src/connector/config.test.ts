@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { parseKvTransferConfig, readKvTransferConfig, takeDottedFlags } from './config.ts';
-import { ExtraConfig } from './extra-config.ts';
+import { configReader } from './config-reader.ts';
 
 const minimal = '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}';
 
@@ -63,19 +63,19 @@ describe('--kv-transfer-config', () => {
     ['{', /not JSON/],
     ['[]', /not JSON.*it is \[\]/],
     ['{"kv_role":"kv_both"}', /`kv_connector` must be the name of a connector.*got nothing/],
-    ['{"kv_connector":"","kv_role":"kv_both"}', /`kv_connector` must be the name/],
+    ['{"kv_connector":"","kv_role":"kv_both"}', /`kv_connector` must be a non-empty string/],
     ['{"kv_connector":"A"}', /`kv_role` must be one of kv_producer, kv_consumer, kv_both, got nothing/],
     ['{"kv_connector":"A","kv_role":"both"}', /got "both"/],
     ['{"kv_connector":"A","kv_role":"kv_bth"}', /Did you mean `kv_both`/],
-    [
-      '{"kv_connector":"A","kv_role":"kv_both","kv_load_failure_policy":"retry"}',
-      /one of recompute, fail, got "retry"/,
-    ],
+    ['{"kv_connector":"A","kv_role":"kv_both","kv_load_failure_policy":"retry"}', /"recompute" or "fail", got "retry"/],
     ['{"kv_connector":"A","kv_role":"kv_both","kv_connector_extra_config":3}', /must be an object, got 3/],
     ['{"kv_connector":"A","kv_role":"kv_both","kv_connector_module_path":""}', /kv_connector_module_path/],
-    ['{"kv_connecter":"A","kv_role":"kv_both"}', /no such field.*Did you mean `kv_connector`/],
+    [
+      '{"kv_connecter":"A","kv_role":"kv_both"}',
+      /no such setting.*Did you mean `kv_connector`\? Settings of the connector itself/,
+    ],
     ['{"kv_connector":"A","kvConnector":"B","kv_role":"kv_both"}', /given once/],
-    ['{"kv_connector":"A","kv_role":"kv_both","kv_port":14579}', /vLLM has it; here it would change nothing/],
+    ['{"kv_connector":"A","kv_role":"kv_both","kv_port":14579}', /no such setting: it would change nothing/],
   ])('%s is refused with a reason', (json, message) => {
     expect(() => parseKvTransferConfig(json)).toThrow(message);
   });
@@ -90,26 +90,26 @@ describe('--kv-transfer-config', () => {
 });
 
 describe('kv_connector_extra_config', () => {
-  const of = (raw: Record<string, string | number | boolean | null>) => new ExtraConfig(raw);
+  const of = (raw: Record<string, string | number | boolean | null>) => configReader(raw);
 
-  it('is read field by field, with defaults', () => {
+  it('is read field by field', () => {
     const config = of({ path: 'p', fast: true, n: 3, ratio: 0.5, kind: 'b', unset: null });
     expect(config.text('path')).toBe('p');
-    expect(config.boolean('fast', false)).toBe(true);
-    expect(config.integer('n', 1, { min: 1 })).toBe(3);
-    expect(config.number('ratio', 1, { min: 0, max: 1 })).toBe(0.5);
-    expect(config.choice('kind', ['a', 'b'], 'a')).toBe('b');
+    expect(config.boolean('fast')).toBe(true);
+    expect(config.integer('n', { min: 1 })).toBe(3);
+    expect(config.number('ratio', { min: 0, max: 1 })).toBe(0.5);
+    expect(config.choice('kind', ['a', 'b'])).toBe('b');
     expect(config.text('unset')).toBeUndefined();
     expect(() => config.finish()).not.toThrow();
   });
 
   it('errors name the whole path of the wrong field', () => {
-    expect(() => of({ n: 0 }).integer('n', 1, { min: 1 })).toThrow(
-      /kv_connector_extra_config\.n` must be a number of at/,
+    expect(() => of({ n: 0 }).integer('n', { min: 1 })).toThrow(
+      /kv_connector_extra_config\.n` must be an integer of at/,
     );
-    expect(() => of({ n: 1.5 }).integer('n', 1, { min: 1 })).toThrow(/whole number, got 1.5/);
-    expect(() => of({ a: 'x' }).boolean('a', true)).toThrow(/true or false, got "x"/);
-    expect(() => of({ a: 'x' }).choice('a', ['y'], 'y')).toThrow(/one of y/);
+    expect(() => of({ n: 1.5 }).integer('n', { min: 1 })).toThrow(/integer of at least 1, got 1.5/);
+    expect(() => of({ a: 'x' }).boolean('a')).toThrow(/true or false, got "x"/);
+    expect(() => of({ a: 'x' }).choice('a', ['y'])).toThrow(/one of y/);
     const config = of({ shared_storage_pth: 'x' });
     config.text('shared_storage_path');
     expect(() => config.finish()).toThrow(/no such setting.*Did you mean `shared_storage_path`/);

@@ -1,21 +1,11 @@
+import { inSnakeCase, withoutUndefined } from '../base/field-reader.ts';
 import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
-import { didYouMean } from '../base/nearest-name.ts';
+import { configReader } from './config-reader.ts';
 import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
 import { kvConfigInvalid, kvConfigNotJson } from './errors.ts';
 
-/** The fields in vLLM's spelling. Programs may write them in camelCase. */
-const fields = [
-  'kv_connector',
-  'kv_role',
-  'kv_connector_extra_config',
-  'kv_connector_module_path',
-  'kv_load_failure_policy',
-  'engine_id',
-  'kv_transfer_key_file',
-] as const;
-
 /** Fields of vLLM without an effect in Kvasir. They are refused, because ignoring them would hide that. */
-const meaningless = new Set([
+const meaningless = [
   'kv_buffer_device',
   'kv_buffer_size',
   'kv_rank',
@@ -23,7 +13,7 @@ const meaningless = new Set([
   'kv_ip',
   'kv_port',
   'enable_permute_local_kv',
-]);
+];
 
 const roles: readonly KvRole[] = ['kv_producer', 'kv_consumer', 'kv_both'];
 const policies: readonly KvLoadFailurePolicy[] = ['recompute', 'fail'];
@@ -94,45 +84,29 @@ export function parseKvTransferConfig(
 
 /** Reads the configuration as an object, keys in snake_case or camelCase. */
 export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
-  const raw = inSnakeCase(input);
-  const kvConnector = raw.kv_connector;
-  if (typeof kvConnector !== 'string' || kvConnector === '') {
-    throw invalid('kv_connector', 'the name of a connector, like "SharedStorageConnector"', describe(kvConnector));
-  }
-  const kvRole = oneOf(raw, 'kv_role', roles, undefined);
-  const kvLoadFailurePolicy = oneOf(raw, 'kv_load_failure_policy', policies, 'recompute');
-  const extra = raw.kv_connector_extra_config ?? {};
-  if (!isJsonObject(extra)) throw invalid('kv_connector_extra_config', 'an object', describe(extra));
-  const modulePath = textOf(raw, 'kv_connector_module_path');
-  const engineId = textOf(raw, 'engine_id');
-  const keyFile = textOf(raw, 'kv_transfer_key_file');
-  return Object.freeze({
-    kvConnector,
-    kvRole,
-    kvConnectorExtraConfig: deepFreeze(structuredClone(extra)),
-    kvLoadFailurePolicy,
-    ...(modulePath === undefined ? {} : { kvConnectorModulePath: modulePath }),
-    ...(engineId === undefined ? {} : { engineId }),
-    ...(keyFile === undefined ? {} : { kvTransferKeyFile: keyFile }),
+  const reader = configReader(
+    inSnakeCase(input, (name) => invalid(name, 'given once', 'two spellings of it')),
+    '',
+  );
+  for (const name of meaningless) reader.refuse(name, () => false, 'it would change nothing');
+  const kvConnector = reader.text('kv_connector');
+  const kvRole = reader.choice('kv_role', roles);
+  const kvConnectorExtraConfig = deepFreeze(structuredClone(reader.json('kv_connector_extra_config') ?? {}));
+  const kvLoadFailurePolicy = reader.choice('kv_load_failure_policy', policies) ?? 'recompute';
+  const others = withoutUndefined({
+    kvConnectorModulePath: reader.text('kv_connector_module_path'),
+    engineId: reader.text('engine_id'),
+    kvTransferKeyFile: reader.text('kv_transfer_key_file'),
   });
-}
-
-function inSnakeCase(input: JsonObject): JsonObject {
-  const raw: Record<string, JsonValue> = {};
-  for (const [name, value] of Object.entries(input)) {
-    if (value === undefined) continue;
-    const snake = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    if (meaningless.has(snake)) {
-      throw invalid(name, 'absent', describe(value), ' vLLM has it; here it would change nothing.');
-    }
-    if (!(fields as readonly string[]).includes(snake)) {
-      const hint = `${didYouMean(snake, fields)} Settings of the connector itself go into kv_connector_extra_config.`;
-      throw invalid(name, 'absent: there is no such field', describe(value), hint);
-    }
-    if (snake in raw) throw invalid(snake, 'given once', 'two spellings of it');
-    raw[snake] = value;
-  }
-  return raw;
+  // A misspelt name says more than a missing field.
+  reader.finish();
+  return Object.freeze({
+    kvConnector: reader.required('kv_connector', kvConnector, 'the name of a connector, like "SharedStorageConnector"'),
+    kvRole: kvRole ?? reader.requiredChoice('kv_role', roles),
+    kvConnectorExtraConfig,
+    kvLoadFailurePolicy,
+    ...others,
+  });
 }
 
 function setAt(raw: Record<string, JsonValue>, { path, value }: DottedFlag): void {
@@ -162,21 +136,6 @@ function scalarOf(text: string): JsonValue {
   }
 }
 
-function oneOf<T extends string>(raw: JsonObject, name: string, choices: readonly T[], fallback: T | undefined): T {
-  const value = raw[name] ?? fallback;
-  const found = choices.find((choice) => choice === value);
-  if (found !== undefined) return found;
-  const hint = typeof value === 'string' ? didYouMean(value, choices) : '';
-  throw invalid(name, `one of ${choices.join(', ')}`, describe(value), hint);
-}
-
-function textOf(raw: JsonObject, name: string): string | undefined {
-  const value = raw[name];
-  if (value === undefined || value === null) return undefined;
-  if (typeof value !== 'string' || value === '') throw invalid(name, 'a text that is not empty', describe(value));
-  return value;
-}
-
 function deepFreeze<T extends JsonValue>(value: T): T {
   if (typeof value === 'object' && value !== null) {
     Object.freeze(value);
@@ -191,6 +150,5 @@ function describe(value: JsonValue | undefined): string {
   return text.length > 60 ? `${text.slice(0, 60)}...` : text;
 }
 
-function invalid(parameter: string, expected: string, actual: string, hint = '') {
-  return kvConfigInvalid({ parameter, expected, actual, hint });
-}
+const invalid = (parameter: string, expected: string, actual: string): Error =>
+  kvConfigInvalid({ parameter, expected, actual, hint: '' });

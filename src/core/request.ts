@@ -30,9 +30,6 @@ export interface EngineRequest {
 export type Pooling = 'mean' | 'cls' | 'last';
 export const poolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
-/** The longest name that a request gives to something, such as its cache salt, in UTF-16 units. */
-export const nameLengthMax = 1024;
-
 /** OpenAI's finish reasons, and `error` and `abort` as in vLLM. */
 export type FinishReason = 'stop' | 'length' | 'abort' | 'error';
 

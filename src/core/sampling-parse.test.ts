@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { KvasirError } from '../base/errors.ts';
-import { parseSamplingParams, type SamplingLimits } from './sampling-parse.ts';
+import {
+  checkSampling,
+  completeSampling,
+  parseSamplingParams,
+  type SamplingLimits,
+  withSeed,
+} from './sampling-parse.ts';
 
 const limits: SamplingLimits = { vocabSize: 1000, maxTokensDefault: 77, drawSeed: () => 123n };
 const parse = (input: unknown) => parseSamplingParams(input, limits);
@@ -82,6 +88,23 @@ describe('parseSamplingParams', () => {
     expect(parse({ logitBias: new Map([[5, 1.5]]) }).logitBias.get(5 as never)).toBe(1.5);
     expect(parse({ logprobs: 0 }).logprobs).toBe(0);
     expect('logprobs' in parse({ logprobs: null })).toBe(false);
+  });
+
+  it('reads parameters once: what was read is not read again, and absent ones stay absent until the prompt is known', () => {
+    const read = checkSampling({ topK: -1, stop: 'end', minP: null }, 1000);
+    expect(Object.entries(read)).toEqual([
+      ['topK', 0],
+      ['stop', ['end']],
+    ]);
+    expect(checkSampling(read, 1000)).toBe(read);
+    expect(completeSampling({ ...withSeed(read, limits.drawSeed), n: 3 }, 77)).toEqual({
+      ...parse({ topK: 0, stop: 'end' }),
+      n: 3,
+    });
+    // Another program's copy has lost the mark.
+    expect(checkSampling(structuredClone(read), 1000)).toEqual(read);
+    expect(() => checkSampling({ ...structuredClone(read), minP: 2 }, 1000)).toThrow('`minP` must be');
+    expect(Object.getOwnPropertySymbols(parse(read))).toEqual([]);
   });
 
   it('wraps a drawn seed into 64 bits', () => {

@@ -1,6 +1,8 @@
+import { describeValue } from '../base/describe-value.ts';
 import { writeExactJson } from '../base/exact-json.ts';
-import { invalidParameter } from './errors.ts';
-import { describeValue } from './sampling-read.ts';
+import { type FieldReader, withoutUndefined } from '../base/field-reader.ts';
+import { isJsonObject } from '../base/json.ts';
+import { parameterReader } from './parameter-reader.ts';
 
 /** What the output must look like: exactly one of `json`, `regex`, `choice`, `grammar` and `jsonObject`. Names are vLLM's. */
 export interface StructuredOutputs {
@@ -28,100 +30,83 @@ export interface StructuredOutputs {
 /** Checked. A schema is its JSON text, because the caller could change an object later. */
 export type ReadStructuredOutputs = Omit<StructuredOutputs, 'json'> & { readonly json?: string };
 
+/** What the content of an answer must look like, and the name of the parameter that says so. */
+export interface AskedStructure {
+  readonly outputs: ReadStructuredOutputs;
+  readonly parameter: string;
+}
+
 const kinds = ['json', 'regex', 'choice', 'grammar', 'jsonObject'] as const;
-const others = ['disableAnyWhitespace', 'whitespacePattern', 'strict'] as const;
-const flags = ['disableAnyWhitespace', 'strict'] as const;
 
 /** In UTF-16 units: compiling takes less than 50 ms. */
 const textMax = 256 * 1024;
 const choicesMax = 10_000;
 
-/** False is the default of `jsonObject` and `strict`, and a schema without values. */
-const isSet = (name: string, field: unknown): boolean =>
-  field !== false || (name !== 'jsonObject' && name !== 'strict');
+/** @throws KvasirError `invalidParameter` */
+export const readStructuredOutputs = (value: unknown, parameter = 'structuredOutputs'): ReadStructuredOutputs =>
+  readStructuredFields(parameterReader(value, parameter, `${parameter}.`));
 
-/** Throws `invalidParameter`. `names`: the names of the fields as the caller writes them. */
-export function readStructuredOutputs(value: unknown, parameter = 'structuredOutputs'): ReadStructuredOutputs {
-  const shown = kinds.map((name) => (name === 'jsonObject' && parameter.includes('_') ? 'json_object' : name));
-  const wrong = (field: string, expected: string, actual: string) =>
-    invalidParameter({ parameter: field === '' ? parameter : `${parameter}.${field}`, expected, actual });
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw wrong('', 'an object', describeValue(value));
-  }
-  const fields = Object.entries(value).filter(([, field]) => field !== undefined && field !== null);
-  const given = fields
-    .filter(([name, field]) => kinds.includes(name as never) && isSet(name, field))
-    .map(([name]) => name);
-  for (const [name, field] of fields) {
-    if (![...kinds, ...others].includes(name as never)) {
-      throw wrong(name.slice(0, 40), `absent (known: ${[...kinds, ...others].join(', ')})`, describeValue(field));
-    }
-  }
-  if (given.length !== 1) {
-    throw wrong(
-      '',
-      `an object with exactly one of ${shown.join(', ')}`,
-      given.length === 0 ? 'none' : given.join(' and '),
-    );
-  }
-  return Object.freeze(
-    Object.fromEntries(
-      fields.filter(([name, field]) => isSet(name, field)).map(([name, field]) => [name, read(name, field)]),
-    ),
-  );
+/** Reads all fields of an object. `nameOf`: the caller's name of a field. */
+export function readStructuredFields(
+  reader: FieldReader,
+  nameOf: (name: string) => string = (name) => name,
+): ReadStructuredOutputs {
+  const text = (name: string, min: number) => reader.string(nameOf(name), { min, max: textMax });
+  const flag = (name: string) => reader.boolean(nameOf(name));
+  const outputs = withoutUndefined({
+    json: readSchema(reader),
+    regex: text('regex', 1),
+    choice: readChoice(reader),
+    grammar: text('grammar', 1),
+    // False is the default of both.
+    jsonObject: flag('jsonObject') || undefined,
+    strict: flag('strict') || undefined,
+    disableAnyWhitespace: flag('disableAnyWhitespace'),
+    whitespacePattern: text('whitespacePattern', 0),
+  });
+  reader.finish();
+  const given = kinds.filter((name) => outputs[name] !== undefined);
+  if (given.length === 1) return Object.freeze(outputs);
+  const actual = given.length === 0 ? 'none' : given.map(nameOf).join(' and ');
+  throw reader.wrong(`an object with exactly one of ${kinds.map(nameOf).join(', ')}`, actual);
+}
 
-  function read(name: string, field: unknown): unknown {
-    if (name === 'json') return readSchema(field);
-    if (name === 'choice') return readChoice(field);
-    if (name === 'jsonObject' || flags.includes(name as never)) {
-      if (typeof field !== 'boolean') throw wrong(name, 'true or false', describeValue(field));
-      return field;
-    }
-    if (typeof field !== 'string') throw wrong(name, 'a string', describeValue(field));
-    if (field === '' && name !== 'whitespacePattern') throw wrong(name, 'a string that is not empty', '""');
-    return limited(name, field);
-  }
+/** The text of a schema keeps its digits. */
+function readSchema(reader: FieldReader): string | undefined {
+  const field = reader.raw('json');
+  if (field === undefined) return undefined;
+  const text = typeof field === 'string' ? field : serialized(reader, field);
+  if (text.length > textMax) throw reader.invalid('json', `at most ${textMax} characters`, `${text.length} characters`);
+  const schema: unknown = typeof field === 'string' ? parsed(reader, field) : field;
+  if (typeof schema === 'boolean' || isJsonObject(schema)) return text;
+  throw reader.invalid('json', 'a JSON schema, which is an object', describeValue(schema));
+}
 
-  function readSchema(field: unknown): string {
-    if (typeof field === 'string') {
-      limited('json', field);
-      try {
-        return checked(JSON.parse(field), field);
-      } catch (error) {
-        if (!(error instanceof SyntaxError)) throw error;
-        throw wrong('json', 'a JSON schema', describeValue(field));
-      }
-    }
-    return limited('json', checked(field, serialized(field)));
+function parsed(reader: FieldReader, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw reader.invalid('json', 'a JSON schema');
   }
+}
 
-  /** The text of a schema keeps its digits. */
-  function checked(schema: unknown, text: string): string {
-    const isSchema =
-      typeof schema === 'boolean' || (typeof schema === 'object' && schema !== null && !Array.isArray(schema));
-    if (!isSchema) throw wrong('json', 'a JSON schema, which is an object', describeValue(schema));
-    return text;
+function serialized(reader: FieldReader, field: unknown): string {
+  try {
+    return writeExactJson(field);
+  } catch {
+    throw reader.invalid('json', 'a JSON schema without cycles', 'an object that refers to itself');
   }
+}
 
-  function serialized(field: unknown): string {
-    try {
-      return writeExactJson(field);
-    } catch {
-      throw wrong('json', 'a JSON schema without cycles', 'an object that refers to itself');
-    }
+function readChoice(reader: FieldReader): readonly string[] | undefined {
+  const field = reader.raw('choice');
+  if (field === undefined) return undefined;
+  const wrong = (expected: string, actual?: string) => reader.invalid('choice', expected, actual);
+  if (!Array.isArray(field) || field.length === 0 || field.some((text) => typeof text !== 'string' || text === '')) {
+    throw wrong('a list of strings, of which none is empty');
   }
-
-  function readChoice(field: unknown): readonly string[] {
-    if (!Array.isArray(field) || field.length === 0 || field.some((text) => typeof text !== 'string' || text === '')) {
-      throw wrong('choice', 'a list of strings, of which none is empty', describeValue(field));
-    }
-    if (field.length > choicesMax) throw wrong('choice', `at most ${choicesMax} strings`, `${field.length} strings`);
-    limited('choice', field.join(''));
-    return Object.freeze([...field] as string[]);
-  }
-
-  function limited(name: string, text: string): string {
-    if (text.length > textMax) throw wrong(name, `at most ${textMax} characters`, `${text.length} characters`);
-    return text;
-  }
+  if (field.length > choicesMax) throw wrong(`at most ${choicesMax} strings`, `${field.length} strings`);
+  const { length } = field.join('');
+  if (length > textMax) throw wrong(`at most ${textMax} characters`, `${length} characters`);
+  return Object.freeze([...field] as string[]);
 }

@@ -42,17 +42,17 @@ export interface AsyncEngine {
    * first `next()` of `generate`, and with `poolingMissing` if the model has no pooling; or with the signal's reason.
    */
   embed(request: EmbedRequest, options?: { readonly signal?: AbortSignal }): Promise<Embedding>;
-  /** Tokenizes on the calling thread and blocks the event loop: about a microsecond per character. */
+  /** A list of tokens. Tokenizes on the calling thread and blocks the event loop: about a microsecond per character. */
   tokenize(
     text: string | RenderedPrompt,
     options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean },
   ): number[];
   /**
-   * Gives the same tokens as `tokenize`, for a prompt. A long text is tokenized on another thread, and counts as a
+   * Gives the same tokens as `tokenize`, in the type that the scheduler has them in. A long text is tokenized on another thread, and counts as a
    * waiting request until its tokens exist. Rejects with `promptTooLong` (before tokenizing if the length alone
    * shows it), `queueFull`, or the signal's reason.
    */
-  tokenizePrompt(text: string | RenderedPrompt, options?: TokenizePromptOptions): Promise<number[]>;
+  tokenizePrompt(text: string | RenderedPrompt, options?: TokenizePromptOptions): Promise<Int32Array>;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
   /** The result of `detokenize` in parts; each part takes a few milliseconds. */
   detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): Iterable<string>;

@@ -1,7 +1,7 @@
 import { assertDefined } from '../base/assert.ts';
-import { engineClosed, invalidParameter } from '../core/errors.ts';
+import { engineClosed } from '../core/errors.ts';
+import { parameterReader } from '../core/parameter-reader.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
 import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
 import { Pooler } from './pooler.ts';
@@ -51,13 +51,7 @@ export function poolerOf(
 
 export function checkDimensions(dimensions: unknown, { embedding }: ModelInfo): void {
   const max = assertDefined(embedding, 'a model with embeddings').length;
-  if (dimensions === undefined) return;
-  if (Number.isInteger(dimensions) && (dimensions as number) >= 1 && (dimensions as number) <= max) return;
-  throw invalidParameter({
-    parameter: 'dimensions',
-    expected: `an integer from 1 to ${max}`,
-    actual: describeValue(dimensions),
-  });
+  parameterReader({ dimensions }, 'request').integer('dimensions', { min: 1, max });
 }
 
 /**

@@ -123,7 +123,7 @@ export class Engine implements AsyncEngine {
     return new ChatStream(this, request, signal);
   }
 
-  async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<number[]> {
+  async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#state.checkNotClosed();
     return this.#intake.tokenize(prompt, options);
   }

@@ -22,11 +22,10 @@ import type { EngineState } from './engine-state.ts';
 import type { LiveRequests, StartOptions } from './live-requests.ts';
 import type { Observers } from './observers.ts';
 import { OutputStream } from './output-stream.ts';
-import { type LongRequest, type PreparedRequest, prepareCost, prepareLongRequest, prepareRequest } from './prepare.ts';
-import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { type CheckedRequest, checkRequest, type PreparedRequest, prepareRequest } from './prepare.ts';
+import { checkTextFits } from './prompt-limits.ts';
 import type { EngineTotals } from './stats.ts';
 import { TextQueue } from './text-queue.ts';
-import { TurnBudget } from './turn-budget.ts';
 
 export interface IntakeParts {
   readonly engine: EngineParts;
@@ -49,7 +48,6 @@ export class Intake {
   readonly #drawSeed: () => bigint;
   readonly #texts: TextQueue;
   readonly #chats: ChatRenderer;
-  readonly #turn = new TurnBudget();
   readonly #grammars: Grammars;
 
   constructor(parts: IntakeParts) {
@@ -74,16 +72,16 @@ export class Intake {
     try {
       state.checkOpen();
       const parts = { tokenizer: engine.tokenizer, model: engine.model, drawSeed: this.#drawSeed, pooling };
-      const prepared = this.#turn.take(prepareCost(request))
-        ? prepareRequest(request, parts)
-        : prepareLongRequest(request, parts);
-      const { structuredOutputs, n } = prepared.params;
+      const checked = checkRequest(request, parts);
+      const { n = 1, structuredOutputs } = checked.sampling;
+      const tokens = checked.prompt instanceof Int32Array ? checked.prompt : this.#texts.runAtOnce(checked.prompt);
+      const prepared = tokens && prepareRequest(checked, tokens, engine.model);
       this.#checkRoom(n, request.tenant);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
       const arrival = observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
         const start: StartOptions = { name: request.requestId, signal, constraint, arrival };
-        return 'promptTokens' in prepared ? this.#start(prepared, start) : this.#startLong(prepared, start);
+        return prepared === undefined ? this.#startLong(checked, start) : this.#start(prepared, start);
       };
       if (grammar === undefined) return begin();
       const compiled = this.#grammars.compileAtOnce(grammar);
@@ -96,13 +94,14 @@ export class Intake {
     }
   }
 
-  async tokenize(prompt: string | RenderedPrompt, given: TokenizePromptOptions): Promise<number[]> {
+  async tokenize(prompt: string | RenderedPrompt, given: TokenizePromptOptions): Promise<Int32Array> {
     const { tokenizer, model } = this.#parts.engine;
-    const { text, options } = readPromptText(prompt, given);
-    checkTextFits(text, tokenizer, model);
-    if (this.#turn.take(tokenizeCost(text))) return Array.from(tokenizer.encode(text, options));
+    const text = readPromptText(prompt, given);
+    checkTextFits(text.text, tokenizer, model);
+    const tokens = this.#texts.runAtOnce(text);
+    if (tokens !== undefined) return tokens;
     this.#checkRoom(1);
-    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => Array.from(tokens));
+    return this.#texts.run({ ...text, completions: 1 }, given.signal, (tokens) => tokens);
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions): Promise<RenderedPrompt> {
@@ -135,10 +134,12 @@ export class Intake {
   }
 
   /** The request enters the scheduler's queue when its tokens exist. */
-  #startLong({ text, options, params: { n }, finish }: LongRequest, start: StartOptions): LateStream {
-    return this.#startLate(n, start.signal, (stop) =>
-      this.#texts.run({ text, options, completions: n }, stop, (tokens) => this.#start(finish(tokens), start)),
-    );
+  #startLong(request: CheckedRequest, start: StartOptions): LateStream {
+    const { n: completions = 1 } = request.sampling;
+    assert(!(request.prompt instanceof Int32Array), 'a long prompt is a text');
+    const text = { ...request.prompt, completions };
+    const begin = (tokens: Int32Array) => this.#start(prepareRequest(request, tokens, this.#parts.engine.model), start);
+    return this.#startLate(completions, start.signal, (stop) => this.#texts.run(text, stop, begin));
   }
 
   #start(prepared: PreparedRequest, start: StartOptions): OutputStream {

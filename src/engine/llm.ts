@@ -8,7 +8,9 @@ import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import { type AnswerMessage, ChatAnswer, type ChatAnswerOptions, type ChatFinishReason } from './chat/chat-answer.ts';
 import type { ChatSettings } from './chat/chat-contract.ts';
+import { modelFormats } from './chat/conversation.ts';
 import { type PreparedChat, prepareChat } from './chat/prepare-chat.ts';
+import { readChat } from './chat/read-chat.ts';
 import { RenderedPrompt } from './chat/rendered-prompt.ts';
 import type { AsyncEngine, ChatDelta, ChatMessage, OutputDelta } from './contract.ts';
 import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
@@ -176,9 +178,12 @@ export class OfflineLlm {
   ): Promise<ChatOutput[]> {
     const engine = await this.engine();
     const paramsOf = perRequest(params, conversations.length);
+    const formats = modelFormats(engine.model, settings);
     const chats: PreparedChat[] = [];
-    for (const [index, messages] of conversations.entries())
-      chats.push(await prepareChat(engine, messages, paramsOf(index), settings));
+    for (const [index, messages] of conversations.entries()) {
+      const chat = readChat(messages, paramsOf(index), settings, engine.model.vocabSize);
+      chats.push(await prepareChat(engine, chat, formats));
+    }
     const options = {
       ...(signal === undefined ? {} : { signal }),
       ...(cacheSalt === undefined ? {} : { cacheSalt }),
@@ -269,7 +274,7 @@ async function tokensOf(
   engine: AsyncEngine,
   text: string | RenderedPrompt,
   signal: AbortSignal,
-): Promise<ArrayLike<number> | undefined> {
+): Promise<Int32Array | undefined> {
   try {
     return await engine.tokenizePrompt(text, { signal });
   } catch (error) {

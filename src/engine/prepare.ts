@@ -1,16 +1,17 @@
-import { assertDefined } from '../base/assert.ts';
-import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { describeValue } from '../base/describe-value.ts';
+import { nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
-import { type EngineRequest, nameLengthMax, type Pooling } from '../core/request.ts';
+import { parameterReader } from '../core/parameter-reader.ts';
+import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
-import { parseSamplingParams } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
-import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
-import { promptText } from './chat/rendered-prompt.ts';
+import { checkSampling, completeSampling, type SeededSampling, withSeed } from '../core/sampling-parse.ts';
+import type { Tokenizer } from '../tokenizer/contract.ts';
+import { type PromptText, promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
-import { checkTextFits, tokenizeCost } from './prompt-limits.ts';
+import { checkTextFits } from './prompt-limits.ts';
 
 /** A checked request: it fits the model, and all defaults are set. */
 export interface PreparedRequest {
@@ -33,13 +34,51 @@ export interface PrepareParts {
   readonly pooling?: Pooling | undefined;
 }
 
+/** A request of which everything but the tokens of its text is checked. */
+export interface CheckedRequest
+  extends Pick<
+    PreparedRequest,
+    'pooling' | 'cacheSalt' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
+  > {
+  readonly sampling: SeededSampling;
+  readonly prompt: PromptText | Int32Array;
+}
+
 /**
- * Checks a whole request before any work is done for it.
+ * Checks a request before any work is done for it. The caller may change the request afterwards: its parameters and tokens are
+ * copied.
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
-export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
-  checkFields(request);
-  return withTokens(request, readPrompt(request, parts), parts);
+export function checkRequest(request: GenerateRequest, parts: PrepareParts): CheckedRequest {
+  const { model, pooling, drawSeed } = parts;
+  const reader = parameterReader(request, 'request');
+  reader.json('traceHeaders');
+  const fields = withoutUndefined({
+    cacheSalt: reader.string('cacheSalt', { min: 1, max: nameLengthMax }),
+    tenant: reader.string('tenant'),
+    kvTransferParams: reader.json('kvTransferParams'),
+    pooling,
+    unreadMaxBytes: request.unreadMaxBytes,
+  });
+  const priority = reader.number('priority') ?? 0;
+  const sampling = checkSampling(request.params, model.vocabSize);
+  const prompt = readPrompt(request, parts);
+  // Drawn now, so that seeds follow the order of the calls.
+  return { ...fields, priority, prompt, sampling: withSeed(sampling, drawSeed) };
+}
+
+/** The request with the tokens of its prompt. Throws as `checkRequest` does. */
+export function prepareRequest(
+  { sampling, prompt: _, ...fields }: CheckedRequest,
+  promptTokens: Int32Array,
+  { maxModelLen }: ModelInfo,
+): PreparedRequest {
+  if (promptTokens.length === 0) throw promptEmpty();
+  // At least 1, so that the error for a too long prompt names the prompt's length and not a limit of 0.
+  const params = completeSampling(sampling, Math.max(1, maxModelLen - promptTokens.length));
+  if (promptTokens.length + params.maxTokens <= maxModelLen) return { ...fields, promptTokens, params };
+  const isEmbedding = fields.pooling !== undefined;
+  throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens: sampling.maxTokens, maxModelLen, isEmbedding });
 }
 
 /** What the engine adds to a checked request for one of its completions. */
@@ -85,90 +124,14 @@ function paramsOfCompletion(
   });
 }
 
-/** A request with a text that is not tokenized yet. */
-export interface LongRequest {
-  readonly text: string;
-  readonly options: EncodeOptions;
-  /** Those that do not depend on the prompt are final. */
-  readonly params: SamplingParams;
-  /** Checks the tokens. Throws as `prepareRequest` does. */
-  finish(promptTokens: Int32Array): PreparedRequest;
-}
-
-/** Of `prepareRequest`: the cost of tokenizing. */
-export const prepareCost = (request: GenerateRequest): number =>
-  tokenizeCost(promptText(request.prompt, request)?.text ?? '');
-
-/** Like `prepareRequest`, for a text that is tokenized on another thread: checks everything except the tokens. */
-export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts): LongRequest {
-  checkFields(request);
-  const { text, options } = assertDefined(promptText(request.prompt, request), 'a long prompt is a text');
-  checkTextFits(text, parts.tokenizer, parts.model);
-  // Copy, because the caller may change the object meanwhile. Draw the seed now, so that seeds follow the call order.
-  const kept = { ...request, ...(request.params === undefined ? {} : { params: { ...request.params } }) };
-  const params = readParams(kept, 1, parts);
-  const { seed } = params;
-  const finish = (promptTokens: Int32Array) => withTokens(kept, promptTokens, { ...parts, drawSeed: () => seed });
-  return { text, options, params, finish };
-}
-
-function checkFields({ cacheSalt, kvTransferParams, traceHeaders, tenant, priority = 0 }: GenerateRequest): void {
-  if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
-  if (tenant !== undefined && typeof tenant !== 'string') throw wrong('tenant', 'a string', tenant);
-  if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
-    throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
-  }
-  if (cacheSalt !== undefined && cacheSalt.length > nameLengthMax) {
-    const actual = `${cacheSalt.length} characters`;
-    throw invalidParameter({ parameter: 'cacheSalt', expected: `at most ${nameLengthMax} characters`, actual });
-  }
-  if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
-    throw wrong('kvTransferParams', 'an object', kvTransferParams);
-  }
-  if (traceHeaders !== undefined && !isJsonObject(traceHeaders)) {
-    throw wrong('traceHeaders', 'an object', traceHeaders);
-  }
-}
-
-function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: PrepareParts): PreparedRequest {
-  const { maxModelLen } = parts.model;
-  const { cacheSalt, kvTransferParams, tenant, unreadMaxBytes, priority = 0 } = request;
-  if (promptTokens.length === 0) throw promptEmpty();
-  const params = readParams(request, promptTokens.length, parts);
-  if (promptTokens.length + params.maxTokens > maxModelLen) {
-    const maxTokens = request.params?.maxTokens ?? undefined;
-    const isEmbedding = parts.pooling !== undefined;
-    throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens, maxModelLen, isEmbedding });
-  }
-  return {
-    promptTokens,
-    params,
-    priority,
-    ...(parts.pooling === undefined ? {} : { pooling: parts.pooling }),
-    ...(tenant === undefined ? {} : { tenant }),
-    ...(cacheSalt === undefined ? {} : { cacheSalt }),
-    ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
-    ...(unreadMaxBytes === undefined ? {} : { unreadMaxBytes }),
-  };
-}
-
-function readParams({ params }: GenerateRequest, promptTokens: number, { model, drawSeed }: PrepareParts) {
-  return parseSamplingParams(params, {
-    vocabSize: model.vocabSize,
-    // At least 1, so that the error for a too long prompt names the prompt's length and not a limit of 0.
-    maxTokensDefault: Math.max(1, model.maxModelLen - promptTokens),
-    drawSeed,
-  });
-}
-
-function readPrompt(request: GenerateRequest, { tokenizer, model, pooling }: PrepareParts): Int32Array {
+function readPrompt(request: GenerateRequest, { tokenizer, model, pooling }: PrepareParts): PromptText | Int32Array {
   const prompt: unknown = request.prompt;
   const given = promptText(prompt, request);
   // Refused although BOS would make it one token: a client that wants only BOS sends its token id.
   if (given?.text === '') throw promptEmpty();
   if (given !== undefined) {
     checkTextFits(given.text, tokenizer, model);
-    return tokenizer.encode(given.text, given.options);
+    return given;
   }
   if (!isArrayLike(prompt)) throw wrong('prompt', 'a text, a rendered conversation or an array of token ids', prompt);
   // Checked before the copy is allocated, because `length` can be any number.

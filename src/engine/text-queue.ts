@@ -2,12 +2,15 @@ import { assert } from '../base/assert.ts';
 import { unlessAborted } from '../base/unless-aborted.ts';
 import { tooManyTokens } from '../core/errors.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
+import type { PromptText } from './chat/rendered-prompt.ts';
+import { tokenizeCost } from './prompt-limits.ts';
+import { TurnBudget } from './turn-budget.ts';
 
 /** Most tokens are shorter. A beginning can have more tokens than in the whole text, so the limit is twice the model's length. */
 const TOKEN_LENGTH_LIKELY_MAX = 16;
 
 /**
- * Long prompts that are tokenized in the background. They count as waiting requests: `drain` waits for them, and
+ * Tokenizes prompts: short ones at once, long ones in the background. The latter count as waiting requests: `drain` waits for them, and
  * `close` aborts them.
  */
 export class TextQueue {
@@ -15,6 +18,7 @@ export class TextQueue {
   readonly #open = new Map<AbortController, number>();
   readonly #maxModelLen: number;
   readonly #onEnd: () => void;
+  readonly #turn = new TurnBudget();
 
   /** `onEnd` is called after each text. */
   constructor(tokenizer: Tokenizer, maxModelLen: number, onEnd: () => void) {
@@ -28,6 +32,11 @@ export class TextQueue {
     let sum = 0;
     for (const completions of this.#open.values()) sum += completions;
     return sum;
+  }
+
+  /** Undefined: the text is too long for this turn of the event loop. */
+  runAtOnce({ text, options }: PromptText): Int32Array | undefined {
+    return this.#turn.take(tokenizeCost(text)) ? this.#tokenizer.encode(text, options) : undefined;
   }
 
   /**
@@ -83,8 +92,6 @@ export class TextQueue {
   }
 }
 
-export interface LongText {
-  readonly text: string;
-  readonly options: EncodeOptions;
+export interface LongText extends PromptText {
   readonly completions: number;
 }

@@ -48,8 +48,9 @@ describe('best_of', () => {
   it.each([
     [{ best_of: 1, n: 2 }, /`best_of` must be at least n \(2\), got 1/],
     [{ best_of: 2, stream: true }, /`best_of` must be equal to n in a stream, got 2/],
-    [{ best_of: 0 }, /`best_of` must be an integer of at least 1, got 0/],
-    [{ best_of: 200 }, /1 prompt times `best_of` = 200 completions; the limit is 128/],
+    [{ best_of: 0 }, /`best_of` must be an integer from 1 to 128, got 0/],
+    [{ best_of: 129 }, /`best_of` must be an integer from 1 to 128, got 129/],
+    [{ prompt: ['a', 'b'], best_of: 100 }, /2 prompts times `best_of` = 100 completions; the limit is 128/],
   ])('is refused in %j', async (fields, message) => {
     const { post } = await serveLetters();
     const { status, body } = await post({ prompt: 'ab', ...fields }, path);

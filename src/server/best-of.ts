@@ -1,7 +1,6 @@
-import type { SamplingOptions } from '../core/sampling.ts';
-import { describeValue } from '../core/sampling-read.ts';
+import type { FieldReader } from '../base/field-reader.ts';
+import { type CheckedSampling, completionsMax } from '../core/sampling-parse.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
-import type { FieldReader } from './field-reader.ts';
 
 /** `best_of` completions of each prompt are generated, and the best `n` of them are the response. */
 export interface BestOf {
@@ -13,17 +12,17 @@ export interface BestOf {
 
 export interface ChosenFrom {
   /** With `n` for the completions that are generated. */
-  readonly params: SamplingOptions;
+  readonly params: CheckedSampling;
   readonly bestOf?: BestOf;
 }
 
 /** Reads `best_of` after `n`, as in OpenAI's API: at least `n`, and not in a stream. */
-export function readBestOf(reader: FieldReader, params: SamplingOptions, stream: boolean): ChosenFrom {
+export function readBestOf(reader: FieldReader, params: CheckedSampling, stream: boolean): ChosenFrom {
   const kept = params.n ?? 1;
-  const generated = reader.integer('best_of', { min: 1 }) ?? kept;
-  if (generated < kept) throw reader.invalid('best_of', `at least n (${kept})`, describeValue(generated));
+  const generated = reader.integer('best_of', { min: 1, max: completionsMax }) ?? kept;
+  if (generated < kept) throw reader.invalid('best_of', `at least n (${kept})`);
   if (generated === kept) return { params };
-  if (stream) throw reader.invalid('best_of', 'equal to n in a stream', describeValue(generated));
+  if (stream) throw reader.invalid('best_of', 'equal to n in a stream');
   const { logprobs = 0 } = params;
   return {
     params: { ...params, n: generated, logprobs },

@@ -2,17 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { KvasirError } from '../base/errors.ts';
+import { withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty, promptTooLong, tooManyTokens } from '../core/errors.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
 import { reusedTokens } from '../engine/stats.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
-import { FieldReader, withoutUndefined } from './field-reader.ts';
 import { tokenizeText } from './generation.ts';
 import { LazyList } from './json-pieces.ts';
-import { type ParseLimits, readPriority, readPrompts } from './openai-parse.ts';
+import { type ParseLimits, readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOfVectors } from './request-needs.ts';
 import { sendJson } from './send-json.ts';
@@ -31,23 +31,19 @@ interface ParsedEmbeddings {
 
 /** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const model = reader.name('model');
   checkModel(engine, model);
   poolingFor(engine.model);
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
-  const format = reader.name('encoding_format') ?? 'float';
-  if (format !== 'float' && format !== 'base64') {
-    throw reader.invalid('encoding_format', '"float" or "base64"', describeValue(format));
-  }
+  const format = reader.choice('encoding_format', ['float', 'base64']);
   const dimensions = reader.raw('dimensions') as number | undefined;
   checkDimensions(dimensions, engine.model);
-  const cacheSalt = reader.name('cache_salt');
-  if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
+  const cacheSalt = readCacheSalt(reader);
   const normalize = reader.boolean('normalize');
   const addSpecial = reader.boolean('add_special_tokens') ?? true;
   const settings = withoutUndefined({ dimensions, normalize, cacheSalt, priority: readPriority(reader) });
-  reader.ignoreSmall(['user', 'request_id']);
+  ignoreSmall(reader, ['user', 'request_id']);
   reader.refuse('truncate_prompt_tokens', (value) => value === 0);
   reader.finish();
   return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, settings };
@@ -127,7 +123,7 @@ export async function answerEmbeddings(
 
 async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {
   const { maxModelLen } = engine.model;
-  const prompts: (Int32Array | number[])[] = [];
+  const prompts: Int32Array[] = [];
   for (const input of inputs) {
     if (prompts.length > 0) await nextTurn();
     if (input.length === 0) throw promptEmpty();

@@ -1,5 +1,5 @@
-import { describeValue } from '../core/sampling-read.ts';
-import { type FieldReader, isObject } from './field-reader.ts';
+import type { FieldReader } from '../base/field-reader.ts';
+import { isJsonObject } from '../base/json.ts';
 
 /** Fields of OpenAI and vLLM that do not change the text here. */
 export const harmlessFields: readonly string[] = [
@@ -44,18 +44,14 @@ export function refuseUnsupportedInChats(reader: FieldReader): void {
   reader.refuse('include_reasoning', (value) => value === true);
 }
 
-const verbosities = ['low', 'medium', 'high'];
-
 /** Only OpenAI's models know it. Returns the name if the value asks for a change. */
 export function readVerbosity(reader: FieldReader): string[] {
-  const verbosity = reader.string('verbosity');
-  if (verbosity === undefined || verbosity === 'medium') return [];
-  if (verbosities.includes(verbosity)) return ['verbosity'];
-  throw reader.invalid('verbosity', `one of ${verbosities.join(', ')}`, describeValue(verbosity));
+  const verbosity = reader.choice('verbosity', ['low', 'medium', 'high']);
+  return verbosity === undefined || verbosity === 'medium' ? [] : ['verbosity'];
 }
 
 /** `null` counts as absent before this. */
 export function asksForNothing(value: unknown): boolean {
   if (Array.isArray(value)) return value.length === 0;
-  return value === false || value === '' || (isObject(value) && Object.keys(value).length === 0);
+  return value === false || value === '' || (isJsonObject(value) && Object.keys(value).length === 0);
 }

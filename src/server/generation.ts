@@ -1,26 +1,31 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
+import { withoutUndefined } from '../base/field-reader.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { RequestStats } from '../core/request.ts';
+import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
+import type { ModelFormats } from '../engine/chat/conversation.ts';
+import { prepareChat } from '../engine/chat/prepare-chat.ts';
+import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { generationFailed } from '../engine/errors.ts';
 import type { TraceHeaders } from '../engine/observer.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { mergeStreams } from './merge-streams.ts';
-import type { ParsedGeneration } from './openai-parse.ts';
+import type { ParsedChat, ParsedGeneration } from './openai-parse.ts';
 import type { CompletionTokensDetails, Usage } from './openai-types.ts';
 import { promptTokensDetails } from './prompt-usage.ts';
 import { unreadMaxBytes } from './request-needs.ts';
 
 /** One tokenized prompt of a request. */
 export interface Prompt {
-  readonly tokens: readonly number[] | Int32Array;
+  readonly tokens: Int32Array;
   /** The largest number of output tokens, if the request has no `max_tokens`. */
   readonly maxTokensDefault: number;
 }
 
 export interface PromptsToPrepare {
-  readonly prompts: readonly (string | Int32Array)[];
+  readonly prompts: readonly (string | RenderedPrompt | Int32Array)[];
   /** The default of the endpoint. */
   readonly maxTokensDefault: number;
 }
@@ -38,7 +43,8 @@ export async function preparePrompts(
   const prepared: Prompt[] = [];
   for (const prompt of prompts) {
     if (prepared.length > 0) await nextTurn();
-    const tokens = typeof prompt === 'string' ? await tokenizeText(engine, prompt, parsed.addSpecial, signal) : prompt;
+    const tokens =
+      prompt instanceof Int32Array ? prompt : await tokenizeText(engine, prompt, parsed.addSpecial, signal);
     if (tokens.length === 0) throw promptEmpty();
     const { maxModelLen } = engine.model;
     const room = maxModelLen - tokens.length;
@@ -49,13 +55,26 @@ export async function preparePrompts(
   return prepared;
 }
 
+/** A chat as a generation. Without a limit, the answer may be as long as the rest of the context. */
+export async function prepareAnswer(
+  engine: AsyncEngine,
+  asked: ParsedChat,
+  formats: ModelFormats,
+  signal: AbortSignal,
+): Promise<{ readonly parsed: ParsedChat; readonly prompts: readonly Prompt[]; readonly answers: ChatAnswerOptions }> {
+  const { prompt, answers, ...prepared } = await prepareChat(engine, asked, formats, signal);
+  const parsed = { ...asked, ...prepared };
+  const toPrepare = { prompts: [prompt], maxTokensDefault: engine.model.maxModelLen };
+  return { parsed, answers, prompts: await preparePrompts(engine, parsed, toPrepare, signal) };
+}
+
 /** Names of control tokens in a prompt become control tokens: the client could send their ids too. */
 export function tokenizeText(
   engine: AsyncEngine,
-  text: string,
+  text: string | RenderedPrompt,
   addSpecial: boolean,
   signal?: AbortSignal,
-): Promise<number[]> {
+): Promise<Int32Array> {
   return engine.tokenizePrompt(text, { addSpecial, parseSpecial: true, ...(signal === undefined ? {} : { signal }) });
 }
 
@@ -78,6 +97,7 @@ export async function* generateAll(
   { parsed, id, promptsAtOnce, tenant, traceHeaders }: GenerationOptions,
   controller: AbortController,
 ): AsyncGenerator<OutputDelta, void, void> {
+  const { cacheSalt, priority, kvTransferParams, grammar } = parsed;
   const n = parsed.params.n ?? 1;
   const begin = (i: number): AsyncIterator<OutputDelta> => {
     const prompt = prompts[i]!;
@@ -86,12 +106,7 @@ export async function* generateAll(
       params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
       requestId: prompts.length === 1 ? id : `${id}-${i}`,
       unreadMaxBytes,
-      ...(tenant === undefined ? {} : { tenant }),
-      ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
-      ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
-      ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
-      ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
-      ...(traceHeaders === undefined ? {} : { traceHeaders }),
+      ...withoutUndefined({ tenant, cacheSalt, priority, kvTransferParams, grammar, traceHeaders }),
     };
     return engine.generate(request, { signal: controller.signal });
   };

@@ -1,6 +1,7 @@
-import { describeValue } from '../core/sampling-read.ts';
+import { describeValue } from '../base/describe-value.ts';
+import type { FieldReader } from '../base/field-reader.ts';
+import { isJsonObject } from '../base/json.ts';
 import { joinedParts, type TextPart, type ToolMessage } from '../tools/template-messages.ts';
-import { FieldReader, isObject } from './field-reader.ts';
 import { readToolCalls } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
@@ -12,10 +13,11 @@ const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'];
  */
 export function readMessages(reader: FieldReader, messagesMax: number): ToolMessage[] {
   const limit: PartLimit = { partsMax: messagesMax, parts: 0 };
-  const messages = reader.list('messages', (item, name) => readMessage(item, name, limit), {
-    min: 1,
-    max: messagesMax,
-  });
+  const messages = reader.list(
+    'messages',
+    (item, name) => (isPlainMessage(item) ? plainMessage(item) : readMessage(reader.inside(name, item), limit)),
+    { min: 1, max: messagesMax },
+  );
   return reader.required('messages', messages, 'a list of messages with `role` and `content`');
 }
 
@@ -25,15 +27,16 @@ interface PartLimit {
   parts: number;
 }
 
-function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMessage {
-  if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
-  const reader = new FieldReader(item, `${itemName}.`);
-  const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
-  if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
+/** `developer` is OpenAI's newer name of `system`; templates know the older name. */
+const roleOf = (role: string): string => (role === 'developer' ? 'system' : role);
+const plainMessage = ({ role, content }: PlainMessage): ToolMessage => ({ role: roleOf(role), content });
+
+function readMessage(reader: FieldReader, limit: PartLimit): ToolMessage {
+  const role = reader.requiredChoice('role', ROLES);
   const isAnswer = role === 'assistant';
-  const toolCalls = isAnswer ? readToolCalls(reader, `${itemName}.`) : [];
+  const toolCalls = isAnswer ? readToolCalls(reader) : [];
   const refusal = isAnswer ? reader.string('refusal') : undefined;
-  const content = readContent(reader, { itemName, limit, ifAbsent: isAnswer ? (refusal ?? '') : undefined });
+  const content = readContent(reader, limit, isAnswer ? (refusal ?? '') : undefined);
   const callId = role === 'tool' ? reader.name('tool_call_id') : undefined;
   const name = reader.name('name');
   const reasoning = isAnswer ? readReasoning(reader) : reader.string('reasoning_content');
@@ -44,8 +47,7 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMes
   }
   reader.finish();
   return {
-    // `developer` is OpenAI's newer name of `system`; templates know the older name.
-    role: role === 'developer' ? 'system' : role,
+    role: roleOf(role),
     ...content,
     ...(name === undefined ? {} : { name }),
     ...(callId === undefined ? {} : { tool_call_id: callId }),
@@ -68,15 +70,20 @@ function readReasoning(reader: FieldReader): string | undefined {
   const text = reader.string('reasoning_content');
   const other = reader.string('reasoning');
   const parts = reader.list('reasoning_details', (part, name) => {
-    const detail = isObject(part) ? (part.text ?? part.summary) : undefined;
-    return typeof detail === 'string' ? reader.text(name, detail) : '';
+    const detail = isJsonObject(part) ? (part.text ?? part.summary) : undefined;
+    return typeof detail === 'string' ? reader.wellFormed(name, detail) : '';
   });
   return text ?? other ?? (parts === undefined ? undefined : parts.join(''));
 }
 
+interface PlainMessage {
+  readonly role: string;
+  readonly content: string;
+}
+
 /** Nearly all messages are plain. Reading 100,000 messages field by field would take a second. */
-function isPlainMessage(item: unknown): item is { readonly role: string; readonly content: string } {
-  if (!isObject(item)) return false;
+function isPlainMessage(item: unknown): item is PlainMessage {
+  if (!isJsonObject(item)) return false;
   for (const name in item) if (name !== 'role' && name !== 'content') return false;
   const { role, content } = item;
   return (
@@ -86,25 +93,20 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
 
 /** Nearly all parts are plain, and then need no reader. */
 function isPlainPart(part: unknown): part is { readonly type: 'text'; readonly text: string } {
-  if (!isObject(part)) return false;
+  if (!isJsonObject(part)) return false;
   for (const name in part) if (name !== 'type' && name !== 'text') return false;
   return part.type === 'text' && typeof part.text === 'string' && !/\p{Surrogate}/u.test(part.text);
 }
 
-interface ContentOptions {
-  readonly itemName: string;
-  readonly limit: PartLimit;
-  /** For a message without content: an answer can have calls only, or nothing. */
-  readonly ifAbsent: string | undefined;
-}
-
-/** A string, or a list of text parts. */
+/** A string, or a list of text parts. `ifAbsent`: for an answer, which can have calls only, or nothing. */
 function readContent(
   reader: FieldReader,
-  { itemName, limit, ifAbsent }: ContentOptions,
+  limit: PartLimit,
+  ifAbsent: string | undefined,
 ): Pick<ToolMessage, 'content' | 'parts'> {
   const value = reader.raw('content') ?? ifAbsent;
-  if (!Array.isArray(value)) return { content: reader.text('content', reader.required('content', value, 'a string')) };
+  if (!Array.isArray(value))
+    return { content: reader.wellFormed('content', reader.required('content', value, 'a string')) };
   limit.parts += value.length;
   if (limit.parts > limit.partsMax) {
     const expected = `a list of parts, at most ${limit.partsMax} of them in all messages together`;
@@ -112,18 +114,18 @@ function readContent(
   }
   const texts = reader.list('content', (part, name) => {
     if (isPlainPart(part)) return part.text;
-    const type = isObject(part) ? part.type : undefined;
+    const type = isJsonObject(part) ? part.type : undefined;
     if (type === 'refusal' && ifAbsent !== undefined) {
-      const refused = new FieldReader(part, `${itemName}.${name}.`);
+      const refused = reader.inside(name, part);
       return refused.required('refusal', refused.string('refusal'), 'a string');
     }
     if (typeof type === 'string' && type !== 'text') {
       throw fieldNotSupported({
-        parameter: `${itemName}.${name}`,
+        parameter: reader.pathOf(name),
         detail: `: a part of type ${describeValue(type)} (the model reads text only)`,
       });
     }
-    const partReader = new FieldReader(part, `${itemName}.${name}.`);
+    const partReader = reader.inside(name, part);
     partReader.required('type', partReader.name('type'), '"text"');
     const text = partReader.required('text', partReader.string('text'), 'a string');
     // Marks for caches of other servers, and of other servers' answers.

@@ -1,13 +1,15 @@
-import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { describeValue } from '../base/describe-value.ts';
+import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
-import type { SamplingOptions } from '../core/sampling.ts';
-import { logprobsMax } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
+import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
+import type { AskedStructure } from '../core/structured-outputs.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
+import type { ReadChat } from '../engine/chat/prepare-chat.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
-import type { Tool } from '../tools/tool.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import {
   asksForNothing,
   harmlessFields,
@@ -15,11 +17,10 @@ import {
   refuseUnsupported,
   refuseUnsupportedInChats,
 } from './field-lists.ts';
-import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
 import { type PerEndpoint, readSamplingParams } from './openai-sampling.ts';
-import { type ParsedStructure, readStructure } from './openai-structured.ts';
+import { readStructure } from './openai-structured.ts';
 import { type ParsedTools, readTools } from './openai-tools.ts';
 import { readPromptLogprobs } from './prompt-logprobs.ts';
 import { tooManyChoices } from './server-errors.ts';
@@ -38,7 +39,7 @@ export interface ParsedGeneration {
   /** If absent, the request accepts any model. */
   readonly model?: string;
   /** Without `maxTokens` if the endpoint's default applies. */
-  readonly params: SamplingOptions;
+  readonly params: CheckedSampling;
   readonly stream: boolean;
   /** The stream ends with a chunk that has the usage. */
   readonly includeUsage: boolean;
@@ -57,7 +58,7 @@ export interface ParsedGeneration {
   /** Parameters for the connector. */
   readonly kvTransferParams?: JsonObject;
   /** What the content must look like. */
-  readonly structure?: ParsedStructure;
+  readonly structure?: AskedStructure | undefined;
   /** The grammar of the whole output. Chats have it when the conversation is rendered. */
   readonly grammar?: GrammarSource;
 }
@@ -71,15 +72,10 @@ export interface ParsedCompletion extends ParsedGeneration {
   readonly bestOf?: BestOf;
 }
 
-export interface ParsedChat extends ParsedGeneration, Conversation {
-  /** False: at most one call of a tool for each answer. */
-  readonly areParallel: boolean;
-  /** The answer consists of calls of these tools; absent: the model decides. */
-  readonly requiredTools?: readonly Tool[];
-}
+export interface ParsedChat extends ParsedGeneration, ReadChat {}
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const prompts = readPrompts(reader, limits);
   const echo = reader.boolean('echo') ?? false;
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
@@ -102,17 +98,17 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
 function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
   const suffix = reader.string('suffix');
   if (suffix === undefined || suffix === '') return undefined;
-  if (echo) throw reader.invalid('suffix', 'absent if `echo` is true', describeValue(suffix));
+  if (echo) throw reader.invalid('suffix', 'absent if `echo` is true');
   return suffix;
 }
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && top > 0 && !wanted) {
-    throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true', describeValue(top));
+    throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true');
   }
   const maxTokens = readMaxTokens(reader, 1);
   const logprobs = wanted ? (top ?? 0) : undefined;
@@ -146,9 +142,7 @@ function readConversation(
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
   const { addGenerationPrompt, continueFinalMessage } = readEnd(reader, messages, tools);
-  const given = reader.raw('chat_template_kwargs') ?? {};
-  if (!isObject(given)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(given));
-  const variables = { ...effortVariables(reader), ...given };
+  const variables = { ...effortVariables(reader), ...reader.json('chat_template_kwargs') };
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
   return { messages, ...tools, addGenerationPrompt, continueFinalMessage, variables };
 }
@@ -175,11 +169,8 @@ const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 
 /** Names that templates read, as in vLLM. A template without them has no effort to choose. */
 function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
-  const effort = reader.name('reasoning_effort');
+  const effort = reader.choice('reasoning_effort', efforts);
   if (effort === undefined) return {};
-  if (!efforts.includes(effort)) {
-    throw reader.invalid('reasoning_effort', `one of ${efforts.join(', ')}`, describeValue(effort));
-  }
   return effort === 'none' ? { enable_thinking: false } : { reasoning_effort: effort };
 }
 
@@ -198,8 +189,7 @@ function readGeneration(
   const continuousUsage = streamOptions?.boolean('continuous_usage_stats') ?? false;
   streamOptions?.ignore(['include_obfuscation']);
   streamOptions?.finish();
-  const cacheSalt = reader.name('cache_salt');
-  if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
+  const cacheSalt = readCacheSalt(reader);
   const kvTransferParams = readKvTransferParams(reader);
   const params = readSamplingParams(
     reader,
@@ -211,8 +201,8 @@ function readGeneration(
     },
     limits.vocabSize,
   );
-  reader.ignoreSmall(harmlessFields);
-  const ignored = reader.ignoreForeign(foreignFields);
+  ignoreSmall(reader, harmlessFields);
+  const ignored = reader.ignore(foreignFields);
   refuseUnsupported(reader);
   return {
     ...withoutUndefined({
@@ -238,6 +228,9 @@ function largest(a: number | undefined, b: number | undefined): number | undefin
   return a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 }
 
+export const readCacheSalt = (reader: FieldReader): string | undefined =>
+  reader.string('cache_salt', { min: 1, max: nameLengthMax });
+
 export function readPriority(reader: FieldReader): number | undefined {
   return reader.integer('priority', { min: -(2 ** 31), max: 2 ** 31 - 1 });
 }
@@ -247,17 +240,16 @@ const kvTransferParamsMax = 1024 * 1024;
 
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
   reader.small('kv_transfer_params', kvTransferParamsMax);
-  const value = reader.plain('kv_transfer_params');
-  if (value === undefined || isJsonObject(value)) return value;
-  throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
+  reader.json('kv_transfer_params');
+  return reader.plain('kv_transfer_params') as JsonObject | undefined;
 }
 
 /** `field`: its name in the body. */
 export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'prompt'): (string | Int32Array)[] {
   const expected = 'a string, a list of strings, a list of token ids, or a list of such lists';
   const value = reader.required(field, reader.raw(field), expected);
-  if (typeof value === 'string') return [reader.text(field, value)];
-  if (!Array.isArray(value)) throw reader.invalid(field, expected, describeValue(value));
+  if (typeof value === 'string') return [reader.wellFormed(field, value)];
+  if (!Array.isArray(value)) throw reader.invalid(field, expected);
   const first: unknown = value[0];
   if (first === undefined) throw promptEmpty();
   if (typeof first === 'number') return [readPromptTokens(reader, value, field, limits)];
@@ -267,7 +259,7 @@ export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'p
   }
   return value.map((item: unknown, i) => {
     const name = `${field}[${i}]`;
-    if (!Array.isArray(first)) return reader.text(name, item);
+    if (!Array.isArray(first)) return reader.wellFormed(name, item);
     if (!Array.isArray(item)) throw reader.invalid(name, 'a list of token ids', describeValue(item));
     return readPromptTokens(reader, item, name, limits);
   });
@@ -296,7 +288,7 @@ function readTokens(reader: FieldReader, items: readonly unknown[], name: string
   return tokens;
 }
 
-function checkChoices(prompts: number, { n = 1 }: SamplingOptions, limits: ParseLimits, field = 'n'): void {
+function checkChoices(prompts: number, { n = 1 }: CheckedSampling, limits: ParseLimits, field = 'n'): void {
   if (prompts * n <= limits.choicesMax) return;
   const asked = `${prompts === 1 ? '1 prompt' : `${prompts} prompts`} times \`${field}\` = ${n} completions`;
   throw tooManyChoices({ asked, limit: limits.choicesMax });
@@ -311,7 +303,7 @@ export interface ParsedTokenize {
 
 /** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const isChat = reader.raw('messages') !== undefined;
   const input = isChat
     ? readConversation(reader, limits)
@@ -329,9 +321,9 @@ export interface ParsedDetokenize {
 }
 
 export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetokenize {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
-  if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids', describeValue(value));
+  if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
   const { maxModelLen } = limits;
   if (value.length > maxModelLen) {
     throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);

@@ -1,27 +1,14 @@
 import { ExactNumber } from '../base/exact-json.ts';
-import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
-import { parseSamplingParams } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
-import type { FieldReader } from './field-reader.ts';
+import { type FieldReader, snakeCase } from '../base/field-reader.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import { type CheckedSampling, checkSampling } from '../core/sampling-parse.ts';
 
-/** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
-const wireNames = {
-  n: 'n',
-  temperature: 'temperature',
-  top_k: 'topK',
-  top_p: 'topP',
-  min_p: 'minP',
-  repetition_penalty: 'repetitionPenalty',
-  presence_penalty: 'presencePenalty',
-  frequency_penalty: 'frequencyPenalty',
-  logit_bias: 'logitBias',
-  min_tokens: 'minTokens',
-  stop: 'stop',
-  stop_token_ids: 'stopTokenIds',
-  ignore_eos: 'ignoreEos',
-  include_stop_str_in_output: 'includeStopStrInOutput',
-  skip_special_tokens: 'skipSpecialTokens',
-} as const satisfies Record<string, keyof SamplingParams>;
+/** The parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
+const common: readonly (keyof SamplingParams)[] = [
+  ...(['n', 'temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'presencePenalty'] as const),
+  ...(['frequencyPenalty', 'logitBias', 'minTokens', 'stop', 'stopTokenIds', 'ignoreEos'] as const),
+  ...(['includeStopStrInOutput', 'skipSpecialTokens'] as const),
+];
 
 /** The parameters that each endpoint reads itself. */
 export interface PerEndpoint {
@@ -31,29 +18,19 @@ export interface PerEndpoint {
   readonly ignoresMinTokens?: boolean;
 }
 
-/**
- * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. Absent parameters stay absent,
- * because the engine sets the defaults that depend on the prompt.
- */
+/** The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`, so that the engine need not. */
 export function readSamplingParams(
   reader: FieldReader,
   { ignoresMinTokens, ...perEndpoint }: PerEndpoint,
   vocabSize: number,
-): SamplingOptions {
+): CheckedSampling {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
-  for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.plain(wire);
+  for (const name of common) raw[name] = reader.plain(snakeCase(name));
   if (ignoresMinTokens === true) raw.minTokens = undefined;
   raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.
   if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;
-  const checked = parseSamplingParams(raw, {
-    vocabSize,
-    maxTokensDefault: Number.MAX_SAFE_INTEGER,
-    drawSeed: () => 0n,
-  });
-  return Object.fromEntries(
-    Object.entries(checked).filter(([name]) => raw[name as keyof SamplingParams] !== undefined),
-  );
+  return checkSampling(raw, vocabSize);
 }
 
 const SMALLEST_TOP_P = 1e-300;
@@ -66,7 +43,7 @@ function readSeed(reader: FieldReader): bigint | undefined {
   if (value === undefined) return undefined;
   const seed = integerOf(value);
   if (seed !== undefined && seed >= seedRange.min && seed < seedRange.end) return BigInt.asUintN(64, seed);
-  throw reader.invalid('seed', 'an integer from -2^63 to 2^64 - 1', describeValue(value));
+  throw reader.invalid('seed', 'an integer from -2^63 to 2^64 - 1');
 }
 
 function integerOf(value: unknown): bigint | undefined {

@@ -1,45 +1,35 @@
-import { describeValue } from '../core/sampling-read.ts';
-import { type ReadStructuredOutputs, readStructuredOutputs } from '../core/structured-outputs.ts';
-import { FieldReader, isObject } from './field-reader.ts';
+import { type FieldReader, snakeCase } from '../base/field-reader.ts';
+import { type AskedStructure, readStructuredFields, readStructuredOutputs } from '../core/structured-outputs.ts';
+import { schemaExpected } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
-
-/** What the content of an answer must look like, and the field that says so. */
-export interface ParsedStructure {
-  readonly outputs: ReadStructuredOutputs;
-  readonly parameter: string;
-}
 
 /** Fields of older versions of vLLM. Ignoring them would give text that breaks the schema. */
 const guided = ['json', 'regex', 'choice', 'grammar', 'json_object', 'decoding_backend', 'whitespace_pattern'];
 
 /** Reads OpenAI's `response_format` and vLLM's `structured_outputs`. */
-export function readStructure(reader: FieldReader): ParsedStructure | undefined {
+export function readStructure(reader: FieldReader): AskedStructure | undefined {
   for (const name of guided) {
     const detail = ': use `structured_outputs`, for example {"structured_outputs": {"json": <schema>}}';
     reader.refuse(`guided_${name}`, (value) => value === false, detail);
   }
   const format = readResponseFormat(reader);
-  const structured = reader.raw('structured_outputs');
-  if (structured === undefined) return format;
-  if (format !== undefined) {
-    throw reader.invalid('structured_outputs', 'absent if `response_format` is set', describeValue(structured));
-  }
-  return readOutputs(structured);
+  if (format === undefined) return readOutputs(reader);
+  if (reader.raw('structured_outputs') === undefined) return format;
+  throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
 }
 
-function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
-  const value = reader.raw('response_format');
-  if (value === undefined) return undefined;
-  const format = new FieldReader(value, 'response_format.');
+function readResponseFormat(reader: FieldReader): AskedStructure | undefined {
+  const format = reader.object('response_format');
+  if (format === undefined) return undefined;
   const type = format.required('type', format.name('type'), '"text", "json_object" or "json_schema"');
   if (type === 'json_schema') return readJsonSchema(format);
   if (type === 'structural_tag')
     throw fieldNotSupported({ parameter: 'response_format', detail: ' with type "structural_tag"' });
   if (type !== 'text' && type !== 'json_object') {
-    throw format.invalid('type', '"text", "json_object" or "json_schema"', describeValue(type));
+    throw format.invalid('type', '"text", "json_object" or "json_schema"');
   }
   // llama.cpp and others take a schema here too.
-  const schema = type === 'json_object' ? readSchema(format, 'schema') : undefined;
+  const schema = type === 'json_object' ? format.json('schema', schemaExpected) : undefined;
   const strict = schema === undefined ? undefined : format.boolean('strict');
   format.finish();
   if (type === 'text') return undefined;
@@ -48,20 +38,14 @@ function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
-function readSchema(reader: FieldReader, name: string): object | undefined {
-  const schema = reader.raw(name);
-  if (schema === undefined || isObject(schema)) return schema;
-  throw reader.invalid(name, 'a JSON schema, which is an object', describeValue(schema));
-}
-
-const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): ParsedStructure => ({
+const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): AskedStructure => ({
   outputs: readStructuredOutputs({ json: schema, ...(strict === undefined ? {} : { strict }) }, parameter),
   parameter,
 });
 
 /** llama.cpp takes the schema without the object around it too. */
-function readJsonSchema(format: FieldReader): ParsedStructure {
-  const bare = readSchema(format, 'schema');
+function readJsonSchema(format: FieldReader): AskedStructure {
+  const bare = format.json('schema', schemaExpected);
   if (bare !== undefined && format.raw('json_schema') === undefined) {
     format.ignore(['name', 'description']);
     const strict = format.boolean('strict');
@@ -72,31 +56,19 @@ function readJsonSchema(format: FieldReader): ParsedStructure {
   described.name('name');
   described.string('description');
   const strict = described.boolean('strict');
-  const given = readSchema(described, 'schema') ?? readSchema(described, 'json_schema');
-  const schema = described.required('schema', given, 'a JSON schema, which is an object');
+  const given = described.json('schema', schemaExpected) ?? described.json('json_schema', schemaExpected);
+  const schema = described.required('schema', given, schemaExpected);
   described.finish();
   format.finish();
   return schemaStructure(schema, 'response_format.json_schema.schema', strict);
 }
 
-const libraryNames: Readonly<Record<string, string>> = {
-  json_object: 'jsonObject',
-  disable_any_whitespace: 'disableAnyWhitespace',
-  whitespace_pattern: 'whitespacePattern',
-};
-
-function readOutputs(value: unknown): ParsedStructure | undefined {
+function readOutputs(body: FieldReader): AskedStructure | undefined {
   const parameter = 'structured_outputs';
-  if (!isObject(value)) return { outputs: readStructuredOutputs(value, parameter), parameter };
-  const reader = new FieldReader(value, 'structured_outputs.');
+  const reader = body.object(parameter);
+  if (reader === undefined) return undefined;
   reader.refuse('structural_tag', () => false);
   // Objects have no members that their schema does not name, unless it says so.
   reader.boolean('disable_additional_properties');
-  const raw: Record<string, unknown> = {};
-  for (const name of ['json', 'regex', 'choice', 'grammar', 'strict', ...Object.keys(libraryNames)]) {
-    const field = reader.raw(name);
-    if (field !== undefined) raw[libraryNames[name] ?? name] = field;
-  }
-  reader.finish();
-  return { outputs: readStructuredOutputs(raw, parameter), parameter };
+  return { outputs: readStructuredFields(reader, snakeCase), parameter };
 }

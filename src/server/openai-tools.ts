@@ -1,8 +1,7 @@
-import type { JsonObject } from '../base/json.ts';
+import { describeValue } from '../base/describe-value.ts';
+import type { FieldReader } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
-import { FieldReader, isObject } from './field-reader.ts';
 import { checkJsonText } from './json-limits.ts';
 
 /** The functions of a chat request. */
@@ -18,11 +17,12 @@ export interface ParsedTools {
 const toolsMax = 1024;
 /** OpenAI's names have at most 64 characters, and those of responses 128. */
 export const toolNamePattern = /^[\w.-]{1,128}$/;
+export const schemaExpected = 'a JSON schema, which is an object';
 export const toolNameExpected = 'a name of 1 to 128 letters, digits, _, - and .';
 
 /** Reads `tools`, `tool_choice` and `parallel_tool_calls`. */
 export function readTools(reader: FieldReader): ParsedTools {
-  const tools = reader.list('tools', readTool, { max: toolsMax }) ?? [];
+  const tools = reader.objects('tools', readTool, { max: toolsMax }) ?? [];
   const names = new Set<string>();
   for (const [i, { function: described }] of tools.entries()) {
     if (names.has(described.name)) {
@@ -48,27 +48,26 @@ function readChoice(
   const choice = reader.raw('tool_choice');
   if (choice === undefined || choice === 'auto') return 'auto';
   if (choice === 'none') return choice;
-  const isNamed = isObject(choice);
-  if (choice !== 'required' && !isNamed) throw reader.invalid('tool_choice', expected, describeValue(choice));
-  if (names.size === 0) throw reader.invalid('tool_choice', '"none" or "auto" without `tools`', describeValue(choice));
+  const isNamed = isJsonObject(choice);
+  if (choice !== 'required' && !isNamed) throw reader.invalid('tool_choice', expected);
+  if (names.size === 0) throw reader.invalid('tool_choice', '"none" or "auto" without `tools`');
   if (choice === 'required') return choice;
-  const named = new FieldReader(choice, 'tool_choice.');
+  const named = reader.inside('tool_choice', choice);
   named.ignore(['type']);
   const described = named.required('function', named.object('function'), 'an object with a name');
   const name = described.required('name', described.name('name'), 'the name of a tool');
-  if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`, describeValue(name));
+  if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`);
   return { name };
 }
 
-function readTool(item: unknown, itemName: string): Tool {
-  const reader = new FieldReader(item, `${itemName}.`);
+function readTool(reader: FieldReader): Tool {
   const type = reader.required('type', reader.name('type'), '"function"');
-  if (type !== 'function') throw reader.invalid('type', '"function"', describeValue(type));
+  if (type !== 'function') throw reader.invalid('type', '"function"');
   const described = reader.required('function', reader.object('function'), 'an object with name and parameters');
   const name = described.required('name', described.name('name'), toolNameExpected);
-  if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected, describeValue(name));
+  if (!toolNamePattern.test(name)) throw described.invalid('name', toolNameExpected);
   const description = described.string('description');
-  const parameters = readSchema(described);
+  const parameters = described.json('parameters', schemaExpected);
   const strict = described.boolean('strict');
   described.finish();
   reader.finish();
@@ -83,25 +82,18 @@ function readTool(item: unknown, itemName: string): Tool {
   };
 }
 
-function readSchema(reader: FieldReader): JsonObject | undefined {
-  const value = reader.raw('parameters');
-  if (value === undefined || isJsonObject(value)) return value;
-  throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(value));
-}
-
 /** Fields that clients and gateways add to calls. */
 const callFields = ['parsed_arguments', 'provider_specific_fields', 'extra_content', 'cache_control'];
 
-/** The calls of an earlier answer, which a client sends back. `path`: of the message. */
-export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
-  const calls = reader.list('tool_calls', (item, itemName): ToolCall => {
-    const call = new FieldReader(item, `${path}${itemName}.`);
+/** The calls of an earlier answer, which a client sends back. `reader`: of the message. */
+export function readToolCalls(reader: FieldReader): ToolCall[] {
+  const calls = reader.objects('tool_calls', (call): ToolCall => {
     call.ignore(['type', 'index', ...callFields]);
     const id = call.required('id', call.name('id'), 'a string');
     const called = call.required('function', call.object('function'), 'an object with name and arguments');
     const name = called.required('name', called.name('name'), 'a string');
     const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
-    checkJsonText(text, `${path}${itemName}.function.arguments`);
+    checkJsonText(text, called.pathOf('arguments'));
     called.ignore(callFields);
     called.finish();
     call.finish();

@@ -1,10 +1,9 @@
+import type { FieldReader } from '../base/field-reader.ts';
 import type { LogprobList } from '../core/packed-logprobs.ts';
 import { PackedLogprobs } from '../core/packed-logprobs.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
-import { describeValue } from '../core/sampling-read.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import type { FieldReader } from './field-reader.ts';
 import { joinedList, LazyList, RawJson } from './json-pieces.ts';
 import { atLeastMin, codePointsIn, topByName } from './openai-logprobs.ts';
 import type { CompletionLogprobs, PromptTokenLogprobs } from './openai-types.ts';
@@ -14,7 +13,7 @@ import { namesOf } from './token-names.ts';
 export function readPromptLogprobs(reader: FieldReader): number | undefined {
   const count = reader.integer('prompt_logprobs', { min: 0, max: logprobsMax });
   if (count !== undefined && reader.boolean('stream') === true) {
-    throw reader.invalid('prompt_logprobs', 'absent if `stream` is true', describeValue(count));
+    throw reader.invalid('prompt_logprobs', 'absent if `stream` is true');
   }
   return count;
 }

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import type { SamplingOptions } from '../core/sampling.ts';
+import { checkSampling } from '../core/sampling-parse.ts';
 import type { ParsedGeneration } from './openai-parse.ts';
 import { type HeldMemory, RequestMemory, type RequestNeeds } from './request-memory.ts';
 import { needsOf, unreadMaxBytes } from './request-needs.ts';
@@ -138,8 +140,11 @@ describe('the memory of requests', () => {
 
 describe('the memory that an answer may need', () => {
   const prompt = { tokens: new Int32Array(1000), maxTokensDefault: 2000 };
-  const bytesOf = (params: ParsedGeneration['params'], more: Partial<ParsedGeneration> = {}): number =>
-    needsOf({ parsed: { params, stream: false, ...more } as ParsedGeneration, prompts: [prompt] }).bytes;
+  const bytesOf = (params: SamplingOptions, more: Partial<ParsedGeneration> = {}): number =>
+    needsOf({
+      parsed: { params: checkSampling(params, 9), stream: false, ...more } as ParsedGeneration,
+      prompts: [prompt],
+    }).bytes;
 
   it('grows with completions, tokens and logprobs of output and prompt', () => {
     const plain = bytesOf({ maxTokens: 100 });

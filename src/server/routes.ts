@@ -10,14 +10,20 @@ import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
 import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
-import { prepareChat } from './chat-prompt.ts';
 import { checkModel } from './check-model.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { answerEmbeddings } from './embeddings.ts';
 import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
-import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
+import {
+  GenerationMeter,
+  generateAll,
+  type Prompt,
+  prepareAnswer,
+  preparePrompts,
+  tokenizeText,
+} from './generation.ts';
 import { noteError } from './http.ts';
 import { LazyList } from './json-pieces.ts';
 import type { Place } from './key-queues.ts';
@@ -121,7 +127,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       checkModel(engine, asked.model);
       const promptsAtOnce = place.enter(1, asked.params.n);
       await place.turn(signal);
-      const prepared = await prepareChat(engine, asked, options, signal);
+      const prepared = await prepareAnswer(engine, asked, options, signal);
       return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
@@ -141,7 +147,8 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
       const tokens = await tokenizeText(engine, text, addSpecial, signal);
       const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
-      const body = { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+      const ids = Array.from(tokens);
+      const body = { count: ids.length, max_model_len: model.maxModelLen, tokens: ids, token_strs: strings };
       return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant) };
     });
     if (answer === undefined) return reply;
@@ -187,7 +194,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.get('/version', () => ({ version: options.version }));
 }
 
-const tokenStringsOf = (engine: AsyncEngine, tokens: readonly number[]): LazyList<string> =>
+const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
   new LazyList(function* () {
     for (const token of tokens) yield engine.detokenize([token], { skipSpecialTokens: false });
   });

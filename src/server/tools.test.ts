@@ -1,6 +1,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
 import { writeExactJson } from '../base/exact-json.ts';
+import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
+import type { ChatRequest } from '../engine/contract.ts';
+import type { Tool } from '../tools/tool.ts';
 import { Server, type ServerOptions } from './server.ts';
 
 const servers: Server[] = [];
@@ -282,6 +285,48 @@ describe('tools', () => {
   it('are read in the format that the server was started with', async () => {
     const { ask } = await serve('{"name": "get_weather", "parameters": {}}', 'hermes', { toolFormat: 'llama3_json' });
     expect((await ask(asking)).choices[0].message.tool_calls).toHaveLength(1);
+  });
+});
+
+describe('a chat', () => {
+  const named = { type: 'function', function: { name: 'get_weather' } };
+  const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+  const begun = { role: 'assistant', content: 'In Rome' };
+  const format = { type: 'json_schema', json_schema: { name: 'place', schema } };
+  type Case = readonly [
+    name: string,
+    template: keyof typeof templates,
+    api: object,
+    library: Omit<ChatRequest, 'messages'>,
+  ];
+  const tools = [weather] as unknown as Tool[];
+  const cases: readonly Case[] = [
+    ['without tools', 'hermes', {}, {}],
+    ['with tools', 'hermes', { tools }, { tools }],
+    ['with tools that the template cannot show', 'none', { tools }, { tools }],
+    ['with calls in control tokens', 'mistral', { tools }, { tools }],
+    ['with required calls', 'hermes', { tools, tool_choice: 'required' }, { tools, toolChoice: 'required' }],
+    ['with a named call', 'lfm2', { tools, tool_choice: named }, { tools, toolChoice: { name: 'get_weather' } }],
+    ['with tools that are not shown', 'hermes', { tools, tool_choice: 'none' }, { tools, toolChoice: 'none' }],
+    ['with a schema', 'qwen3', { response_format: format }, { params: { structuredOutputs: { json: schema } } }],
+    ['with an effort', 'hermes', { reasoning_effort: 'low' }, { variables: { reasoning_effort: 'low' } }],
+    ['that goes on', 'openai', { continue_final_message: true }, { continueFinalMessage: true }],
+    ['with parameters', 'hermes', { top_k: -1, seed: 7, stop: 'x' }, { params: { topK: -1, seed: 7, stop: 'x' } }],
+  ];
+
+  it.each(cases)('%s is the same request from the library and over HTTP', async (name, template, api, library) => {
+    const { ask, rendered, engine } = await serve(call, template);
+    const messages = 'continueFinalMessage' in library ? [question, begun] : [question];
+    expect((await ask({ ...api, messages })).status).toBe(200);
+    for await (const _ of engine.chat({ ...library, messages }));
+    const [overHttp, own] = engine.requests;
+    expect(engine.tokenize(own!.prompt as RenderedPrompt)).toEqual(Array.from(overHttp!.prompt as Int32Array));
+    const { maxTokens: _rest, ...params } = overHttp!.params!;
+    const { structuredOutputs: _composed, ...others } = own!.params!;
+    expect(others).toEqual(params);
+    expect(own!.grammar?.key).toBe(overHttp!.grammar?.key);
+    expect(own!.grammar !== undefined).toBe(/schema|required|named/.test(name));
+    expect(rendered.slice(rendered.length / 2)).toEqual(rendered.slice(0, rendered.length / 2));
   });
 });
 

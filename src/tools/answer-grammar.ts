@@ -1,4 +1,4 @@
-import type { ReadStructuredOutputs } from '../core/structured-outputs.ts';
+import type { AskedStructure, ReadStructuredOutputs } from '../core/structured-outputs.ts';
 import { Budget, type GrammarLimits } from '../grammar/budget.ts';
 import {
   characters,
@@ -29,7 +29,7 @@ export interface CallRules {
 
 export interface AnswerRules {
   /** What the content must look like; undefined: there is content only if the calls are not required. */
-  readonly content?: { readonly outputs: ReadStructuredOutputs; readonly parameter: string } | undefined;
+  readonly content?: AskedStructure | undefined;
   readonly calls?: CallRules | undefined;
   readonly format: AnswerFormat;
   /** The rendered conversation. */

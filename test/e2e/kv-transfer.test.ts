@@ -425,7 +425,7 @@ describe('kvasir generate and kvasir serve', () => {
       'an invalid setting',
       () => shared(folder, 'kv_both', { loads_at_once: 0 }),
       2,
-      /loads_at_once` must be a number from 1 to 1024, got 0/,
+      /loads_at_once` must be an integer from 1 to 1024, got 0/,
     ],
     [
       'a misspelt setting',

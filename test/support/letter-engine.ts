@@ -198,8 +198,8 @@ export class LetterEngine implements AsyncEngine {
     );
   }
 
-  async tokenizePrompt(text: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<number[]> {
-    return this.tokenize(text, options);
+  async tokenizePrompt(text: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<Int32Array> {
+    return Int32Array.from(this.tokenize(text, options));
   }
 
   detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string[] {

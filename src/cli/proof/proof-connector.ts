@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
+import { configReader } from '../../connector/config-reader.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../connector/connector.ts';
-import { ExtraConfig } from '../../connector/extra-config.ts';
 import { FaultInjector } from '../../connector/fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../../connector/fault/fault-rules.ts';
 import { SharedStorageConnector } from '../../connector/shared-storage/shared-storage-connector.ts';
@@ -28,11 +28,11 @@ export class ProofConnector extends SharedStorageConnector {
   readonly #faults: readonly (FaultPlan | undefined)[];
 
   constructor(config: KvTransferConfig) {
-    const extra = new ExtraConfig(config.kvConnectorExtraConfig);
+    const extra = configReader(config.kvConnectorExtraConfig);
     const savePath = extra.text('save_path');
     const recordPath = extra.text('record_path');
-    const faults = extra.objects('faults').map(readFaultPlan);
-    super({ ...config, kvConnectorExtraConfig: extra.others() });
+    const faults = extra.objects('faults', readFaultPlan) ?? [];
+    super({ ...config, kvConnectorExtraConfig: extra.rest() });
     this.#savePath = savePath;
     this.#recordPath = recordPath;
     this.#faults = faults;

@@ -1,8 +1,8 @@
 import { crc32 } from 'node:zlib';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { uniform } from '../../base/philox.ts';
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { ExtraConfig } from '../extra-config.ts';
 import type { TierCall, TierContext } from '../tier/tier.ts';
 
 /** The faults of a store. */
@@ -63,16 +63,16 @@ export interface FaultPlan {
 const calls: readonly TierCall[] = ['has', 'load', 'store'];
 
 /** `{"seed": 1, "rules": [{"fault": "bitFlip", "on": "load", "probability": 0.1}]}` */
-export function readFaultPlan(extra: ExtraConfig | undefined): FaultPlan | undefined {
+export function readFaultPlan(extra: FieldReader | undefined): FaultPlan | undefined {
   if (extra === undefined) return undefined;
-  const rules = extra.objects('rules').map((rule) => {
+  const rules = extra.objects('rules', (rule) => {
     const read = faultRule({
-      fault: rule.choice('fault', faultKinds, undefined),
-      on: rule.choice('on', calls, 'load'),
-      probability: rule.number('probability', 1, { min: 0, max: 1 }),
-      limit: rule.integer('limit', Number.MAX_SAFE_INTEGER, { min: 0 }),
-      delayMs: rule.number('delay_ms', 100, { min: 0 }),
-      ignoresAbort: rule.boolean('ignores_abort', false),
+      fault: rule.requiredChoice('fault', faultKinds),
+      on: rule.choice('on', calls) ?? 'load',
+      probability: rule.number('probability', { min: 0, max: 1 }) ?? 1,
+      limit: rule.integer('limit', { min: 0 }) ?? Number.MAX_SAFE_INTEGER,
+      delayMs: rule.number('delay_ms', { min: 0 }) ?? 100,
+      ignoresAbort: rule.boolean('ignores_abort') ?? false,
       ...readList(rule, 'blocks', (value) => Number.isSafeInteger(value)),
       ...readList(rule, 'keys', (value) => typeof value === 'string'),
       ...readList(rule, 'requests', (value) => typeof value === 'string' || Number.isSafeInteger(value)),
@@ -80,15 +80,15 @@ export function readFaultPlan(extra: ExtraConfig | undefined): FaultPlan | undef
     rule.finish();
     return read;
   });
-  const plan = { seed: extra.integer('seed', 0, { min: 0 }), rules };
+  const plan = { seed: extra.integer('seed', { min: 0 }) ?? 0, rules: rules ?? [] };
   extra.finish();
   return plan;
 }
 
-function readList(rule: ExtraConfig, name: string, isRight: (value: unknown) => boolean): object {
-  const list = rule.list(name);
+function readList(rule: FieldReader, name: string, isRight: (value: unknown) => boolean): object {
+  const list = rule.list(name, (value) => value);
   if (list === undefined) return {};
-  if (!list.every(isRight)) throw rule.wrong(name, 'an array of names or whole numbers', list);
+  if (!list.every(isRight)) throw rule.invalid(name, 'an array of names or integers');
   return { [name]: list };
 }
 

@@ -1,4 +1,4 @@
-import type { JsonObject } from '../../base/json.ts';
+import { configReader } from '../config-reader.ts';
 import type {
   ConnectorContext,
   KvConnector,
@@ -8,7 +8,6 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { ExtraConfig } from '../extra-config.ts';
 import type { TierWrapping } from '../tier/tier.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
@@ -19,7 +18,7 @@ import { FaultyWorker } from './faulty-worker.ts';
 export function takeFaults(config: KvTransferConfig): { readonly config: KvTransferConfig; readonly plan?: FaultPlan } {
   const { fault_injection: faults, ...others } = config.kvConnectorExtraConfig;
   if (faults === undefined) return { config };
-  const plan = readFaultPlan(new ExtraConfig({ fault_injection: faults } as JsonObject).object('fault_injection'));
+  const plan = readFaultPlan(configReader({ fault_injection: faults }).object('fault_injection'));
   return { config: { ...config, kvConnectorExtraConfig: others }, ...(plan === undefined ? {} : { plan }) };
 }
 

@@ -49,7 +49,7 @@ describe('OffloadingConnector: settings', () => {
     [{ cpu_bytes_to_use: 1e9, self_describing_kv_events: true }, /self_describing_kv_events` must be absent/],
     [{ cpu_bytes_to_use: 1e9, backpressure: {} }, /circuit breaker/],
     [{ cpu_bytes_to_use: 1e9, cache_policy_module_path: 'x' }, /eviction policies are lru and arc/],
-    [{ cpu_bytes_to_use: 1e9, eviction_policy: 'fifo' }, /eviction_policy` must be one of lru, arc/],
+    [{ cpu_bytes_to_use: 1e9, eviction_policy: 'fifo' }, /eviction_policy` must be "lru" or "arc"/],
     [{ cpu_bytes_to_use: 1e9, secondary_tiers: [{ type: 'fs', root_dir: '/a' }] }, /spec_name` must be "Tiering/],
     [
       { spec_name: 'TieringOffloadingSpec', cpu_bytes_to_use: 1e9, secondary_tiers: [{ type: 'p2p' }] },

@@ -1,9 +1,10 @@
 import { formatBytes } from '../../base/bytes.ts';
-import type { JsonValue } from '../../base/json.ts';
+import { describeValue } from '../../base/describe-value.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { memoryLimit } from '../../base/memory-limit.ts';
+import { configReader } from '../config-reader.ts';
 import type { KvLoadPolicy, KvRole, KvTransferConfig } from '../connector.ts';
 import { tiersInvalid } from '../errors.ts';
-import { ExtraConfig } from '../extra-config.ts';
 import { evictionPolicyNames } from '../tier/host/eviction-policies.ts';
 import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import {
@@ -14,6 +15,7 @@ import {
   parseTierSpec,
   type S3Spec,
   type SecondarySpec,
+  type TierSpec,
   tierNames,
 } from './tier-spec.ts';
 
@@ -81,34 +83,32 @@ const unsupported: Readonly<Record<string, string>> = {
  * @throws KvasirError that names the field.
  */
 export function readOffloadingSettings(config: KvTransferConfig): OffloadingSettings {
-  const extra = new ExtraConfig(config.kvConnectorExtraConfig);
-  for (const [name, reason] of Object.entries(unsupported)) {
-    const value = config.kvConnectorExtraConfig[name];
-    if (value !== undefined && value !== null && value !== false)
-      throw extra.wrong(name, 'absent', value, ` Kvasir has no such setting: ${reason}.`);
-    extra.ignore(name);
-  }
-  const texts = extra.list('tiers');
-  const tiers = texts === undefined ? vllmTiers(extra) : tiersOf(texts, extra);
+  const extra = configReader(config.kvConnectorExtraConfig);
+  for (const [name, reason] of Object.entries(unsupported)) extra.refuse(name, (value) => value === false, reason);
+  const specs = extra.list('tiers', (text, name) => {
+    if (typeof text === 'string') return parseTierSpec(text);
+    throw extra.invalid(name, 'a text like "host:8GiB"', describeValue(text));
+  });
+  const tiers = specs === undefined ? vllmTiers(extra) : tiersOf(specs);
   checkMemory(tiers.host);
-  const chunkTokens = extra.optionalInteger('block_size', { min: 1 });
-  const blocksPerChunk = extra.optionalInteger('blocks_per_chunk', { min: 1 });
+  const chunkTokens = extra.integer('block_size', { min: 1 });
+  const blocksPerChunk = extra.integer('blocks_per_chunk', { min: 1 });
   if (chunkTokens !== undefined && blocksPerChunk !== undefined)
-    throw extra.wrong('blocks_per_chunk', 'absent if block_size is given', blocksPerChunk);
-  const seconds = (name: string, fallback: number): number => extra.number(name, fallback, { min: 0.001 }) * 1000;
-  const givenLoadSeconds = extra.optionalNumber('load_timeout_seconds', { min: 0.001 });
+    throw extra.invalid('blocks_per_chunk', 'absent if block_size is given');
+  const seconds = (name: string, fallback: number): number => (extra.number(name, { min: 0.001 }) ?? fallback) * 1000;
+  const givenLoadSeconds = extra.number('load_timeout_seconds', { min: 0.001 });
   const settings: OffloadingSettings = {
     role: config.kvRole,
     engineId: config.engineId,
     ...tiers,
     blocksPerChunk: blocksPerChunk ?? 1,
     chunkTokens,
-    storeThreshold: extra.integer('store_threshold', 0, { min: 0 }),
-    trackedOffersMax: extra.integer('max_tracker_size', 64_000, { min: 1 }),
-    offloadPromptOnly: extra.boolean('offload_prompt_only', false),
-    syncLoadBytes: extra.integer('sync_load_budget_bytes', 0, { min: 0 }),
-    asyncLoad: extra.boolean('async_load', true),
-    loadPolicy: extra.choice('kv_load_policy', ['auto', 'always'], 'auto'),
+    storeThreshold: extra.integer('store_threshold', { min: 0 }) ?? 0,
+    trackedOffersMax: extra.integer('max_tracker_size', { min: 1 }) ?? 64_000,
+    offloadPromptOnly: extra.boolean('offload_prompt_only') ?? false,
+    syncLoadBytes: extra.integer('sync_load_budget_bytes', { min: 0 }) ?? 0,
+    asyncLoad: extra.boolean('async_load') ?? true,
+    loadPolicy: extra.choice('kv_load_policy', ['auto', 'always']) ?? 'auto',
     lookupTimeoutMs: seconds('lookup_timeout_seconds', 0.5),
     loadTimeoutMs: 1000 * (givenLoadSeconds ?? 1.5),
     // A block may fail in each tier before the last one serves it.
@@ -117,9 +117,9 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
         ? undefined
         : Math.max(wholeLoadMinMs, 1000 * givenLoadSeconds * (1 + tiers.secondaries.length)),
     storeTimeoutMs: seconds('save_timeout_seconds', 30),
-    loadsAtOnce: extra.integer('loads_at_once', 16, { min: 1, max: 1024 }),
-    writeQueueBytes: extra.integer('write_queue_bytes', tiers.host.maxBytes, { min: 0 }),
-    busyWriteShare: extra.number('busy_write_share', 0.01, { min: 0.0001, max: 1 }),
+    loadsAtOnce: extra.integer('loads_at_once', { min: 1, max: 1024 }) ?? 16,
+    writeQueueBytes: extra.integer('write_queue_bytes', { min: 0 }) ?? tiers.host.maxBytes,
+    busyWriteShare: extra.number('busy_write_share', { min: 0.0001, max: 1 }) ?? 0.01,
     remotePrefillTimeoutMs: remotePrefillTimeoutMs(extra),
     leaseMs: seconds('kv_lease_duration', 30),
   };
@@ -132,11 +132,7 @@ interface Tiers {
   readonly secondaries: readonly NamedSpec[];
 }
 
-function tiersOf(texts: readonly JsonValue[], extra: ExtraConfig): Tiers {
-  const specs = texts.map((text, i) => {
-    if (typeof text !== 'string') throw extra.wrong(`tiers[${i}]`, 'a text like "host:8GiB"', text);
-    return parseTierSpec(text);
-  });
+function tiersOf(specs: readonly TierSpec[]): Tiers {
   if (specs.length === 0) throw tiersInvalid({ reason: 'the list is empty. Name a tier, such as host:8GiB' });
   const hosts = specs.filter((spec) => spec.kind === 'host');
   if (hosts.length > 1) throw tiersInvalid({ reason: 'there are several host tiers. Name one' });
@@ -149,20 +145,20 @@ function tiersOf(texts: readonly JsonValue[], extra: ExtraConfig): Tiers {
 }
 
 /** The fields of vLLM's `CPUOffloadingSpec` and `TieringOffloadingSpec`. */
-function vllmTiers(extra: ExtraConfig): Tiers {
-  const specName = extra.choice('spec_name', ['CPUOffloadingSpec', 'TieringOffloadingSpec'], 'CPUOffloadingSpec');
-  const maxBytes = extra.optionalInteger('cpu_bytes_to_use', { min: 1 });
-  const evictionPolicy = extra.choice('eviction_policy', evictionPolicyNames, 'lru');
-  const secondaries = extra.objects('secondary_tiers').map(secondaryOf);
+function vllmTiers(extra: FieldReader): Tiers {
+  const specName = extra.choice('spec_name', ['CPUOffloadingSpec', 'TieringOffloadingSpec']) ?? 'CPUOffloadingSpec';
+  const maxBytes = extra.integer('cpu_bytes_to_use', { min: 1 });
+  const evictionPolicy = extra.choice('eviction_policy', evictionPolicyNames) ?? 'lru';
+  const secondaries = extra.objects('secondary_tiers', secondaryOf) ?? [];
   if (maxBytes === undefined)
-    throw extra.wrong(
+    throw extra.invalid(
       'cpu_bytes_to_use',
       'the bytes of the host tier',
       undefined,
       ' Or name the tiers in `tiers`, such as ["host:8GiB", "disk:/var/cache/kvasir"].',
     );
   if (specName === 'CPUOffloadingSpec' && secondaries.length > 0)
-    throw extra.wrong('spec_name', '"TieringOffloadingSpec" if there are secondary_tiers', specName);
+    throw extra.invalid('spec_name', '"TieringOffloadingSpec" if there are secondary_tiers', describeValue(specName));
   return { host: { kind: 'host', maxBytes, evictionPolicy }, secondaries: named(secondaries) };
 }
 
@@ -175,51 +171,46 @@ const secondaryTypes = ['fs', 'obj', 'redis'] as const;
 /** Counters, events and responses name tiers, so no class may have the name of another tier. */
 const reservedNames = new Set(['host', 'disk', 'redis', 's3']);
 
-function secondaryOf(tier: ExtraConfig): SecondarySpec {
+function secondaryOf(tier: FieldReader): SecondarySpec {
   const modulePath = tier.text('module_path');
   if (modulePath !== undefined) return ownOf(tier, modulePath);
-  const type = tier.choice('type', secondaryTypes, undefined);
+  const type = tier.requiredChoice('type', secondaryTypes);
   const spec = type === 'fs' ? fsOf(tier) : type === 'obj' ? objOf(tier) : redisOf(tier);
   tier.finish();
   return spec;
 }
 
 /** A class of the user's, which checks its own settings. */
-function ownOf(tier: ExtraConfig, modulePath: string): OwnSpec {
+function ownOf(tier: FieldReader, modulePath: string): OwnSpec {
   const className = tier.text('type');
   if (className === undefined || !/^[\w$]+$/.test(className) || reservedNames.has(className))
-    throw tier.wrong('type', 'the name of a class that the module of module_path exports', className);
-  const locality = tier.choice('locality', ['LOCAL', 'REMOTE'], 'LOCAL');
-  return { kind: 'own', className, modulePath, locality, settings: tier.others() };
+    throw tier.invalid('type', 'the name of a class that the module of module_path exports');
+  const locality = tier.choice('locality', ['LOCAL', 'REMOTE']) ?? 'LOCAL';
+  return { kind: 'own', className, modulePath, locality, settings: tier.rest() };
 }
 
-function fsOf(tier: ExtraConfig): DiskSpec {
-  const path = tier.text('root_dir');
-  if (path === undefined) throw tier.wrong('root_dir', 'a directory', undefined);
+function fsOf(tier: FieldReader): DiskSpec {
   return {
     kind: 'disk',
-    path,
-    maxBytes: tier.integer('max_bytes', diskDefaults.maxBytes, { min: 1 }),
-    fsync: tier.boolean('fsync', diskDefaults.fsync),
-    directIo: tier.boolean('direct_io', diskDefaults.directIo),
-    readThreads: tier.integer('n_read_threads', diskDefaults.readThreads, { min: 1, max: 16 }),
-    writeThreads: tier.integer('n_write_threads', diskDefaults.writeThreads, { min: 1, max: 16 }),
+    path: tier.required('root_dir', tier.text('root_dir'), 'a directory'),
+    maxBytes: tier.integer('max_bytes', { min: 1 }) ?? diskDefaults.maxBytes,
+    fsync: tier.boolean('fsync') ?? diskDefaults.fsync,
+    directIo: tier.boolean('direct_io') ?? diskDefaults.directIo,
+    readThreads: tier.integer('n_read_threads', { min: 1, max: 16 }) ?? diskDefaults.readThreads,
+    writeThreads: tier.integer('n_write_threads', { min: 1, max: 16 }) ?? diskDefaults.writeThreads,
   };
 }
 
-function redisOf(tier: ExtraConfig): SecondarySpec {
-  const url = tier.text('url');
-  if (url === undefined) throw tier.wrong('url', 'a URL like "redis://host:6379"', undefined);
-  const ttlSeconds = tier.optionalInteger('ttl_seconds', { min: 1 });
+function redisOf(tier: FieldReader): SecondarySpec {
+  const url = tier.required('url', tier.text('url'), 'a URL like "redis://host:6379"');
+  const ttlSeconds = tier.integer('ttl_seconds', { min: 1 });
   return { kind: 'redis', url, ...(ttlSeconds === undefined ? {} : { ttlSeconds }) };
 }
 
-function objOf(tier: ExtraConfig): S3Spec {
-  const store = tier.object('store_config');
-  if (store === undefined) throw tier.wrong('store_config', 'an object with the bucket', undefined);
-  const bucket = store.text('bucket');
-  if (bucket === undefined) throw store.wrong('bucket', 'the name of a bucket', undefined);
-  const scheme = store.choice('scheme', ['http', 'https'], 'http');
+function objOf(tier: FieldReader): S3Spec {
+  const store = tier.required('store_config', tier.object('store_config'), 'an object with the bucket');
+  const bucket = store.required('bucket', store.text('bucket'), 'the name of a bucket');
+  const scheme = store.choice('scheme', ['http', 'https']) ?? 'http';
   const override = store.text('endpoint_override');
   const region = store.text('region');
   const accessKeyId = store.text('access_key');
@@ -227,7 +218,7 @@ function objOf(tier: ExtraConfig): S3Spec {
   const sessionToken = store.text('session_token');
   store.finish();
   const prefix = tier.text('prefix');
-  const maxBytes = tier.optionalInteger('max_bytes', { min: 1 });
+  const maxBytes = tier.integer('max_bytes', { min: 1 });
   const endpoint = override === undefined || override.includes('://') ? override : `${scheme}://${override}`;
   return {
     kind: 's3',

@@ -74,7 +74,7 @@ describe('a tier class of the user’s', () => {
     [{ type: 'redis', module_path: wrong }, /\.type` must be the name of a class/],
     [{ type: 'a-b', module_path: wrong }, /\.type` must be the name of a class/],
     [{ module_path: wrong }, /\.type` must be the name of a class/],
-    [{ type: 'Half', module_path: wrong, locality: 'HERE' }, /\.locality` must be one of LOCAL, REMOTE/],
+    [{ type: 'Half', module_path: wrong, locality: 'HERE' }, /\.locality` must be "LOCAL" or "REMOTE"/],
   ])('%j is an error of the settings', (tier, message) => {
     expect(() => specOf(tier)).toThrow(message);
   });

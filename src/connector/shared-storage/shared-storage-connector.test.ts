@@ -60,7 +60,7 @@ connectorSuite('SharedStorageConnector', {
 describe('SharedStorageConnector: settings', () => {
   it.each<[Record<string, JsonValue>, RegExp]>([
     [{}, /shared_storage_path` must be a directory, got nothing/],
-    [{ shared_storage_path: 'x', max_bytes: 0 }, /max_bytes` must be a number of at least 1, got 0/],
+    [{ shared_storage_path: 'x', max_bytes: 0 }, /max_bytes` must be an integer of at least 1, got 0/],
     [{ shared_storage_path: 'x', asyncload: true }, /asyncload` must be absent.*Did you mean `async_load`/],
     [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'x' }] } }, /rules\[0\]\.fault` must be one of/],
     [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'slow', blocks: ['a'] }] } }, /blocks` must be/],

@@ -1,3 +1,4 @@
+import { configReader } from '../config-reader.ts';
 import {
   type ConnectorContext,
   type KvConnector,
@@ -11,7 +12,6 @@ import {
   type WorkerConnector,
   type WorkerConnectorContext,
 } from '../connector.ts';
-import { ExtraConfig } from '../extra-config.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
 import { describeOthers } from '../tier/disk/other-folders.ts';
@@ -66,24 +66,23 @@ export class SharedStorageConnector implements KvConnector {
   readonly #faults: FaultPlan | undefined;
 
   constructor(config: KvTransferConfig) {
-    const extra = new ExtraConfig(config.kvConnectorExtraConfig);
-    const root = extra.text('shared_storage_path');
-    if (root === undefined) throw extra.wrong('shared_storage_path', 'a directory', undefined);
+    const extra = configReader(config.kvConnectorExtraConfig);
+    const root = extra.required('shared_storage_path', extra.text('shared_storage_path'), 'a directory');
     this.#role = config.kvRole;
     this.#engineId = config.engineId;
     this.#root = root;
-    this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
-    this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
-    this.#othersMaxBytes = extra.integer('others_max_bytes', this.#maxBytes, { min: 0 });
-    this.#fsync = extra.boolean('fsync', false);
-    this.#directIo = extra.boolean('direct_io', false);
-    this.#hasBackgroundSaves = extra.boolean('background_saves', false);
-    this.#loadsAtOnce = extra.integer('loads_at_once', 4, { min: 1, max: 1024 });
-    this.#savesAtOnce = extra.integer('saves_at_once', 2, { min: 1, max: 1024 });
-    this.#saveBufferBytes = extra.integer('save_buffer_bytes', 64 * 1024 ** 2, { min: 0 });
-    this.#saveTimeoutMs = extra.number('save_timeout_seconds', 30, { min: 0.001 }) * 1000;
-    this.#lookupTimeoutMs = extra.number('lookup_timeout_seconds', 1, { min: 0.001 }) * 1000;
-    const loadTimeoutSeconds = extra.optionalNumber('load_timeout_seconds', { min: 0.001 });
+    this.#mode = (extra.boolean('async_load') ?? true) ? 'async' : 'sync';
+    this.#maxBytes = extra.integer('max_bytes', { min: 1 }) ?? 16 * 1024 ** 3;
+    this.#othersMaxBytes = extra.integer('others_max_bytes', { min: 0 }) ?? this.#maxBytes;
+    this.#fsync = extra.boolean('fsync') ?? false;
+    this.#directIo = extra.boolean('direct_io') ?? false;
+    this.#hasBackgroundSaves = extra.boolean('background_saves') ?? false;
+    this.#loadsAtOnce = extra.integer('loads_at_once', { min: 1, max: 1024 }) ?? 4;
+    this.#savesAtOnce = extra.integer('saves_at_once', { min: 1, max: 1024 }) ?? 2;
+    this.#saveBufferBytes = extra.integer('save_buffer_bytes', { min: 0 }) ?? 64 * 1024 ** 2;
+    this.#saveTimeoutMs = (extra.number('save_timeout_seconds', { min: 0.001 }) ?? 30) * 1000;
+    this.#lookupTimeoutMs = (extra.number('lookup_timeout_seconds', { min: 0.001 }) ?? 1) * 1000;
+    const loadTimeoutSeconds = extra.number('load_timeout_seconds', { min: 0.001 });
     this.#loadTimeoutMs = loadTimeoutSeconds === undefined ? undefined : 1000 * loadTimeoutSeconds;
     this.#remotePrefillTimeoutMs = remotePrefillTimeoutMs(extra);
     this.#faults = readFaultPlan(extra.object('fault_injection'));

@@ -1,9 +1,9 @@
+import type { FieldReader } from '../../base/field-reader.ts';
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { Timer } from '../../base/timers.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, SchedulerConnectorContext } from '../connector.ts';
-import type { ExtraConfig } from '../extra-config.ts';
 import { CircuitBreaker, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
 import { modelFolder } from './identity.ts';
 import type { RunningLookup } from './tier-lookups.ts';
@@ -234,8 +234,8 @@ class WaitingLookup<Answer> {
 }
 
 /** The setting of both connectors that load what a prefill server stores. 0: no wait. */
-export function remotePrefillTimeoutMs(extra: ExtraConfig): number | undefined {
-  const seconds = extra.optionalNumber('remote_prefill_timeout_seconds', { min: 0 });
+export function remotePrefillTimeoutMs(extra: FieldReader): number | undefined {
+  const seconds = extra.number('remote_prefill_timeout_seconds', { min: 0 });
   return seconds === undefined ? undefined : 1000 * seconds;
 }
 

@@ -3,7 +3,9 @@ import type { AsyncEngine, OutputDelta } from '../contract.ts';
 import { OutputStream } from '../output-stream.ts';
 import { ChatAnswer, type ChatAnswerOptions } from './chat-answer.ts';
 import type { ChatDelta, ChatRequest } from './chat-contract.ts';
+import { modelFormats } from './conversation.ts';
 import { prepareChat } from './prepare-chat.ts';
+import { readChat } from './read-chat.ts';
 
 /** The answers of one chat as they are generated. The conversation is rendered first, on another thread if it is long. */
 export class ChatStream implements AsyncIterableIterator<ChatDelta> {
@@ -67,10 +69,9 @@ interface BegunChat {
 async function begin(engine: AsyncEngine, request: ChatRequest, signal: AbortSignal): Promise<BegunChat> {
   const { messages, params = {}, ...others } = request;
   try {
-    const prepared = await prepareChat(engine, messages, params, { ...others, signal });
-    const { prompt, params: read, answers, grammar } = prepared;
-    const chosen = grammar === undefined ? {} : { grammar };
-    return { deltas: engine.generate({ ...others, prompt, params: read, ...chosen }, { signal }), options: answers };
+    const chat = readChat(messages, params, others, engine.model.vocabSize);
+    const { answers, ...prepared } = await prepareChat(engine, chat, modelFormats(engine.model, others), signal);
+    return { deltas: engine.generate({ ...others, ...prepared }, { signal }), options: answers };
   } catch (error) {
     if (!signal.aborted) throw error;
     const format = { tools: undefined, offered: [], reasoning: undefined };

@@ -1,5 +1,5 @@
 import { KvasirError } from '../../base/errors.ts';
-import type { SamplingOptions } from '../../core/sampling.ts';
+import type { CheckedSampling } from '../../core/sampling-parse.ts';
 import { chatTemplateBroken, chatTemplateFailed } from '../../tokenizer/errors.ts';
 import {
   type AnswerFormat,
@@ -24,6 +24,7 @@ import {
 import type { Tool } from '../../tools/tool.ts';
 import type { AsyncEngine, ModelInfo } from '../contract.ts';
 import { chatPromptEmpty } from '../errors.ts';
+import { RenderedPrompt } from './rendered-prompt.ts';
 
 /** What a chat template shows to the model. */
 export interface Conversation {
@@ -65,23 +66,21 @@ export async function renderConversation(
   engine: AsyncEngine,
   { messages, tools, addGenerationPrompt, continueFinalMessage, variables }: Conversation,
   signal?: AbortSignal,
-): Promise<string> {
+): Promise<RenderedPrompt> {
   const described = tools.map(withoutStrict);
   const shown = continueFinalMessage ? withOpenEnd(messages) : messages;
   const template = described.length > 0 ? toolTemplateOf(engine.model) : (engine.model.chatTemplate ?? '');
-  const render = async (input: TemplateInput): Promise<string> => {
-    const { text } = await engine.renderChat(input.messages, {
+  const render = (input: TemplateInput): Promise<RenderedPrompt> =>
+    engine.renderChat(input.messages, {
       addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
       variables: input.tools === undefined ? variables : { ...variables, tools: input.tools },
       ...(signal === undefined ? {} : { signal }),
     });
-    return text;
-  };
-  const text = await (knowsTools(template)
+  const prompt = await (knowsTools(template)
     ? render(templateInput(template, shown, described))
     : renderPlain(render, shown, described));
-  if (text === '') throw chatPromptEmpty();
-  return continueFinalMessage ? cutAtOpenEnd(text) : text;
+  if (prompt.text === '') throw chatPromptEmpty();
+  return continueFinalMessage ? new RenderedPrompt(cutAtOpenEnd(prompt.text)) : prompt;
 }
 
 /** The text of transformers: some templates know it. It ends with a space, which shows whether the template trims texts. */
@@ -106,15 +105,15 @@ function cutAtOpenEnd(text: string): string {
  * @throws the error of the second try: its messages have the roles that the caller sent
  */
 async function renderPlain(
-  render: (input: TemplateInput) => Promise<string>,
+  render: (input: TemplateInput) => Promise<RenderedPrompt>,
   messages: readonly ToolMessage[],
   tools: readonly Tool[],
-): Promise<string> {
+): Promise<RenderedPrompt> {
   const input = asPlainMessages(messages, tools);
   if (tools.length === 0) return render(input);
   try {
-    const text = await render(input);
-    if (text.includes(toolIntroduction)) return text;
+    const prompt = await render(input);
+    if (prompt.text.includes(toolIntroduction)) return prompt;
   } catch (error) {
     if (!isTemplateError(error)) throw error;
   }
@@ -151,6 +150,6 @@ export function answerFormat(
 }
 
 /** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-export function withControlTokens(params: SamplingOptions, { tools }: AnswerFormat): SamplingOptions {
+export function withControlTokens(params: CheckedSampling, { tools }: AnswerFormat): CheckedSampling {
   return tools === undefined || !needsControlTokens(tools) ? params : { ...params, skipSpecialTokens: false };
 }

@@ -1,129 +1,62 @@
-import { invalidParameter } from '../../core/errors.ts';
-import type { SamplingOptions } from '../../core/sampling.ts';
-import { describeValue } from '../../core/sampling-read.ts';
-import { readStructuredOutputs } from '../../core/structured-outputs.ts';
+import type { CheckedSampling } from '../../core/sampling-parse.ts';
+import type { AskedStructure } from '../../core/structured-outputs.ts';
 import type { GrammarSource } from '../../grammar/structured-grammar.ts';
 import { answerGrammar } from '../../tools/answer-grammar.ts';
-import { joinedParts, type ToolMessage } from '../../tools/template-messages.ts';
+import type { Tool } from '../../tools/tool.ts';
 import type { AsyncEngine } from '../contract.ts';
 import type { ChatAnswerOptions } from './chat-answer.ts';
-import type { ChatMessage, ChatSettings, Tool } from './chat-contract.ts';
-import { answerFormat, modelFormats, renderConversation, toolTemplateOf, withControlTokens } from './conversation.ts';
-import { RenderedPrompt } from './rendered-prompt.ts';
+import {
+  answerFormat,
+  type Conversation,
+  type ModelFormats,
+  renderConversation,
+  toolTemplateOf,
+  withControlTokens,
+} from './conversation.ts';
+import type { RenderedPrompt } from './rendered-prompt.ts';
+
+/** A chat whose fields were read: by the library from its arguments, by the server from JSON. */
+export interface ReadChat extends Conversation {
+  readonly params: CheckedSampling;
+  /** False: at most one call of a tool for each answer. */
+  readonly areParallel: boolean;
+  /** The answer consists of calls of these tools; absent: the model decides. */
+  readonly requiredTools?: readonly Tool[] | undefined;
+  readonly structure?: AskedStructure | undefined;
+}
 
 /** A chat as a request for text, and how the text is read. */
 export interface PreparedChat {
   readonly prompt: RenderedPrompt;
-  readonly params: SamplingOptions;
+  readonly params: CheckedSampling;
   readonly answers: ChatAnswerOptions;
   readonly grammar?: GrammarSource;
 }
 
 /**
- * Renders the conversation and chooses the parsers of its answer.
- * @throws KvasirError `invalidParameter`, or an error of the template. Rejects if the signal aborts.
+ * The one way from messages, tools and formats to a prompt, for the library and for every endpoint. Rejects with an error of the
+ * template, or if the signal aborts.
  */
 export async function prepareChat(
   engine: AsyncEngine,
-  messages: readonly ChatMessage[],
-  params: SamplingOptions,
-  settings: ChatSettings & { readonly signal?: AbortSignal | undefined },
+  chat: ReadChat,
+  formats: ModelFormats,
+  signal?: AbortSignal,
 ): Promise<PreparedChat> {
-  checkMessages(messages);
-  const { tools: given = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
-  checkTools(given, toolChoice);
-  const tools = toolChoice === 'none' ? [] : given;
-  const { continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage } = settings;
-  if (continueFinalMessage) checkFinalMessage(messages, { addGenerationPrompt, toolChoice });
-  const conversation = {
-    messages: messages.map(toolMessage),
-    tools,
-    addGenerationPrompt,
-    continueFinalMessage,
-    variables,
-  };
-  const format = answerFormat(conversation, modelFormats(engine.model, settings));
-  const text = await renderConversation(engine, conversation, settings.signal);
-  const { structuredOutputs } = params;
-  const name = typeof toolChoice === 'object' ? toolChoice.name : undefined;
+  const { tools, requiredTools, areParallel, structure } = chat;
+  const format = answerFormat(chat, formats);
+  const prompt = await renderConversation(engine, chat, signal);
   const grammar = answerGrammar({
-    content: structuredOutputs && { outputs: readStructuredOutputs(structuredOutputs), parameter: 'structuredOutputs' },
-    calls: {
-      tools: name === undefined ? tools : tools.filter((tool) => tool.function.name === name),
-      isRequired: name !== undefined || toolChoice === 'required',
-      areParallel: parallelToolCalls && name === undefined,
-    },
+    content: structure,
+    calls: { tools: requiredTools ?? tools, isRequired: requiredTools !== undefined, areParallel },
     format,
-    prompt: text,
+    prompt: prompt.text,
     chatTemplate: toolTemplateOf(engine.model),
   });
   return {
-    prompt: new RenderedPrompt(text),
-    params: withControlTokens(params, format),
-    answers: { format, prompt: text, areParallel: parallelToolCalls },
+    prompt,
+    params: withControlTokens(chat.params, format),
+    answers: { format, prompt: prompt.text, areParallel },
     ...(grammar === undefined ? {} : { grammar }),
   };
 }
-
-/** The names that templates read. */
-function toolMessage({ toolCallId, reasoning, content, ...message }: ChatMessage): ToolMessage {
-  return {
-    ...message,
-    ...(typeof content === 'string' ? { content } : { content: joinedParts(content), parts: content }),
-    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
-    ...(reasoning === undefined || reasoning === '' ? {} : { reasoning_content: reasoning }),
-  };
-}
-
-function checkMessages(messages: unknown): void {
-  const expected = 'a list of messages with `role` and `content`';
-  if (!Array.isArray(messages)) throw wrong('messages', expected, messages);
-  if (messages.length === 0) throw wrong('messages', 'at least one message', messages);
-  for (const [i, message] of messages.entries()) {
-    const { role, content } = (message ?? {}) as Partial<Record<string, unknown>>;
-    if (typeof role !== 'string') throw wrong(`messages[${i}].role`, 'a string', role);
-    const isText = typeof content === 'string' || (Array.isArray(content) && content.every(isTextPart));
-    if (!isText) throw wrong(`messages[${i}].content`, 'a string or a list of text parts', content);
-  }
-}
-
-const isTextPart = (part: unknown): boolean => {
-  const { type, text } = (part ?? {}) as Partial<Record<string, unknown>>;
-  return type === 'text' && typeof text === 'string';
-};
-
-function checkFinalMessage(
-  messages: readonly ChatMessage[],
-  { addGenerationPrompt, toolChoice }: { readonly addGenerationPrompt: boolean; readonly toolChoice: unknown },
-): void {
-  if (addGenerationPrompt) throw wrong('addGenerationPrompt', 'false with `continueFinalMessage`', true);
-  if (toolChoice !== 'auto' && toolChoice !== 'none') {
-    throw wrong('toolChoice', '"auto" or "none" with `continueFinalMessage`', toolChoice);
-  }
-  if ((messages.at(-1)?.toolCalls ?? []).length > 0) {
-    throw wrong(`messages[${messages.length - 1}]`, 'a text without calls to continue', 'calls');
-  }
-}
-
-function checkTools(tools: readonly Tool[], toolChoice: unknown): void {
-  const names = new Set<string>();
-  for (const [i, tool] of tools.entries()) {
-    const name: unknown = tool?.function?.name;
-    if (typeof name !== 'string' || name === '') throw wrong(`tools[${i}].function.name`, 'a name', name);
-    if (names.has(name)) throw wrong(`tools[${i}].function.name`, 'a name that no other tool has', name);
-    names.add(name);
-  }
-  checkChoice(toolChoice, names);
-}
-
-function checkChoice(choice: unknown, names: ReadonlySet<string>): void {
-  if (choice === 'auto' || choice === 'none') return;
-  const name = typeof choice === 'object' && choice !== null && 'name' in choice ? choice.name : undefined;
-  const isKnown = choice === 'required' ? names.size > 0 : typeof name === 'string' && names.has(name);
-  if (isKnown) return;
-  const expected = '"auto", "none", or with `tools` "required" or the name of a tool in an object';
-  throw wrong('toolChoice', expected, name ?? choice);
-}
-
-const wrong = (parameter: string, expected: string, actual: unknown) =>
-  invalidParameter({ parameter, expected, actual: describeValue(actual) });

@@ -1,5 +1,5 @@
+import { describeValue } from '../../base/describe-value.ts';
 import { invalidParameter } from '../../core/errors.ts';
-import { describeValue } from '../../core/sampling-read.ts';
 import type { EncodeOptions } from '../../tokenizer/contract.ts';
 
 /**

@@ -1,5 +1,5 @@
-import type { JsonObject } from '../../base/json.ts';
-import { didYouMean } from '../../base/nearest-name.ts';
+import { type FieldFault, FieldReader, inSnakeCase } from '../../base/field-reader.ts';
+import { parseJsonObject } from '../../base/json.ts';
 import { kvEventsConfigInvalid } from './errors.ts';
 
 /** vLLM's `--kv-events-config` in camelCase, and `eventFormat`. */
@@ -40,86 +40,57 @@ export interface PublisherSettings {
   readonly eventFormat: EventFormat;
 }
 
-const keys = [
-  'enable_kv_cache_events',
-  'publisher',
-  'endpoint',
-  'replay_endpoint',
-  'buffer_steps',
-  'hwm',
-  'max_queue_size',
-  'topic',
-  'event_format',
-] as const;
-type Key = (typeof keys)[number];
-
 /**
  * Reads vLLM's keys, in snake_case or in camelCase. Undefined: events are off.
  * @throws KvasirError `kvEventsConfigInvalid` that names the wrong key.
  */
-export function readKvEventsConfig(config: JsonObject | object): PublisherSettings | undefined {
-  const given = new Map(Object.entries(config).map(([key, value]) => [snakeCase(key), value as unknown]));
-  for (const key of given.keys())
-    if (!(keys as readonly string[]).includes(key))
-      throw invalid(`there is no key \`${key}\`.${didYouMean(key, keys)} The keys are ${keys.join(', ')}`);
-  const value = <T>(key: Key, expected: string, fallback: T, isRight: (value: unknown) => value is T): T => {
-    const found = given.get(key) ?? undefined;
-    if (found === undefined) return fallback;
-    if (isRight(found)) return found;
-    throw invalid(`\`${key}\` must be ${expected}, got ${JSON.stringify(found)}`);
-  };
-  const count = (key: Key, min: number, fallback: number): number =>
-    value(key, `a whole number of at least ${min}`, fallback, isIntegerFrom(min));
-  const isEnabled = value<boolean>('enable_kv_cache_events', 'true or false', false, isBoolean);
-  const publisher = value<'zmq' | 'null'>(
-    'publisher',
-    '"zmq" or "null"',
-    isEnabled ? 'zmq' : 'null',
-    isOneOf('zmq', 'null'),
-  );
+export function readKvEventsConfig(config: object): PublisherSettings | undefined {
+  const reader = new FieldReader(inSnakeCase(config, twice), configError);
+  const count = (key: string, min: number, fallback: number): number =>
+    reader.integer(key, { min, max: 2 ** 31 - 1 }) ?? fallback;
+  const isEnabled = reader.boolean('enable_kv_cache_events') ?? false;
+  const publisher = reader.choice('publisher', ['zmq', 'null']) ?? 'zmq';
   const settings: PublisherSettings = {
-    endpoint: value('endpoint', addressText, 'tcp://*:5557', isAddress),
-    replayEndpoint: value<string | undefined>('replay_endpoint', addressText, undefined, isAddress),
+    endpoint: readAddress(reader, 'endpoint') ?? 'tcp://*:5557',
+    replayEndpoint: readAddress(reader, 'replay_endpoint'),
     bufferSteps: count('buffer_steps', 0, 10_000),
     hwm: count('hwm', 0, 100_000),
     maxQueueSize: count('max_queue_size', 1, 100_000),
-    topic: value('topic', 'a text', '', isText),
-    eventFormat: value('event_format', '"map" or "array"', 'map', isOneOf('map', 'array')),
+    topic: reader.string('topic') ?? '',
+    eventFormat: reader.choice('event_format', ['map', 'array']) ?? 'map',
   };
+  reader.finish();
   return isEnabled && publisher === 'zmq' ? Object.freeze(settings) : undefined;
 }
 
 /** @throws KvasirError `kvEventsConfigInvalid`. */
 export function parseKvEventsConfig(text: string): KvEventsConfig {
-  let config: unknown;
-  try {
-    config = JSON.parse(text);
-  } catch {
-    throw invalid('it is not JSON');
-  }
-  if (typeof config !== 'object' || config === null || Array.isArray(config)) throw invalid('it is not a JSON object');
+  const config = parseJsonObject(text, (problem) => kvEventsConfigInvalid({ problem }));
   readKvEventsConfig(config);
   return config;
 }
 
-const addressText = 'an address of ZeroMQ, like "tcp://*:5557"';
-const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean';
-const isText = (value: unknown): value is string => typeof value === 'string';
 /** ZeroMQ itself takes the port 99999 for another one. */
-function isAddress(value: unknown): value is string {
-  if (!isText(value)) return false;
-  const port = /^tcp:\/\/.+:(\*|\d+)$/.exec(value)?.[1];
-  return port === undefined ? /^(ipc|inproc):\/\/./.test(value) : port === '*' || Number(port) <= 65_535;
+function readAddress(reader: FieldReader, key: string): string | undefined {
+  const address = reader.string(key);
+  const port = /^tcp:\/\/.+:(\*|\d+)$/.exec(address ?? '')?.[1];
+  const isRight =
+    port === undefined ? /^(ipc|inproc):\/\/./.test(address ?? '') : port === '*' || Number(port) <= 65_535;
+  if (address === undefined || isRight) return address;
+  throw reader.invalid(key, 'an address of ZeroMQ, like "tcp://*:5557"');
 }
 
-const isIntegerFrom =
-  (min: number) =>
-  (value: unknown): value is number =>
-    typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= 2 ** 31 - 1;
-const isOneOf =
-  <T extends string>(...choices: readonly T[]) =>
-  (value: unknown): value is T =>
-    (choices as readonly unknown[]).includes(value);
+const twice = (key: string): Error => kvEventsConfigInvalid({ problem: `\`${key}\` is given in two spellings` });
 
-const snakeCase = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-const invalid = (problem: string) => kvEventsConfigInvalid({ problem });
+function configError(fault: FieldFault): Error {
+  const { kind, parameter, actual } = fault;
+  if (kind === 'unknown') {
+    const { nearest, known } = fault;
+    const hint = nearest === undefined ? '' : ` Did you mean \`${nearest}\`?`;
+    return kvEventsConfigInvalid({
+      problem: `there is no key \`${parameter}\`.${hint} The keys are ${known.join(', ')}`,
+    });
+  }
+  const expected = kind === 'unsupported' ? 'absent' : fault.expected;
+  return kvEventsConfigInvalid({ problem: `\`${parameter}\` must be ${expected}, got ${actual}` });
+}

@@ -1,5 +1,6 @@
 import { defineError } from '../../base/errors.ts';
-import type { JsonObject } from '../../base/json.ts';
+import { type FieldFault, FieldReader, inSnakeCase } from '../../base/field-reader.ts';
+import { parseJsonObject } from '../../base/json.ts';
 
 /** How drafts are proposed; read from vLLM's `--speculative-config`. */
 export type SpeculationOptions = OwnTextOptions | SuffixOptions | DraftModelOptions;
@@ -74,114 +75,85 @@ const TREE_DEPTH_MAX = 128;
 const CACHED_REQUESTS_MAX = 1_000_000;
 const SPEC_FACTOR_MAX = 64;
 
-const invalid = (problem: string) => speculativeConfigInvalid({ problem, example: EXAMPLE });
-
 /**
- * Reads vLLM's keys, in snake_case or in camelCase.
+ * Reads vLLM's keys, in snake_case or in camelCase, with vLLM's defaults.
  * @throws KvasirError `speculativeConfigInvalid` that names the wrong key.
  */
-export function readSpeculativeConfig(config: JsonObject | object): SpeculationOptions {
-  const given = new Map(Object.entries(config).map(([key, value]) => [snakeCase(key), value as unknown]));
-  const { method, model } = methodOf(given);
-  const known = KEYS[method];
-  for (const key of given.keys()) {
-    const unsupported = UNSUPPORTED.get(key);
-    if (unsupported !== undefined) throw invalid(`vLLM's key "${key}" is not supported: ${unsupported}`);
-    if (!known.includes(key))
-      throw invalid(`the key "${key}" is unknown for the method "${method}"; its keys are ${known.join(', ')}`);
-  }
-  const integer = integersOf(given);
-  if (method === 'suffix') return suffixOptions(given);
-  const numSpeculativeTokens = integer('num_speculative_tokens', 1, speculativeTokensMax);
-  if (numSpeculativeTokens === undefined) throw invalid('num_speculative_tokens is missing');
-  if (method === 'draft_model') return { method, model, numSpeculativeTokens };
-  const [min, max] = [integer('prompt_lookup_min', 1, LOOKUP_MAX), integer('prompt_lookup_max', 1, LOOKUP_MAX)];
-  // As in vLLM: 5 and 5, and one of them if only the other one is given.
-  const promptLookupMin = min ?? max ?? 5;
-  const promptLookupMax = max ?? min ?? 5;
-  if (promptLookupMin > promptLookupMax)
-    throw invalid(`prompt_lookup_min ${promptLookupMin} is larger than prompt_lookup_max ${promptLookupMax}`);
-  return { method, numSpeculativeTokens, promptLookupMin, promptLookupMax };
+export function readSpeculativeConfig(config: object): SpeculationOptions {
+  const given = inSnakeCase(config, (key) => invalid(`${key} is given in two spellings`));
+  const usual: Method = (given.model ?? undefined) === undefined ? 'ngram' : 'draft_model';
+  const method = readerOf(given, usual).choice('method', methods) ?? usual;
+  const reader = readerOf(given, method);
+  reader.string('method');
+  for (const [key, reason] of unsupported) reader.refuse(key, () => false, reason);
+  const options = readOptions[method](reader);
+  reader.finish();
+  return options;
 }
 
-/** With vLLM's defaults. */
-function suffixOptions(given: ReadonlyMap<string, unknown>): SuffixOptions {
-  const integer = integersOf(given);
-  const number = numbersOf(given);
-  const depth = integer('suffix_decoding_max_tree_depth', 1, TREE_DEPTH_MAX) ?? 24;
-  return {
-    method: 'suffix',
-    numSpeculativeTokens:
-      integer('num_speculative_tokens', 1, speculativeTokensMax) ?? Math.min(depth, speculativeTokensMax),
-    suffixDecodingMaxTreeDepth: depth,
-    suffixDecodingMaxCachedRequests: integer('suffix_decoding_max_cached_requests', 0, CACHED_REQUESTS_MAX) ?? 10_000,
-    suffixDecodingMaxSpecFactor: number('suffix_decoding_max_spec_factor', 0, SPEC_FACTOR_MAX) ?? 1,
-    suffixDecodingMinTokenProb: number('suffix_decoding_min_token_prob', 0, 1) ?? 0.1,
-  };
-}
-
-type Reader = (key: string, min: number, max: number) => number | undefined;
-
-const integersOf = (given: ReadonlyMap<string, unknown>): Reader => reader(given, 'a whole number', Number.isInteger);
-const numbersOf = (given: ReadonlyMap<string, unknown>): Reader => reader(given, 'a number', Number.isFinite);
-
-function reader(given: ReadonlyMap<string, unknown>, kind: string, isKind: (value: number) => boolean): Reader {
-  return (key, min, max) => {
-    const value = given.get(key);
-    if (value === undefined || value === null) return undefined;
-    if (typeof value === 'number' && isKind(value) && value >= min && value <= max) return value;
-    throw invalid(`${key} is ${JSON.stringify(value)}, but must be ${kind} from ${min} to ${max}`);
-  };
-}
-
-/** @throws KvasirError `speculativeConfigInvalid`. */
-export function parseSpeculativeConfig(text: string): SpeculationOptions {
-  let config: unknown;
-  try {
-    config = JSON.parse(text);
-  } catch {
-    throw invalid('it is not JSON');
-  }
-  if (typeof config !== 'object' || config === null || Array.isArray(config)) throw invalid('it is not a JSON object');
-  return readSpeculativeConfig(config);
-}
-
-const KEYS: Readonly<Record<SpeculationOptions['method'], readonly string[]>> = {
-  ngram: ['method', 'num_speculative_tokens', 'prompt_lookup_min', 'prompt_lookup_max'],
-  suffix: [
-    'method',
-    'num_speculative_tokens',
-    'suffix_decoding_max_tree_depth',
-    'suffix_decoding_max_cached_requests',
-    'suffix_decoding_max_spec_factor',
-    'suffix_decoding_min_token_prob',
-  ],
-  draft_model: ['method', 'model', 'num_speculative_tokens'],
+const readOptions: Readonly<Record<Method, (reader: FieldReader) => SpeculationOptions>> = {
+  ngram: (reader) => {
+    const numSpeculativeTokens = requiredTokens(reader);
+    const range = { min: 1, max: LOOKUP_MAX };
+    const [min, max] = [reader.integer('prompt_lookup_min', range), reader.integer('prompt_lookup_max', range)];
+    // As in vLLM: 5 and 5, and one of them if only the other one is given.
+    const promptLookupMin = min ?? max ?? 5;
+    const promptLookupMax = max ?? min ?? 5;
+    if (promptLookupMin > promptLookupMax)
+      throw invalid(`prompt_lookup_min ${promptLookupMin} is larger than prompt_lookup_max ${promptLookupMax}`);
+    return { method: 'ngram', numSpeculativeTokens, promptLookupMin, promptLookupMax };
+  },
+  suffix: (reader) => {
+    const number = (key: string, max: number) => reader.number(`suffix_decoding_${key}`, { min: 0, max });
+    const integer = (key: string, min: number, max: number) => reader.integer(`suffix_decoding_${key}`, { min, max });
+    const depth = integer('max_tree_depth', 1, TREE_DEPTH_MAX) ?? 24;
+    return {
+      method: 'suffix',
+      numSpeculativeTokens: speculativeTokens(reader) ?? Math.min(depth, speculativeTokensMax),
+      suffixDecodingMaxTreeDepth: depth,
+      suffixDecodingMaxCachedRequests: integer('max_cached_requests', 0, CACHED_REQUESTS_MAX) ?? 10_000,
+      suffixDecodingMaxSpecFactor: number('max_spec_factor', SPEC_FACTOR_MAX) ?? 1,
+      suffixDecodingMinTokenProb: number('min_token_prob', 1) ?? 0.1,
+    };
+  },
+  draft_model: (reader) => {
+    const model = reader.text('model');
+    if (model === undefined)
+      throw invalid('the method "draft_model" needs "model": a GGUF file, or a name on Hugging Face');
+    return { method: 'draft_model', model, numSpeculativeTokens: requiredTokens(reader) };
+  },
 };
 
+const speculativeTokens = (reader: FieldReader): number | undefined =>
+  reader.integer('num_speculative_tokens', { min: 1, max: speculativeTokensMax });
+
+const requiredTokens = (reader: FieldReader): number =>
+  reader.required('num_speculative_tokens', speculativeTokens(reader), `an integer from 1 to ${speculativeTokensMax}`);
+
+/** @throws KvasirError `speculativeConfigInvalid`. */
+export const parseSpeculativeConfig = (text: string): SpeculationOptions =>
+  readSpeculativeConfig(parseJsonObject(text, invalid));
+
+type Method = SpeculationOptions['method'];
+const methods: readonly Method[] = ['ngram', 'suffix', 'draft_model'];
+
 /** Keys of vLLM, and why there is nothing that they could set. */
-const UNSUPPORTED: ReadonlyMap<string, string> = new Map([
+const unsupported: ReadonlyMap<string, string> = new Map([
   ['rejection_sample_method', 'a draft is accepted only if it equals the sampled token'],
   ['draft_sample_method', 'the draft model drafts greedily'],
   ['use_heterogeneous_vocab', 'the draft model must have the same vocabulary'],
   ['draft_tensor_parallel_size', 'the draft model runs in the process of the engine'],
 ]);
 
-function methodOf(
-  given: ReadonlyMap<string, unknown>,
-):
-  | { readonly method: 'ngram' | 'suffix'; readonly model: undefined }
-  | { readonly method: 'draft_model'; readonly model: string } {
-  const model = given.get('model');
-  const method = given.get('method') ?? (model === undefined ? 'ngram' : 'draft_model');
-  if (method === 'ngram' || method === 'suffix') return { method, model: undefined };
-  if (method !== 'draft_model')
-    throw invalid(
-      `method ${JSON.stringify(method)} is not supported; the methods are "ngram", "suffix" and "draft_model"`,
-    );
-  if (typeof model !== 'string' || model === '')
-    throw invalid('the method "draft_model" needs "model": a GGUF file, or a name on Hugging Face');
-  return { method, model };
-}
+const invalid = (problem: string): Error => speculativeConfigInvalid({ problem, example: EXAMPLE });
 
-const snakeCase = (key: string): string => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const readerOf = (given: object, method: Method): FieldReader =>
+  new FieldReader(given, (fault) => invalid(problemOf(fault, method)));
+
+function problemOf(fault: FieldFault, method: Method): string {
+  const { parameter: key, actual } = fault;
+  if (fault.kind === 'missing') return `${key} is missing`;
+  if (fault.kind === 'unsupported') return `vLLM's key "${key}" is not supported: ${fault.detail}`;
+  if (fault.kind === 'invalid') return `${key} is ${actual}, but must be ${fault.expected}`;
+  return `the key "${key}" is unknown for the method "${method}"; its keys are ${fault.known.join(', ')}`;
+}

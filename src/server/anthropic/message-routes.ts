@@ -1,10 +1,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { renderConversation } from '../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { prepareChat } from '../chat-prompt.ts';
 import { checkModel } from '../check-model.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
-import { tokenizeText } from '../generation.ts';
+import { prepareAnswer, tokenizeText } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
 import { needsOfTokens } from '../request-needs.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
@@ -39,7 +38,7 @@ export function registerMessageRoutes(
       const promptsAtOnce = place.enter(1);
       await place.turn(signal);
       // Each event may have the usage so far.
-      const prepared = await prepareChat(engine, { ...asked, continuousUsage: true }, options, signal);
+      const prepared = await prepareAnswer(engine, { ...asked, continuousUsage: true }, options, signal);
       return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
     }),
   );

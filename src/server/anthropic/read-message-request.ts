@@ -1,7 +1,8 @@
+import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
-import { describeValue } from '../../core/sampling-read.ts';
-import { FieldReader, isObject } from '../field-reader.ts';
+import { bodyReader } from '../body-reader.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 
 /** A request of the Messages API as a request of a chat with the same meaning. */
@@ -18,7 +19,7 @@ export interface ChatOfMessages {
  * @throws KvasirError 400 that names the field as the client wrote it
  */
 export function chatOfMessages(body: unknown): ChatOfMessages {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const { tools, ignored } = readTools(reader);
   const chat = {
     ...withoutFields(body as object, ownFields),
@@ -34,7 +35,7 @@ export function chatOfMessages(body: unknown): ChatOfMessages {
   const continued = last?.role === 'assistant' && last.tool_calls === undefined;
   return {
     body: continued ? { ...chat, continue_final_message: true, add_generation_prompt: false } : chat,
-    ignored: [...reader.ignoreForeign(foreignFields), ...ignored],
+    ignored: [...reader.ignore(foreignFields), ...ignored],
   };
 }
 
@@ -60,41 +61,36 @@ function readSystem(reader: FieldReader): ChatMessage[] {
   const value = reader.raw('system');
   if (value === undefined) return [];
   if (!Array.isArray(value)) {
-    const content = reader.text('system', value).replace(billingHeader, '');
+    const content = reader.wellFormed('system', value).replace(billingHeader, '');
     return content === '' ? [] : [{ role: 'system', content }];
   }
-  const texts = reader.list('system', (block, name) => textOf(block, name).replace(billingHeader, '')) ?? [];
+  const texts = reader.objects('system', (block) => textOf(block).replace(billingHeader, '')) ?? [];
   const content = texts.filter((text) => text !== '').map(textPart);
   return content.length === 0 ? [] : [{ role: 'system', content }];
 }
 
 function readMessages(reader: FieldReader): ChatMessage[] {
-  const messages = reader.list('messages', (item, path) => {
-    const message = new FieldReader(item, `${path}.`);
-    const role = message.required('role', message.name('role'), '"user" or "assistant"');
-    if (role !== 'user' && role !== 'assistant' && role !== 'system')
-      throw message.invalid('role', '"user" or "assistant"', describeValue(role));
-    const content = message.raw('content');
-    if (!Array.isArray(content)) {
-      return [{ role, content: message.text('content', message.required('content', content, 'a string or a list')) }];
-    }
-    return role === 'assistant' ? [readAnswer(message, path)] : readTurn(message, path, role);
+  const messages = reader.objects('messages', (message) => {
+    const role = message.requiredChoice('role', ['user', 'assistant', 'system']);
+    const content = message.required('content', message.raw('content'), 'a string or a list of blocks');
+    if (!Array.isArray(content)) return [{ role, content: message.wellFormed('content', content) }];
+    return role === 'assistant' ? [readAnswer(message)] : readTurn(message, role);
   });
   return reader.required('messages', messages, 'a list of messages').flat();
 }
 
 /** An earlier answer: texts, thoughts and calls. */
-function readAnswer(message: FieldReader, path: string): ChatMessage {
+function readAnswer(message: FieldReader): ChatMessage {
   const texts: string[] = [];
   const thoughts: string[] = [];
   const calls: object[] = [];
-  message.list('content', (item, name) => {
-    const { type, block } = blockOf(item, `${path}.${name}`);
-    if (type === 'text') texts.push(textOf(item, `${path}.${name}`));
+  message.objects('content', (block) => {
+    const type = typeOf(block);
+    if (type === 'text') texts.push(textOf(block));
     else if (type === 'thinking') thoughts.push(block.required('thinking', block.string('thinking'), 'a string'));
     else if (type === 'tool_use') calls.push(readCall(block));
     // What another server hid from its client.
-    else if (type !== 'redacted_thinking') throw notSupported(`${path}.${name}`, type);
+    else if (type !== 'redacted_thinking') throw notSupported(block, type);
   });
   return {
     role: 'assistant',
@@ -108,71 +104,70 @@ function readCall(block: FieldReader): object {
   const id = block.required('id', block.name('id'), 'a string');
   const name = block.required('name', block.name('name'), 'the name of a tool');
   const input = block.exact('input') ?? {};
-  if (!isJsonObject(input)) throw block.invalid('input', 'an object', describeValue(input));
+  if (!isJsonObject(input)) throw block.invalid('input', 'an object');
   return { id, type: 'function', function: { name, arguments: writeExactJson(input) } };
 }
 
 /** A message of the user: texts, and the results of calls, which are messages of their own in chats. */
-function readTurn(message: FieldReader, path: string, role: string): ChatMessage[] {
+function readTurn(message: FieldReader, role: string): ChatMessage[] {
   const messages: ChatMessage[] = [];
   let texts: string[] = [];
   const flush = (): void => {
     if (texts.length > 0) messages.push({ role, content: texts.map(textPart) });
     texts = [];
   };
-  message.list('content', (item, name) => {
-    const { type, block } = blockOf(item, `${path}.${name}`);
-    if (type === 'text') texts.push(textOf(item, `${path}.${name}`));
-    else if (type === 'document') texts.push(readDocument(block, `${path}.${name}`));
+  message.objects('content', (block) => {
+    const type = typeOf(block);
+    if (type === 'text') texts.push(textOf(block));
+    else if (type === 'document') texts.push(readDocument(block));
     else if (type === 'tool_result') {
       flush();
       const id = block.required('tool_use_id', block.name('tool_use_id'), 'the id of a call');
-      messages.push({ role: 'tool', tool_call_id: id, content: readResult(block, `${path}.${name}`) });
-    } else throw notSupported(`${path}.${name}`, type);
+      messages.push({ role: 'tool', tool_call_id: id, content: readResult(block) });
+    } else throw notSupported(block, type);
   });
   flush();
   return messages.length === 0 ? [{ role, content: '' }] : messages;
 }
 
-function readResult(block: FieldReader, path: string): unknown {
+function readResult(block: FieldReader): unknown {
   const content = block.raw('content');
   if (content === undefined) return '';
-  if (!Array.isArray(content)) return block.text('content', content);
-  return block.list('content', (item, name) => textPart(textOf(item, `${path}.${name}`)));
+  if (!Array.isArray(content)) return block.wellFormed('content', content);
+  return block.objects('content', (part) => textPart(textOf(part)));
 }
 
 /** A document whose source is text. */
-function readDocument(block: FieldReader, path: string): string {
+function readDocument(block: FieldReader): string {
   const source = block.required('source', block.object('source'), 'an object');
   const type = source.name('type');
-  if (type !== 'text') throw notSupported(`${path}.source`, type);
+  if (type !== 'text') throw notSupported(source, type);
   return source.required('data', source.string('data'), 'a text');
 }
 
-function blockOf(item: unknown, path: string): { readonly type: string; readonly block: FieldReader } {
-  const block = new FieldReader(item, `${path}.`);
-  return { type: block.required('type', block.name('type'), 'the type of a block'), block };
-}
+const typeOf = (block: FieldReader): string => block.required('type', block.name('type'), 'the type of a block');
 
-function textOf(item: unknown, path: string): string {
-  const { type, block } = blockOf(item, path);
-  if (type !== 'text') throw notSupported(path, type);
+function textOf(block: FieldReader): string {
+  const type = typeOf(block);
+  if (type !== 'text') throw notSupported(block, type);
   return block.required('text', block.string('text'), 'a string');
 }
 
 const textPart = (text: string): object => ({ type: 'text', text });
 
-const notSupported = (parameter: string, type: string | undefined): Error =>
-  fieldNotSupported({ parameter, detail: `: a block of type ${describeValue(type)} (the model reads text only)` });
+const notSupported = (block: FieldReader, type: string | undefined): Error =>
+  fieldNotSupported({
+    parameter: block.path,
+    detail: `: a block of type ${describeValue(type)} (the model reads text only)`,
+  });
 
 /** Tools that Anthropic's servers or clients define themselves have no schema, so a model cannot be told of them. */
 function readTools(reader: FieldReader): { readonly tools: readonly object[]; readonly ignored: readonly string[] } {
   const ignored: string[] = [];
-  const tools = reader.list('tools', (item, path) => {
-    const tool = new FieldReader(item, `${path}.`);
+  const tools = reader.objects('tools', (tool) => {
     const type = tool.name('type') ?? 'custom';
     if (type !== 'custom') {
-      ignored.push(`${path} (${type})`);
+      ignored.push(`${tool.path} (${type})`);
       return [];
     }
     const parameters = tool.required('input_schema', tool.exact('input_schema'), 'a JSON schema, which is an object');
@@ -189,12 +184,11 @@ function readTools(reader: FieldReader): { readonly tools: readonly object[]; re
 function readToolChoice(reader: FieldReader): object {
   const choice = reader.object('tool_choice');
   if (choice === undefined) return {};
-  const type = choice.required('type', choice.name('type'), '"auto", "any", "tool" or "none"');
+  const type = choice.requiredChoice('type', ['auto', 'any', 'tool', 'none']);
   const isSingle = choice.boolean('disable_parallel_tool_use') ?? false;
   const parallel = isSingle ? { parallel_tool_calls: false } : {};
   if (type === 'auto' || type === 'none') return { tool_choice: type, ...parallel };
   if (type === 'any') return { tool_choice: 'required', ...parallel };
-  if (type !== 'tool') throw choice.invalid('type', '"auto", "any", "tool" or "none"', describeValue(type));
   const name = choice.required('name', choice.name('name'), 'the name of a tool');
   return { tool_choice: { type: 'function', function: { name } }, ...parallel };
 }
@@ -203,12 +197,9 @@ function readToolChoice(reader: FieldReader): object {
 function readThinking(reader: FieldReader): object {
   const thinking = reader.object('thinking');
   if (thinking === undefined) return {};
-  const expected = '"enabled", "adaptive" or "disabled"';
-  const type = thinking.required('type', thinking.name('type'), expected);
-  if (!['enabled', 'adaptive', 'disabled'].includes(type))
-    throw thinking.invalid('type', expected, describeValue(type));
+  const type = thinking.requiredChoice('type', ['enabled', 'adaptive', 'disabled']);
   const given = reader.raw('chat_template_kwargs');
-  return { chat_template_kwargs: { enable_thinking: type !== 'disabled', ...(isObject(given) ? given : {}) } };
+  return { chat_template_kwargs: { enable_thinking: type !== 'disabled', ...(isJsonObject(given) ? given : {}) } };
 }
 
 function readOutputFormat(reader: FieldReader): object {
@@ -216,8 +207,7 @@ function readOutputFormat(reader: FieldReader): object {
   const format = config?.object('format') ?? reader.object('output_format');
   const effort = config?.name('effort');
   if (format === undefined) return present({ reasoning_effort: effort });
-  const type = format.required('type', format.name('type'), '"json_schema"');
-  if (type !== 'json_schema') throw format.invalid('type', '"json_schema"', describeValue(type));
+  format.requiredChoice('type', ['json_schema']);
   const schema = format.required('schema', format.exact('schema'), 'a JSON schema');
   const response_format = { type: 'json_schema', json_schema: { name: 'output', schema } };
   return { response_format, ...present({ reasoning_effort: effort }) };

@@ -1,12 +1,12 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
+import { describeValue } from '../../base/describe-value.ts';
 import { tierReports } from '../../connector/offloading/tier-report.ts';
 import { engineClosed } from '../../core/errors.ts';
-import { describeValue } from '../../core/sampling-read.ts';
 import type { LossChoice } from '../../engine/cache-contract.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { FieldReader } from '../field-reader.ts';
+import { bodyReader } from '../body-reader.ts';
 import { faultInjectionOff } from '../server-errors.ts';
 import { EventStream, type EventStreamOptions } from '../sse.ts';
 import { CacheFeed, everyTenant } from './cache-feed.ts';
@@ -71,7 +71,7 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
 
 /** `{ "blocks": [3, 4] }`, or `{ "count": 2 }` with `request` and `seed` if wanted. */
 function parseLoss(body: unknown): LossChoice {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const blocks = reader.list('blocks', readBlock, { min: 1, max: LOST_MAX });
   const count = reader.integer('count', { min: 1, max: LOST_MAX });
   const request = reader.name('request');

@@ -1,8 +1,7 @@
 import { writeExactJson } from '../../base/exact-json.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
-import { describeValue } from '../../core/sampling-read.ts';
-import { FieldReader, isObject } from '../field-reader.ts';
-import { fieldNotSupported } from '../server-errors.ts';
+import { bodyReader } from '../body-reader.ts';
 
 /** A request of Ollama's API as a body for `parseChat` or `parseCompletion`, and the fields that have no effect. */
 export interface BodyOfOllama {
@@ -12,8 +11,8 @@ export interface BodyOfOllama {
 
 /** `/api/chat`. */
 export function chatOfOllama(body: unknown): BodyOfOllama {
-  const reader = new FieldReader(body);
-  const messages = reader.required('messages', reader.list('messages', readMessage), 'a list of messages');
+  const reader = bodyReader(body);
+  const messages = reader.required('messages', reader.objects('messages', readMessage), 'a list of messages');
   const tools = reader.raw('tools');
   const { fields, ignored } = readCommon(reader);
   reader.finish();
@@ -27,14 +26,14 @@ export function chatOfOllama(body: unknown): BodyOfOllama {
 export function generateOfOllama(
   body: unknown,
 ): BodyOfOllama & { readonly kind: 'chat' | 'completion' | 'load'; readonly model: string | undefined } {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const prompt = reader.string('prompt') ?? '';
   const suffix = reader.string('suffix');
   const system = reader.string('system');
   const isRaw = reader.boolean('raw') ?? false;
-  refuseImages(reader, '');
+  refuseImages(reader);
   const { fields, ignored } = readCommon(reader);
-  const others = reader.ignoreForeign(['context', 'template']);
+  const others = reader.ignore(['context', 'template']);
   reader.finish();
   const all = { ignored: [...ignored, ...others], model: fields.model as string | undefined };
   if (prompt === '' && suffix === undefined) return { ...all, kind: 'load', body: fields };
@@ -52,7 +51,7 @@ export function generateOfOllama(
 
 /** `/api/embed`, in OpenAI's form. */
 export function embeddingOfOllama(body: unknown): object {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const input = reader.required('input', reader.raw('input'), 'a text or a list of texts');
   const dimensions = reader.integer('dimensions', { min: 1 });
   const model = reader.name('model')?.replace(/:latest$/, '');
@@ -63,7 +62,7 @@ export function embeddingOfOllama(body: unknown): object {
 
 /** `/api/show`: the name of the model; older clients call the field `name`. */
 export function modelOfOllama(body: unknown): string | undefined {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const model = reader.name('model') ?? reader.name('name');
   reader.ignore(['verbose', 'name']);
   reader.finish();
@@ -76,11 +75,10 @@ interface Message {
   readonly [field: string]: unknown;
 }
 
-function readMessage(item: unknown, path: string): Message {
-  const message = new FieldReader(item, `${path}.`);
+function readMessage(message: FieldReader): Message {
   const role = message.required('role', message.name('role'), '"system", "user", "assistant" or "tool"');
-  refuseImages(message, path);
-  const calls = message.list('tool_calls', (call, name) => readCall(call, `${path}.${name}`));
+  refuseImages(message);
+  const calls = message.objects('tool_calls', readCall);
   const id = message.name('tool_call_id');
   message.ignore(['tool_name', 'name']);
   const thinking = message.string('thinking');
@@ -95,12 +93,11 @@ function readMessage(item: unknown, path: string): Message {
 }
 
 /** Ollama's calls have an object of arguments, and older clients send no id. */
-function readCall(item: unknown, path: string) {
-  const call = new FieldReader(item, `${path}.`);
+function readCall(call: FieldReader) {
   const called = call.required('function', call.object('function'), 'an object with name and arguments');
   const name = called.required('name', called.name('name'), 'the name of a tool');
   const given = called.exact('arguments') ?? {};
-  if (!isJsonObject(given)) throw called.invalid('arguments', 'an object', describeValue(given));
+  if (!isJsonObject(given)) throw called.invalid('arguments', 'an object');
   return { id: call.name('id') ?? '', type: 'function', function: { name, arguments: writeExactJson(given) } };
 }
 
@@ -120,13 +117,8 @@ function withIds(messages: readonly Message[]): Message[] {
   });
 }
 
-function refuseImages(reader: FieldReader, path: string): void {
-  const images = reader.raw('images');
-  if (images === undefined || (Array.isArray(images) && images.length === 0)) return;
-  throw fieldNotSupported({
-    parameter: `${path === '' ? '' : `${path}.`}images`,
-    detail: ' (the model reads text only)',
-  });
+function refuseImages(reader: FieldReader): void {
+  reader.refuse('images', (value) => Array.isArray(value) && value.length === 0, ' (the model reads text only)');
 }
 
 /** Options with another name in the API of OpenAI and vLLM. */
@@ -148,8 +140,7 @@ function readCommon(reader: FieldReader): { readonly fields: Record<string, unkn
   const logprobs = reader.boolean('logprobs');
   const top = reader.integer('top_logprobs', { min: 0 });
   reader.ignore(['keep_alive']);
-  const given = reader.raw('options') ?? {};
-  if (!isObject(given)) throw reader.invalid('options', 'an object', describeValue(given));
+  const given = reader.json('options') ?? {};
   const { options, ignored } = readOptions(given);
   const fields = {
     ...options,
@@ -177,13 +168,13 @@ function readOptions(given: Readonly<Record<string, unknown>>) {
 function thinking(reader: FieldReader, think: unknown): object {
   if (typeof think === 'boolean') return { chat_template_kwargs: { enable_thinking: think } };
   if (typeof think === 'string') return { reasoning_effort: think };
-  throw reader.invalid('think', 'true, false, "low", "medium" or "high"', describeValue(think));
+  throw reader.invalid('think', 'true, false, "low", "medium" or "high"');
 }
 
 function responseFormat(reader: FieldReader, format: unknown): object {
   if (format === 'json') return { type: 'json_object' };
   if (isJsonObject(format)) return { type: 'json_schema', json_schema: { name: 'format', schema: format } };
-  throw reader.invalid('format', '"json" or a JSON schema', describeValue(format));
+  throw reader.invalid('format', '"json" or a JSON schema');
 }
 
 const present = (fields: object): object =>

@@ -27,7 +27,7 @@ const group = (inside: object) => ({ type: 'namespace', name: 'g', description: 
 const cases: [name: string, body: unknown, param: string | null, message: RegExp][] = [
   ['no input', {}, 'input', /`input` is required/],
   ['no items', { input: [] }, 'input', /got 0 items/],
-  ['more items than the model has tokens', { input: Array(257).fill(1) }, 'input', /at most 256, got 257 items/],
+  ['more items than the model has tokens', { input: Array(257).fill(1) }, 'input', /from 1 to 256, got 257 items/],
   ['an input of the wrong type', { input: 7 }, 'input', /a string, or a list of items/],
   ['half a character', { input: 'a\ud800' }, 'input', /well-formed Unicode/],
   ['an item that is no object', { input: ['Rome?'] }, 'input[0]', /must be an object/],

@@ -1,5 +1,6 @@
+import type { FieldReader } from '../../base/field-reader.ts';
+import { bodyReader, ignoreSmall } from '../body-reader.ts';
 import { asksForNothing } from '../field-lists.ts';
-import { FieldReader } from '../field-reader.ts';
 import { foreignFields } from '../foreign-fields.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
 import { asMessages, type ConversationItem } from './conversation-items.ts';
@@ -69,12 +70,12 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
 };
 
 export function parseResponse(body: unknown, limits: ParseLimits, earlier: EarlierResponses): ParsedResponse {
-  const reader = new FieldReader(body);
+  const reader = bodyReader(body);
   const own = readOwnFields(reader);
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
   const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
-  reader.ignoreSmall(HARMLESS);
+  ignoreSmall(reader, HARMLESS);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   for (const [name, own] of Object.entries(OTHER_NAMES)) reader.refuse(name, () => false, `: use \`${own}\``);
   const previous = own.echo.previous_response_id;

@@ -1,8 +1,8 @@
+import { describeValue } from '../../base/describe-value.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
 import { logprobsMax } from '../../core/sampling-parse.ts';
-import { describeValue } from '../../core/sampling-read.ts';
 import { readVerbosity } from '../field-lists.ts';
-import { FieldReader, isObject } from '../field-reader.ts';
 import type { RequestEcho } from './response-types.ts';
 
 /** The fields of a request that a response repeats and that are read here, besides those of tools and of sampling. */
@@ -62,7 +62,7 @@ function readMetadata(reader: FieldReader): Readonly<Record<string, string>> {
   const { pairs, key: keyMax, value: valueMax } = metadataMax;
   const expected = `an object of at most ${pairs} texts of at most ${valueMax} characters, with names of at most ${keyMax}`;
   const isText = (text: unknown): text is string => typeof text === 'string' && text.length <= valueMax;
-  if (!isObject(value)) throw reader.invalid('metadata', expected, describeValue(value));
+  if (!isJsonObject(value)) throw reader.invalid('metadata', expected);
   const entries = Object.entries(value);
   if (entries.length > pairs) throw reader.invalid('metadata', expected, `${entries.length} fields`);
   const wrong = entries.find(([key, text]) => key.length > keyMax || !isText(text));
@@ -79,7 +79,7 @@ const includable = [
 /** Parts of outputs that no response here has, such as results of searches, are not there to be included. */
 function readInclude(reader: FieldReader): { readonly logprobs: boolean; readonly ignored: readonly string[] } {
   const names = reader.list('include', (item, name) => {
-    const text = reader.text(name, item);
+    const text = reader.wellFormed(name, item);
     if (!includable.includes(text)) throw reader.invalid(name, `one of ${includable.join(', ')}`, describeValue(text));
     return text;
   });
@@ -96,7 +96,7 @@ function readReasoning(reader: FieldReader): {
   const fields = reader.object('reasoning');
   const effort = fields?.name('effort') ?? null;
   const summary = fields?.name('summary') ?? fields?.name('generate_summary') ?? null;
-  const foreign = fields?.ignoreForeign(['summary', 'generate_summary', 'context']) ?? [];
+  const foreign = fields?.ignore(['summary', 'generate_summary', 'context']) ?? [];
   fields?.refuse('mode', (value) => value === 'standard');
   fields?.finish();
   // The reasoning itself is in the output, so it needs no summary.
@@ -112,21 +112,16 @@ interface TextOptions {
 /** `text.format` is the `response_format` of a chat, without the object inside a schema's. */
 function readTextOptions(reader: FieldReader): TextOptions {
   const fields = reader.object('text');
-  const format = fields?.raw('format') ?? { type: 'text' };
+  const format = fields?.json('format') ?? { type: 'text' };
   const ignored = fields === undefined ? [] : readVerbosity(fields).map((name) => `text.${name}`);
-  fields?.finish();
-  if (!isJsonObject(format)) throw reader.invalid('text.format', 'an object', describeValue(format));
   const { type, ...rest } = format;
-  if (type === 'text') {
-    new FieldReader(rest, 'text.format.').finish();
-    return { echo: { format }, chat: {}, ignored };
-  }
+  if (type === 'text') fields?.inside('format', rest).finish();
+  fields?.finish();
+  if (type === 'text') return { echo: { format }, chat: {}, ignored };
   const chatFormat: JsonObject = type === 'json_schema' ? { type, json_schema: rest } : format;
   return { echo: { format }, chat: { response_format: chatFormat }, ignored };
 }
 
 function readTruncation(reader: FieldReader): 'auto' | 'disabled' {
-  const truncation = reader.name('truncation') ?? 'disabled';
-  if (truncation === 'auto' || truncation === 'disabled') return truncation;
-  throw reader.invalid('truncation', '"auto" or "disabled"', describeValue(truncation));
+  return reader.choice('truncation', ['auto', 'disabled']) ?? 'disabled';
 }

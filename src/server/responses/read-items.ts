@@ -1,6 +1,7 @@
+import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
-import { describeValue } from '../../core/sampling-read.ts';
-import { FieldReader, isObject } from '../field-reader.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
+import { isJsonObject } from '../../base/json.ts';
 import { checkJsonText } from '../json-limits.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import type { ConversationItem, ItemText } from './conversation-items.ts';
@@ -35,22 +36,23 @@ export function readItems(reader: FieldReader, limits: ItemLimits): ReadItems {
   const expected = 'a string, or a list of items';
   const value = reader.required('input', reader.raw('input'), expected);
   if (typeof value === 'string') {
-    return { items: [{ kind: 'message', role: 'user', text: reader.text('input', value) }], ignored: [] };
+    return { items: [{ kind: 'message', role: 'user', text: reader.wellFormed('input', value) }], ignored: [] };
   }
-  if (!Array.isArray(value)) throw reader.invalid('input', expected, describeValue(value));
+  if (!Array.isArray(value)) throw reader.invalid('input', expected);
   const ignored: string[] = [];
-  const read = reader.list('input', itemReader(limits, ignored), { min: 1, max: limits.itemsMax })!;
+  const read = reader.list('input', itemReader(reader, limits, ignored), { min: 1, max: limits.itemsMax })!;
   return { items: read.filter((item) => item !== undefined), ignored };
 }
 
 function itemReader(
+  body: FieldReader,
   limits: ItemLimits,
   ignored: string[],
 ): (item: unknown, name: string) => ConversationItem | undefined {
   const budget: PartBudget = { partsMax: limits.itemsMax, parts: 0 };
   return (item, name) => {
     if (isPlainMessage(item)) return { kind: 'message', role: item.role, text: item.content };
-    const reader = new FieldReader(item, `${name}.`);
+    const reader = body.inside(name, item);
     const type = reader.name('type') ?? 'message';
     if (foreignItems.includes(type)) {
       ignored.push(`${name} (${type})`);
@@ -61,8 +63,8 @@ function itemReader(
       throw fieldNotSupported({ parameter: name, detail: `: an item of type ${describeValue(type)}` });
     }
     reader.name('id');
-    const parsed = read({ reader, path: `${name}.`, budget, limits });
-    readStatus(reader);
+    const parsed = read({ reader, budget, limits });
+    reader.choice('status', STATUSES);
     reader.finish();
     return parsed;
   };
@@ -70,8 +72,6 @@ function itemReader(
 
 interface ItemToRead {
   readonly reader: FieldReader;
-  /** The prefix of names in errors. */
-  readonly path: string;
   readonly budget: PartBudget;
   readonly limits: ItemLimits;
 }
@@ -85,8 +85,7 @@ interface PartBudget {
 const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationItem>> = {
   message: (item) => {
     const { reader } = item;
-    const role = reader.required('role', reader.name('role'), `one of ${ROLES.join(', ')}`);
-    if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
+    const role = reader.requiredChoice('role', ROLES);
     // `phase` is a mark of OpenAI's models on their own messages.
     reader.ignore(['phase', 'end_turn']);
     return { kind: 'message', role, ...readText(item, 'content') };
@@ -99,9 +98,9 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
     return { kind: 'reasoning', text: content === '' ? summary : content };
   },
   function_call: (item) => {
-    const { reader, path } = item;
+    const { reader } = item;
     const text = reader.required('arguments', reader.string('arguments'), 'a string with JSON');
-    checkJsonText(text, `${path}arguments`);
+    checkJsonText(text, reader.pathOf('arguments'));
     return readCall(item, text);
   },
   custom_tool_call: (item) => {
@@ -145,15 +144,9 @@ function readResult(item: ItemToRead): ConversationItem {
 
 const itemTypes = new Map(Object.entries(itemReaders));
 
-function readStatus(reader: FieldReader): void {
-  const status = reader.name('status');
-  if (status === undefined || STATUSES.includes(status)) return;
-  throw reader.invalid('status', `one of ${STATUSES.join(', ')}`, describeValue(status));
-}
-
 /** Nearly all items are plain messages. Reading 100,000 items field by field would take a second. */
 function isPlainMessage(item: unknown): item is { readonly role: string; readonly content: string } {
-  if (!isObject(item)) return false;
+  if (!isJsonObject(item)) return false;
   for (const name in item) if (name !== 'role' && name !== 'content' && name !== 'type') return false;
   const { role, content, type } = item;
   return (
@@ -166,20 +159,19 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
 }
 
 /** A string, or a list of text parts. */
-function readText({ reader, path, budget }: ItemToRead, name: string): ItemText {
+function readText({ reader, budget }: ItemToRead, name: string): ItemText {
   const value = reader.required(name, reader.raw(name), 'a string, or a list of text parts');
-  if (!Array.isArray(value)) return { text: reader.text(name, value) };
+  if (!Array.isArray(value)) return { text: reader.wellFormed(name, value) };
   budget.parts += value.length;
   if (budget.parts > budget.partsMax) {
     const expected = `a list of parts, at most ${budget.partsMax} of them in all items together`;
     throw reader.invalid(name, expected, `${value.length} parts, which makes ${budget.parts}`);
   }
-  const parts = reader.list(name, (part, partName) => readPart(part, path + partName))!;
+  const parts = reader.objects(name, readPart)!;
   return parts.length > 1 ? { text: parts.join('\n'), parts } : { text: parts.join('') };
 }
 
-function readPart(part: unknown, name: string): string {
-  const reader = new FieldReader(part, `${name}.`);
+function readPart(reader: FieldReader): string {
   const type = reader.required('type', reader.name('type'), '"input_text" or "output_text"');
   if (type === 'refusal') {
     const text = reader.required('refusal', reader.string('refusal'), 'a string');
@@ -188,7 +180,7 @@ function readPart(part: unknown, name: string): string {
   }
   if (!TEXT_PARTS.includes(type)) {
     const detail = `: a part of type ${describeValue(type)} (the model reads text only)`;
-    throw fieldNotSupported({ parameter: name, detail });
+    throw fieldNotSupported({ parameter: reader.path, detail });
   }
   const text = reader.required('text', reader.string('text'), 'a string');
   reader.ignore(['annotations', 'logprobs', 'prompt_cache_breakpoint']);

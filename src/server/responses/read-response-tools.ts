@@ -1,9 +1,9 @@
+import { describeValue } from '../../base/describe-value.ts';
 import { type ExactJson, plainJson } from '../../base/exact-json.ts';
+import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
 import { nearestName } from '../../base/nearest-name.ts';
-import { describeValue } from '../../core/sampling-read.ts';
-import { FieldReader, isObject } from '../field-reader.ts';
-import { toolNameExpected, toolNamePattern } from '../openai-tools.ts';
+import { schemaExpected, toolNameExpected, toolNamePattern } from '../openai-tools.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { customParameters, shownName, type ToolName } from './tool-names.ts';
 
@@ -51,10 +51,10 @@ interface ReadTools {
  */
 export function readResponseTools(reader: FieldReader): ResponseTools {
   const read: ReadTools = { served: [], echo: [], ignored: [] };
-  reader.list('tools', (item, name) => readTool(item, name, read), { max: toolsMax });
+  reader.list('tools', (item, name) => readTool(reader.inside(name, item), item, read), { max: toolsMax });
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
   const choice = reader.raw('tool_choice') ?? 'auto';
-  const chosen = chatChoice(choice, read.served);
+  const chosen = chatChoice(reader, choice, read.served);
   return {
     tools: read.echo,
     choice,
@@ -71,33 +71,26 @@ export function readResponseTools(reader: FieldReader): ResponseTools {
   };
 }
 
-function readTool(item: unknown, itemName: string, read: ReadTools): void {
-  const reader = new FieldReader(item, `${itemName}.`);
+function readTool(reader: FieldReader, item: unknown, read: ReadTools): void {
   const type = reader.required('type', reader.name('type'), '"function"');
   if (type === 'namespace') {
-    readNamespace(reader, itemName, read);
+    readNamespace(reader, read);
     // Its tools were read.
     read.echo.push(plainJson(item as ExactJson) as JsonObject);
     return;
   }
-  const echo = readNamedTool(reader, type, itemName, { read });
+  const echo = readNamedTool(reader, type, { read });
   if (echo !== undefined) read.echo.push(echo);
 }
 
-function readNamespace(reader: FieldReader, itemName: string, read: ReadTools): void {
+function readNamespace(reader: FieldReader, read: ReadTools): void {
   const namespace = reader.required('name', reader.name('name'), 'a name');
   reader.string('description');
-  const tools = reader.list(
-    'tools',
-    (item, name) => {
-      const place = `${itemName}.${name}`;
-      const tool = new FieldReader(item, `${place}.`);
-      const type = tool.required('type', tool.name('type'), '"function" or "custom"');
-      readNamedTool(tool, type, place, { read, namespace });
-    },
-    { max: toolsMax },
-  );
-  reader.required('tools', tools, 'a list of tools');
+  const readOne = (tool: FieldReader): void => {
+    const type = tool.required('type', tool.name('type'), '"function" or "custom"');
+    readNamedTool(tool, type, { read, namespace });
+  };
+  reader.required('tools', reader.objects('tools', readOne, { max: toolsMax }), 'a list of tools');
   reader.finish();
 }
 
@@ -107,31 +100,26 @@ interface ToolPlace {
 }
 
 /** Returns the tool as the response repeats it; undefined: the tool is left out. */
-function readNamedTool(
-  reader: FieldReader,
-  type: string,
-  itemName: string,
-  { read, namespace }: ToolPlace,
-): JsonObject | undefined {
+function readNamedTool(reader: FieldReader, type: string, { read, namespace }: ToolPlace): JsonObject | undefined {
   if (hostedTools.includes(type)) {
-    read.ignored.push(`${itemName} (${type})`);
+    read.ignored.push(`${reader.path} (${type})`);
     return undefined;
   }
   if (type !== 'function' && type !== 'custom') {
     const nearest = nearestName(type, new Set([...servedTools, ...hostedTools]));
     const hint = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
     const detail = `: a tool of type ${describeValue(type)} (the server runs no tools; describe functions that the client runs${hint})`;
-    throw fieldNotSupported({ parameter: itemName, detail });
+    throw fieldNotSupported({ parameter: reader.path, detail });
   }
   const name = reader.required('name', reader.name('name'), 'a name');
   const description = reader.string('description');
   reader.ignore(['defer_loading', 'allowed_callers', 'output_schema']);
-  const tool = type === 'custom' ? readCustom(reader, itemName, description, read) : readFunction(reader, description);
+  const tool = type === 'custom' ? readCustom(reader, description, read) : readFunction(reader, description);
   reader.finish();
   const shown = shownName(name, namespace);
   if (!toolNamePattern.test(shown)) throw reader.invalid('name', toolNameExpected, describeValue(shown));
   if (read.served.some((other) => other.shown === shown)) {
-    throw reader.invalid('name', 'a name that no other tool has', describeValue(name));
+    throw reader.invalid('name', 'a name that no other tool has');
   }
   const toolName = { name, isCustom: type === 'custom', ...(namespace === undefined ? {} : { namespace }) };
   read.served.push({ shown, name: toolName, described: { name: shown, ...tool.described } });
@@ -144,10 +132,7 @@ interface ToolFields {
 }
 
 function readFunction(reader: FieldReader, description: string | undefined): ToolFields {
-  const parameters = reader.raw('parameters');
-  if (parameters !== undefined && !isJsonObject(parameters)) {
-    throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(parameters));
-  }
+  const parameters = reader.json('parameters', schemaExpected);
   const strict = reader.boolean('strict');
   return {
     echo: { parameters: parameters ?? null, strict: strict ?? null },
@@ -163,25 +148,17 @@ function readFunction(reader: FieldReader, description: string | undefined): Too
  * A tool whose input is a text. A regular expression holds for required calls. A grammar in Lark's language is only shown to the
  * model.
  */
-function readCustom(
-  reader: FieldReader,
-  itemName: string,
-  description: string | undefined,
-  read: ReadTools,
-): ToolFields {
+function readCustom(reader: FieldReader, description: string | undefined, read: ReadTools): ToolFields {
   const format = reader.object('format');
-  const type = format?.name('type') ?? 'text';
+  const type = format?.choice('type', ['text', 'grammar']) ?? 'text';
   if (type === 'text' || format === undefined) {
     format?.finish();
     return { echo: { format: { type: 'text' } }, described: customFunction(description, undefined) };
   }
-  if (type !== 'grammar') throw format.invalid('type', '"text" or "grammar"', describeValue(type));
-  const syntax = format.required('syntax', format.name('syntax'), '"regex" or "lark"');
-  if (syntax !== 'regex' && syntax !== 'lark')
-    throw format.invalid('syntax', '"regex" or "lark"', describeValue(syntax));
+  const syntax = format.requiredChoice('syntax', ['regex', 'lark']);
   const definition = format.required('definition', format.string('definition'), 'a text');
   format.finish();
-  if (syntax === 'lark') read.ignored.push(`${itemName}.format (lark)`);
+  if (syntax === 'lark') read.ignored.push(`${format.path} (lark)`);
   const rule = `The input follows this ${syntax === 'lark' ? 'Lark grammar' : 'regular expression'}:\n${definition}`;
   const shown = description === undefined ? rule : `${description}\n\n${rule}`;
   return {
@@ -200,9 +177,9 @@ interface ChatChoice {
   readonly tools: readonly ServedTool[];
 }
 
-function chatChoice(choice: unknown, tools: readonly ServedTool[]): ChatChoice {
-  if (!isObject(choice)) return { choice: choice as string, tools };
-  const reader = new FieldReader(choice, 'tool_choice.');
+function chatChoice(body: FieldReader, choice: unknown, tools: readonly ServedTool[]): ChatChoice {
+  if (!isJsonObject(choice)) return { choice: choice as string, tools };
+  const reader = body.inside('tool_choice', choice);
   const type = reader.required('type', reader.name('type'), '"function", "custom" or "allowed_tools"');
   if (type === 'function' || type === 'custom') {
     const name = reader.required('name', reader.name('name'), 'the name of a tool');
@@ -219,29 +196,22 @@ function chatChoice(choice: unknown, tools: readonly ServedTool[]): ChatChoice {
 
 /** Only the allowed functions are shown to the model. */
 function readAllowed(reader: FieldReader, tools: readonly ServedTool[]): ChatChoice {
-  const mode = reader.required('mode', reader.name('mode'), '"auto" or "required"');
-  if (mode !== 'auto' && mode !== 'required') {
-    throw reader.invalid('mode', '"auto" or "required"', describeValue(mode));
-  }
+  const mode = reader.requiredChoice('mode', ['auto', 'required']);
   const known = new Set(tools.map(({ shown }) => shown));
-  const names = reader.list('tools', (item, itemName) => readAllowedName(item, itemName, known), {
-    min: 1,
-    max: toolsMax,
-  });
+  const names = reader.objects('tools', (item) => readAllowedName(item, known), { min: 1, max: toolsMax });
   const allowed = new Set(reader.required('tools', names, 'a list of tools'));
   reader.finish();
   return { choice: mode, tools: tools.filter(({ shown }) => allowed.has(shown)) };
 }
 
 /** A hosted tool is allowed, but not there. */
-function readAllowedName(item: unknown, itemName: string, known: ReadonlySet<string>): string | undefined {
-  const allowed = new FieldReader(item, `tool_choice.${itemName}.`);
+function readAllowedName(allowed: FieldReader, known: ReadonlySet<string>): string | undefined {
   const type = allowed.name('type');
   if (type !== undefined && hostedTools.includes(type)) return undefined;
   const name = allowed.required('name', allowed.name('name'), 'the name of a tool');
   const shown = shownName(name, allowed.name('namespace'));
   if (!known.has(shown)) {
-    throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`, describeValue(name));
+    throw allowed.invalid('name', `one of ${[...known].join(', ') || 'no tools'}`);
   }
   allowed.finish();
   return shown;

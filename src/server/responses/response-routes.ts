@@ -2,11 +2,10 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { engineClosed } from '../../core/errors.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { prepareChat } from '../chat-prompt.ts';
 import { checkModel } from '../check-model.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { warningHeader } from '../foreign-fields.ts';
-import { GenerationMeter } from '../generation.ts';
+import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
@@ -106,7 +105,7 @@ class ResponseRoute {
     signal: AbortSignal,
   ): Promise<ResponseJob> {
     const { echo } = asked;
-    const prepare = (chat: ParsedChat) => prepareChat(this.#engine, chat, this.#options, signal);
+    const prepare = (chat: ParsedChat) => prepareAnswer(this.#engine, chat, this.#options, signal);
     const { parsed, prompts, answers } =
       echo.truncation === 'auto'
         ? await truncated(asked.items, (items) => prepare(asked.chatOf(items)))

@@ -1,0 +1,27 @@
+import { type FieldFault, FieldReader } from '../base/field-reader.ts';
+import { invalidParameter } from '../core/errors.ts';
+import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
+
+/** Of a value without effect, as JSON: more than OpenAI's limits of `metadata`. */
+const ignoredLengthMax = 16 * 1024;
+
+/** Reads the fields of a request's body. */
+export const bodyReader = (body: unknown): FieldReader => new FieldReader(body, bodyError);
+
+function bodyError(fault: FieldFault): Error {
+  const { kind, parameter, actual } = fault;
+  if (kind === 'missing') return fieldMissing({ parameter, expected: fault.expected });
+  if (kind === 'unsupported') return fieldNotSupported({ parameter, detail: fault.detail });
+  if (kind === 'unknown') {
+    const { nearest, path } = fault;
+    return fieldUnknown({ parameter, hint: nearest === undefined ? '' : ` Did you mean \`${path}${nearest}\`?` });
+  }
+  return parameter === ''
+    ? bodyNotObject({ actual })
+    : invalidParameter({ parameter, expected: fault.expected, actual });
+}
+
+/** Accepts fields that name something or describe the request, and that have no effect. */
+export function ignoreSmall(reader: FieldReader, names: readonly string[]): void {
+  for (const name of names) reader.small(name, ignoredLengthMax);
+}
