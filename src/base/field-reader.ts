@@ -45,12 +45,16 @@ export class FieldReader {
   readonly #fields: Readonly<Record<string, unknown>>;
   readonly #toError: FaultToError;
   readonly #path: string;
+  readonly #onUnknown: ((parameter: string) => void) | undefined;
   readonly #known = new Set<string>();
   /** Accepted, but not for use: they are in no list of known fields. */
   readonly #others = new Set<string>();
 
-  /** `path` is the prefix of field names in errors, for objects inside of another one: `stream_options.`. */
-  constructor(value: unknown, toError: FaultToError, path = '') {
+  /**
+   * `path` is the prefix of field names in errors, for objects inside of another one: `stream_options.`. `onUnknown`: is told of fields
+   * that were not read, here and in the objects inside, instead of an error.
+   */
+  constructor(value: unknown, toError: FaultToError, path = '', onUnknown?: (parameter: string) => void) {
     if (!isJsonObject(value)) {
       const parameter = withoutDot(path);
       throw toError({ kind: 'invalid', parameter, expected: 'an object', actual: describeValue(value), hint: '' });
@@ -58,6 +62,7 @@ export class FieldReader {
     this.#fields = value;
     this.#toError = toError;
     this.#path = path;
+    this.#onUnknown = onUnknown;
   }
 
   /** The name of this object in errors: `tools[0]`. */
@@ -177,7 +182,7 @@ export class FieldReader {
 
   /** The reader of an object that is a part of this one. */
   inside(name: string, value: unknown): FieldReader {
-    return new FieldReader(value, this.#toError, `${this.#path}${name}.`);
+    return new FieldReader(value, this.#toError, `${this.#path}${name}.`, this.#onUnknown);
   }
 
   /** The name of a field with its path. */
@@ -222,10 +227,16 @@ export class FieldReader {
     return this.#toError({ kind: 'invalid', parameter: this.path, expected, actual, hint: '' });
   }
 
-  /** Refuses fields that were not read. Call it after the last read. */
-  finish(): void {
+  /** Refuses fields that were not read, or returns them if unknown fields are accepted. Call it after the last read. */
+  finish(): string[] {
+    const unknown: string[] = [];
     for (const name of Object.keys(this.#fields)) {
       if (this.#known.has(name) || this.#others.has(name)) continue;
+      if (this.#onUnknown !== undefined) {
+        unknown.push(shorten(name));
+        this.#onUnknown(this.#path + shorten(name));
+        continue;
+      }
       throw this.#toError({
         kind: 'unknown',
         parameter: this.#path + shorten(name),
@@ -235,6 +246,7 @@ export class FieldReader {
         actual: describeValue(this.#fields[name]),
       });
     }
+    return unknown;
   }
 
   #value(name: string): unknown {

@@ -39,6 +39,7 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly clientTimeout: number;
   readonly shutdownTimeout: number;
   readonly enableFaultInjection?: boolean;
+  readonly strictFields?: boolean;
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
   readonly otlpTracesEndpoint?: string;
@@ -118,6 +119,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       integerFrom(0, 86_400),
       30,
     )
+    .option('--strict-fields', 'refuse requests with unknown fields, instead of ignoring the fields')
     .option('--seed <n>', 'base seed for requests without a seed (default: random)', integerFrom(0))
     .addOption(
       oneOf(
@@ -239,6 +241,7 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
     responseStoreMaxBytes: flags.responseStoreSize,
     logLevel: flags.logLevel,
     enableFaultInjection: flags.enableFaultInjection === true,
+    strictFields: flags.strictFields === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
     ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
     // The server was told this name, so it is no page's own.

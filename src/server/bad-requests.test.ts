@@ -9,6 +9,7 @@ import { Server } from './server.ts';
 const lines: string[] = [];
 const engine = new LetterEngine();
 const server = new Server(engine, {
+  strictFields: true,
   version: '1.2.3',
   apiKey: 'sesame',
   bodyMaxBytes: 100_000,

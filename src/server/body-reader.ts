@@ -1,12 +1,19 @@
 import { type FieldFault, FieldReader } from '../base/field-reader.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
+import type { UnknownFields } from './unknown-fields.ts';
 
 /** Of a value without effect, as JSON: more than OpenAI's limits of `metadata`. */
 const ignoredLengthMax = 16 * 1024;
 
 /** Reads the fields of a request's body. */
-export const bodyReader = (body: unknown): FieldReader => new FieldReader(body, bodyError);
+export const bodyReader = (body: unknown, { unknownFields }: BodyOptions = {}): FieldReader =>
+  new FieldReader(body, bodyError, '', unknownFields && ((parameter) => unknownFields.note(parameter)));
+
+export interface BodyOptions {
+  /** Is told of fields that are not known. Absent: they are errors. */
+  readonly unknownFields?: UnknownFields | undefined;
+}
 
 function bodyError(fault: FieldFault): Error {
   const { kind, parameter, actual } = fault;

@@ -44,7 +44,7 @@ export interface MountedServer {
 export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
   const { prefix = '', ...others } = options;
   const defaults = withDefaults({ ...others, version: packageVersion() });
-  const httpMetrics = createHttpMetrics(defaults.callers.queues, defaults.memory);
+  const httpMetrics = createHttpMetrics(defaults);
   const full = { ...defaults, httpMetrics, hasPage: false, isAccepting: () => true };
   let made: MountedServer['handler'] | undefined;
   const handler: MountedServer['handler'] = (request, response) => {

@@ -20,7 +20,7 @@ async function serve(options: LetterEngineOptions = {}) {
     rendered.push(messages);
     return renderChat.call(engine, messages, given);
   };
-  const server = new Server(engine, { version: '1', logLevel: 'silent' });
+  const server = new Server(engine, { version: '1', logLevel: 'silent', strictFields: true });
   servers.push(server);
   const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
   const ask = async (body: object, path = '/v1/chat/completions') => {

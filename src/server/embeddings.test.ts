@@ -8,7 +8,7 @@ let origin: string;
 let withoutPooling: string;
 
 async function listen(engine: LetterEngine): Promise<string> {
-  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent', choicesMax: 2 });
+  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent', choicesMax: 2, strictFields: true });
   servers.push(server);
   return `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
 }

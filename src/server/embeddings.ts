@@ -31,7 +31,7 @@ interface ParsedEmbeddings {
 
 /** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const model = reader.name('model');
   checkModel(engine, model);
   poolingFor(engine.model);

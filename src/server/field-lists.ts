@@ -33,7 +33,7 @@ export function refuseUnsupported(reader: FieldReader): void {
 
 /** Fields of chats that would change the output and are not supported. */
 const chatRefusedFields: readonly string[] = [
-  ...['functions', 'audio', 'prediction', 'web_search_options', 'moderation', 'documents', 'echo'],
+  ...['functions', 'audio', 'web_search_options', 'moderation', 'documents', 'echo'],
   'return_prompt_text',
 ];
 

@@ -10,12 +10,15 @@ const llamaCpp = [
   ...['xtc_probability', 'xtc_threshold', 'dry_multiplier', 'dry_base', 'dry_allowed_length', 'dry_penalty_last_n'],
   ...['dry_sequence_breakers', 'timings_per_token', 'return_progress', 'post_sampling_probs', 'reasoning_format'],
 ];
+/** OpenAI's: a text that the answer may be like, for speed. */
+const drafts = ['prediction'];
+
 const others = ['top_a', 'do_sample', 'num_beams', 'early_stopping', 'typical', 'watermark', 'no_repeat_ngram_size'];
 
 /** llm-d's: a decode server always computes what it cannot load. */
 const routers = ['cache_hit_threshold'];
 
-export const foreignFields: readonly string[] = [...ollama, ...llamaCpp, ...others, ...routers];
+export const foreignFields: readonly string[] = [...ollama, ...llamaCpp, ...drafts, ...others, ...routers];
 
 /** The value of the HTTP header, by RFC 7234: 299 is a persistent warning. */
 export const warningHeader = (fields: readonly string[]): string => `299 kvasir "ignored: ${fields.join(', ')}"`;

@@ -9,6 +9,7 @@ import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { RequestMemory } from './request-memory.ts';
 import { registerRoutes } from './routes.ts';
 import { type FullServerOptions, type ServerOptions, serverDefaults } from './server-options.ts';
+import { UnknownFields } from './unknown-fields.ts';
 
 export function withDefaults(options: ServerOptions): FullServerOptions {
   const full = {
@@ -19,7 +20,8 @@ export function withDefaults(options: ServerOptions): FullServerOptions {
     callers: new Callers(options.apiKey, options.apiKeyLimits),
   };
   const { requestMaxBytes, requestsMaxBytes: totalMaxBytes, maxNumSeqs: slots } = full;
-  return { ...full, memory: new RequestMemory({ requestMaxBytes, totalMaxBytes, slots }) };
+  const memory = new RequestMemory({ requestMaxBytes, totalMaxBytes, slots });
+  return { ...full, memory, unknownFields: options.strictFields === true ? undefined : new UnknownFields() };
 }
 
 export interface MountOptions extends FullServerOptions {
@@ -38,5 +40,6 @@ export function mountEngine(app: FastifyInstance, engine: AsyncEngine, options: 
       `the chat template shows tools in a format that is not known: calls are read as ${defaultFormat} writes them (--tool-call-parser chooses another format)`,
     );
   }
+  options.unknownFields?.logTo((message) => app.log.warn(message));
   registerRoutes(app, engine, { ...options, ...modelFormats(engine.model, options) });
 }

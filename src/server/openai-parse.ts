@@ -9,7 +9,7 @@ import type { ReadChat } from '../engine/chat/prepare-chat.ts';
 import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
 import { type BestOf, readBestOf } from './best-of.ts';
-import { bodyReader, ignoreSmall } from './body-reader.ts';
+import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
 import {
   asksForNothing,
   harmlessFields,
@@ -26,7 +26,7 @@ import { readPromptLogprobs } from './prompt-logprobs.ts';
 import { tooManyChoices } from './server-errors.ts';
 
 /** Limits of a request, from the model and the server's options. */
-export interface ParseLimits {
+export interface ParseLimits extends BodyOptions {
   readonly vocabSize: number;
   /** Longer prompts, and conversations of more messages, are refused before they are read. */
   readonly maxModelLen: number;
@@ -75,7 +75,7 @@ export interface ParsedCompletion extends ParsedGeneration {
 export interface ParsedChat extends ParsedGeneration, ReadChat {}
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const prompts = readPrompts(reader, limits);
   const echo = reader.boolean('echo') ?? false;
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
@@ -88,11 +88,12 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
   const chosen = readBestOf(reader, generation.params, generation.stream);
   const suffix = readSuffix(reader, echo);
   reader.refuse('prompt_embeds', asksForNothing);
-  reader.finish();
+  const unknown = reader.finish();
   checkChoices(prompts.length, chosen.params, limits, chosen.bestOf === undefined ? 'n' : 'best_of');
   const { structure } = generation;
   const grammar = structure && structuredSource(structure.outputs, structure.parameter);
-  return { ...generation, ...chosen, prompts, echo, ...withoutUndefined({ suffix, grammar }) };
+  const ignored = [...generation.ignored, ...unknown];
+  return { ...generation, ...chosen, ignored, prompts, echo, ...withoutUndefined({ suffix, grammar }) };
 }
 
 function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
@@ -103,7 +104,7 @@ function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
 }
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
@@ -116,9 +117,8 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const perEndpoint = { logprobs, promptLogprobs, maxTokens };
   const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false });
   refuseUnsupportedInChats(reader);
-  const ignored = [...generation.ignored, ...readVerbosity(reader)];
   reader.ignore(['media_io_kwargs']);
-  reader.finish();
+  const ignored = [...generation.ignored, ...readVerbosity(reader), ...reader.finish()];
   checkChoices(1, generation.params, limits);
   return {
     ...generation,
@@ -303,7 +303,7 @@ export interface ParsedTokenize {
 
 /** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const isChat = reader.raw('messages') !== undefined;
   const input = isChat
     ? readConversation(reader, limits)
@@ -321,7 +321,7 @@ export interface ParsedDetokenize {
 }
 
 export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetokenize {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
   if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
   const { maxModelLen } = limits;

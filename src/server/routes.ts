@@ -49,6 +49,7 @@ import { sendJson } from './send-json.ts';
 import { errorAnswer } from './server-errors.ts';
 import { EventStream } from './sse.ts';
 import { traceHeadersOf } from './trace-headers.ts';
+import type { UnknownFields } from './unknown-fields.ts';
 
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly version: string;
@@ -57,6 +58,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
   readonly memory: RequestMemory;
+  readonly unknownFields: UnknownFields | undefined;
   /** Absent: the endpoints have their own. */
   readonly httpMetrics?: HttpMetrics;
 }
@@ -83,6 +85,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     vocabSize: model.vocabSize,
     maxModelLen: model.maxModelLen,
     choicesMax: options.choicesMax,
+    unknownFields: options.unknownFields,
   };
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string): ModelCard => ({

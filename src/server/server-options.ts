@@ -5,6 +5,8 @@ import type { Callers } from './callers.ts';
 import type { KeyLimit } from './key-queues.ts';
 import type { RequestMemory } from './request-memory.ts';
 import type { TlsIdentity } from './tls.ts';
+import type { UnknownFields } from './unknown-fields.ts';
+
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
 export interface ServerOptions {
@@ -46,6 +48,8 @@ export interface ServerOptions {
   readonly toolFormat?: ToolFormat;
   /** How it writes its thoughts, which become `reasoning_content`; default: by its chat template. */
   readonly reasoningFormat?: ReasoningFormat | 'none';
+  /** Refuses requests with fields that no endpoint knows. Default false: they are ignored and logged once. */
+  readonly strictFields?: boolean;
   /** Allows `POST /cache/lose`, which loses blocks of the KV pool. Default false. */
   readonly enableFaultInjection?: boolean;
   readonly clock?: Clock;
@@ -70,4 +74,6 @@ export type FullServerOptions = ServerOptions &
     /** Of `apiKey` and `apiKeyLimits`. */
     readonly callers: Callers;
     readonly memory: RequestMemory;
+    /** Undefined with `strictFields`. */
+    readonly unknownFields: UnknownFields | undefined;
   };

@@ -38,7 +38,7 @@ export class Server {
   /** @param source the engine, or what the server says about the load until there is one */
   constructor(source: AsyncEngine | { loadStatus(): LoadStatus }, options: ServerOptions) {
     this.#options = withDefaults(options);
-    this.#httpMetrics = createHttpMetrics(this.#options.callers.queues, this.#options.memory);
+    this.#httpMetrics = createHttpMetrics(this.#options);
     const handlers = {
       onRequest: (request: IncomingMessage, response: ServerResponse) => this.#app.routing(request, response),
       onBrokenRequest: answerBrokenRequest,

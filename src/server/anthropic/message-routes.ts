@@ -27,7 +27,7 @@ export function registerMessageRoutes(
   const parse = (request: FastifyRequest, reply: FastifyReply): ParsedChat => {
     // Anthropic's name of the header.
     reply.header('request-id', request.id);
-    const { body, ignored } = chatOfMessages(request.body);
+    const { body, ignored } = chatOfMessages(request.body, limits);
     const asked = parseChat(body, limits);
     checkModel(engine, asked.model);
     return { ...asked, ignored: [...asked.ignored, ...ignored] };

@@ -2,7 +2,7 @@ import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
-import { bodyReader } from '../body-reader.ts';
+import { type BodyOptions, bodyReader } from '../body-reader.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 
 /** A request of the Messages API as a request of a chat with the same meaning. */
@@ -18,8 +18,8 @@ export interface ChatOfMessages {
  * (`seed`, `min_p`, `cache_salt`, ...).
  * @throws KvasirError 400 that names the field as the client wrote it
  */
-export function chatOfMessages(body: unknown): ChatOfMessages {
-  const reader = bodyReader(body);
+export function chatOfMessages(body: unknown, options?: BodyOptions): ChatOfMessages {
+  const reader = bodyReader(body, options);
   const { tools, ignored } = readTools(reader);
   const chat = {
     ...withoutFields(body as object, ownFields),

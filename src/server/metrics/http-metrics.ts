@@ -2,6 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
 import type { KeyCounts, KeyQueue } from '../key-queues.ts';
 import type { RequestMemory } from '../request-memory.ts';
+import type { UnknownFields } from '../unknown-fields.ts';
 import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
@@ -16,8 +17,15 @@ export interface HttpMetrics {
   text(): Promise<string>;
 }
 
+/** Parts of a server that have counts. */
+export interface CountedParts {
+  readonly callers?: { readonly queues: readonly KeyQueue[] };
+  readonly memory?: RequestMemory;
+  readonly unknownFields?: UnknownFields | undefined;
+}
+
 /** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
-export function createHttpMetrics(keyQueues: readonly KeyQueue[] = [], memory?: RequestMemory): HttpMetrics {
+export function createHttpMetrics({ callers, memory, unknownFields }: CountedParts = {}): HttpMetrics {
   const registry = new Registry();
   const requests = new Counter({
     name: 'http_requests_total',
@@ -33,8 +41,15 @@ export function createHttpMetrics(keyQueues: readonly KeyQueue[] = [], memory?: 
     registers: [registry],
   });
   addProcessMetrics(registry);
-  if (keyQueues.length > 0) addKeyMetrics(registry, keyQueues);
+  if (callers !== undefined && callers.queues.length > 0) addKeyMetrics(registry, callers.queues);
   if (memory !== undefined) addMemoryMetrics(registry, memory);
+  if (unknownFields !== undefined) {
+    addCounter(registry, {
+      name: 'kvasir:unknown_fields_total',
+      help: 'Fields of requests that no endpoint knows. They were ignored.',
+      read: () => unknownFields.count,
+    });
+  }
   return {
     watch(app) {
       app.addHook('onRequest', (request, reply, done) => {

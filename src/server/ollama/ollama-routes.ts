@@ -41,9 +41,11 @@ export function registerOllamaRoutes(
       const prepared = await prepareAnswer(engine, all, options, signal);
       return { ...prepared, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat' };
     });
-  app.post('/api/chat', { config }, (request, reply) => chat(request, reply, 'message', chatOfOllama(request.body)));
+  app.post('/api/chat', { config }, (request, reply) =>
+    chat(request, reply, 'message', chatOfOllama(request.body, limits)),
+  );
   app.post('/api/generate', { config }, (request, reply) => {
-    const { kind, model, ...asked } = generateOfOllama(request.body);
+    const { kind, model, ...asked } = generateOfOllama(request.body, limits);
     if (kind === 'chat') return chat(request, reply, 'response', asked);
     if (kind === 'load') {
       checkModel(engine, model);
@@ -75,7 +77,7 @@ export function registerOllamaRoutes(
       load_duration: 0,
       prompt_eval_count: embeddings.reduce((sum, { stats }) => sum + stats.promptTokens, 0),
     });
-    const form = { body: embeddingOfOllama, answer };
+    const form = { body: (given: unknown) => embeddingOfOllama(given, limits), answer };
     return answerEmbeddings(engine, request, reply, { ...options, limits, form });
   });
   app.get('/api/tags', { config }, async () => ({ models: [await describeModel(engine)] }));
@@ -85,7 +87,7 @@ export function registerOllamaRoutes(
     return { models: [{ ...model, ...loaded, expires_at: new Date(Date.now() + dayMs).toISOString() }] };
   });
   app.post('/api/show', { config }, async (request) => {
-    checkModel(engine, modelOfOllama(request.body));
+    checkModel(engine, modelOfOllama(request.body, limits));
     const { details, modified_at } = await describeModel(engine);
     const { architecture, chatTemplate = '', maxModelLen } = engine.model;
     const model_info = { 'general.architecture': architecture, [`${architecture}.context_length`]: maxModelLen };

@@ -1,7 +1,7 @@
 import { writeExactJson } from '../../base/exact-json.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
-import { bodyReader } from '../body-reader.ts';
+import { type BodyOptions, bodyReader } from '../body-reader.ts';
 
 /** A request of Ollama's API as a body for `parseChat` or `parseCompletion`, and the fields that have no effect. */
 export interface BodyOfOllama {
@@ -10,13 +10,13 @@ export interface BodyOfOllama {
 }
 
 /** `/api/chat`. */
-export function chatOfOllama(body: unknown): BodyOfOllama {
-  const reader = bodyReader(body);
+export function chatOfOllama(body: unknown, options?: BodyOptions): BodyOfOllama {
+  const reader = bodyReader(body, options);
   const messages = reader.required('messages', reader.objects('messages', readMessage), 'a list of messages');
   const tools = reader.raw('tools');
   const { fields, ignored } = readCommon(reader);
-  reader.finish();
-  return { body: { ...fields, messages: withIds(messages), ...present({ tools }) }, ignored };
+  const unknown = reader.finish();
+  return { body: { ...fields, messages: withIds(messages), ...present({ tools }) }, ignored: [...ignored, ...unknown] };
 }
 
 /**
@@ -25,16 +25,16 @@ export function chatOfOllama(body: unknown): BodyOfOllama {
  */
 export function generateOfOllama(
   body: unknown,
+  options?: BodyOptions,
 ): BodyOfOllama & { readonly kind: 'chat' | 'completion' | 'load'; readonly model: string | undefined } {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, options);
   const prompt = reader.string('prompt') ?? '';
   const suffix = reader.string('suffix');
   const system = reader.string('system');
   const isRaw = reader.boolean('raw') ?? false;
   refuseImages(reader);
   const { fields, ignored } = readCommon(reader);
-  const others = reader.ignore(['context', 'template']);
-  reader.finish();
+  const others = [...reader.ignore(['context', 'template']), ...reader.finish()];
   const all = { ignored: [...ignored, ...others], model: fields.model as string | undefined };
   if (prompt === '' && suffix === undefined) return { ...all, kind: 'load', body: fields };
   if (isRaw || (suffix !== undefined && suffix !== '')) {
@@ -50,8 +50,8 @@ export function generateOfOllama(
 }
 
 /** `/api/embed`, in OpenAI's form. */
-export function embeddingOfOllama(body: unknown): object {
-  const reader = bodyReader(body);
+export function embeddingOfOllama(body: unknown, options?: BodyOptions): object {
+  const reader = bodyReader(body, options);
   const input = reader.required('input', reader.raw('input'), 'a text or a list of texts');
   const dimensions = reader.integer('dimensions', { min: 1 });
   const model = reader.name('model')?.replace(/:latest$/, '');
@@ -61,8 +61,8 @@ export function embeddingOfOllama(body: unknown): object {
 }
 
 /** `/api/show`: the name of the model; older clients call the field `name`. */
-export function modelOfOllama(body: unknown): string | undefined {
-  const reader = bodyReader(body);
+export function modelOfOllama(body: unknown, options?: BodyOptions): string | undefined {
+  const reader = bodyReader(body, options);
   const model = reader.name('model') ?? reader.name('name');
   reader.ignore(['verbose', 'name']);
   reader.finish();

@@ -4,7 +4,7 @@ import { Server } from '../server.ts';
 
 /** Requests for responses that are refused. One server answers all of them and still serves. */
 const engine = new LetterEngine({ answer: 'Sunny.' });
-const server = new Server(engine, { version: '1', logLevel: 'silent', bodyMaxBytes: 200_000 });
+const server = new Server(engine, { version: '1', logLevel: 'silent', bodyMaxBytes: 200_000, strictFields: true });
 let origin = '';
 beforeAll(async () => {
   origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;

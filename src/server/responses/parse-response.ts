@@ -70,7 +70,7 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
 };
 
 export function parseResponse(body: unknown, limits: ParseLimits, earlier: EarlierResponses): ParsedResponse {
-  const reader = bodyReader(body);
+  const reader = bodyReader(body, limits);
   const own = readOwnFields(reader);
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
@@ -81,7 +81,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const previous = own.echo.previous_response_id;
   const history = previous === null ? undefined : earlier.history(previous);
   const { items: input, ignored } = readItems(reader, { itemsMax: limits.maxModelLen, item: earlier.item });
-  reader.finish();
+  const unknown = reader.finish();
   const chatOf = (items: readonly ConversationItem[]): ParsedChat => {
     const messages = asMessages(items, own.echo.instructions ?? undefined);
     try {
@@ -105,7 +105,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     history,
     input,
     stream,
-    ignored: [...own.ignored, ...tools.ignored, ...ignored, ...chat.ignored],
+    ignored: [...own.ignored, ...tools.ignored, ...ignored, ...chat.ignored, ...unknown],
     toolNames: tools.names,
     items,
     chatOf,
