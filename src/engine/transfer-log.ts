@@ -20,6 +20,6 @@ export class TransferLog {
   /** Called after each step with the running totals: beside the next step, which then starts earlier, or after the last one. */
   update(transfers: SchedulerStats['transfers']): void {
     this.#loadFailures.update(transfers);
-    this.#breakers.update(this.#clock.nowMs(), () => transfers.counters);
+    this.#breakers.update(this.#clock.nowMs(), () => transfers.connector);
   }
 }

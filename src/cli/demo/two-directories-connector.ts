@@ -9,12 +9,12 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../../connector/connector.ts';
+import { sumOfStats } from '../../connector/connector-stats.ts';
 import { ExtraConfig } from '../../connector/extra-config.ts';
 import { FaultInjector } from '../../connector/fault/fault-injector.ts';
 import { readFaultPlan } from '../../connector/fault/fault-rules.ts';
 import { DiskTier } from '../../connector/tier/disk/tier-disk.ts';
 import type { Tier } from '../../connector/tier/tier.ts';
-import { sumOfCounts } from '../../connector/tier/tier-counters.ts';
 import { TierScheduler } from '../../connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../connector/tier/tier-worker.ts';
 
@@ -89,8 +89,8 @@ function joined(source: Tier, target: Tier): Tier {
     store: (key, bytes, signal, context) => target.store(key, bytes, signal, context),
     delete: (key) => target.delete(key),
     takeEvicted: () => target.takeEvicted(),
-    counters: () => sumOfCounts([source.counters(), target.counters()]),
-    levels: () => sumOfCounts([source.levels?.() ?? {}, target.levels?.() ?? {}]),
+    counters: () => sumOfStats([{ own: source.counters() }, { own: target.counters() }]).own ?? {},
+    levels: () => sumOfStats([{ own: source.levels?.() ?? {} }, { own: target.levels?.() ?? {} }]).own ?? {},
     close: async () => {
       await source.close();
       await target.close();

@@ -10,9 +10,9 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
+import { type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { hasKvOn } from '../tier/blocks-of-rank.ts';
-import { CountDifferences, sumOfCounts } from '../tier/tier-counters.ts';
 import { TransferQueue } from '../transfer/transfer-queue.ts';
 import { delay } from './delay.ts';
 import { FaultDice, type FaultPlan } from './fault-rules.ts';
@@ -45,7 +45,7 @@ export class FaultyWorker implements WorkerConnector {
   readonly #undrained = new Map<TransferId, number>();
   /** Transfers with the fault `duplicate`: their end is reported twice. */
   readonly #duplicates = new Set<TransferId>();
-  readonly #differences = new CountDifferences();
+  #reported: ConnectorStats = {};
   #memory: BlockMemory | undefined;
   /** Of the current step. */
   #step: FaultyStep | undefined;
@@ -124,7 +124,7 @@ export class FaultyWorker implements WorkerConnector {
       drained: ended(this.#undrained, [...report.drained, ...this.#drained.splice(0)]),
       saveFailures: [...report.saveFailures, ...this.#saveFailures.splice(0)],
       ...(arrived === undefined ? {} : { arrived }),
-      counters: sumOfCounts([report.counters, this.#differences.take(this.#dice.counts)]),
+      counters: { ...report.counters, ...this.#newFaults() },
     };
   }
 
@@ -223,6 +223,14 @@ export class FaultyWorker implements WorkerConnector {
       default:
         return assertNever(rule.fault);
     }
+  }
+
+  /** How often each fault was drawn since the last report. */
+  #newFaults(): Readonly<Record<string, number>> {
+    const now = { own: { ...this.#dice.counts } };
+    const { own = {} } = changeOfStats(now, this.#reported);
+    this.#reported = now;
+    return own;
   }
 
   #collect(): void {
