@@ -40,7 +40,7 @@ export interface TierWorkerOptions {
   readonly saveTimeoutMs: number;
   /** `none`: the tier consists of several, each with its own breakers. */
   readonly breaker?: CircuitBreakerOptions | 'none';
-  /** Of a tier that consists of several: what each of them did. Absent: the tier's `counters` and `levels`. */
+  /** Of a tier that consists of several: what each of them did, beside the tier's own `counters` and `levels`. */
   readonly stats?: () => Pick<ConnectorStats, 'tiers' | 'levels'>;
   /** Saves wait while it is closed, unless a step overwrites their blocks. */
   readonly saveGate?: TransferGate;
@@ -76,7 +76,7 @@ export class TierWorker implements WorkerConnector {
   readonly #context: WorkerConnectorContext;
   readonly #onForward: (isComputing: boolean) => void;
   readonly #onExtra: (extra: JsonObject) => void;
-  readonly #stats: () => ConnectorStats;
+  readonly #stats: TierWorkerOptions['stats'];
   readonly #hasKv: (key: BlockKey) => boolean;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
   readonly #saves: SavePath;
@@ -113,8 +113,7 @@ export class TierWorker implements WorkerConnector {
     const { timers, wake: onChange, clock, identity } = context;
     const { breaker } = options;
     this.#guarded = breaker === 'none' ? undefined : new GuardedTier(this.#tier, { clock, timers, breaker });
-    this.#stats =
-      options.stats ?? (() => ({ own: this.#tier.counters(), levels: { own: this.#tier.levels?.() ?? {} } }));
+    this.#stats = options.stats;
     this.#loads = new TransferQueue({
       concurrency: options.loadsAtOnce,
       clock,
@@ -299,7 +298,9 @@ export class TierWorker implements WorkerConnector {
   #takeStats(): ConnectorStats {
     this.#countedAtMs = this.#context.clock.nowMs();
     const lateCompletions = this.#loads.lateCount + this.#saves.lateCount;
-    const now = sumOfStats([{ ...this.#totals, lateCompletions }, this.#guarded?.breakers('save'), this.#stats()]);
+    const totals = { ...this.#totals, lateCompletions };
+    const own = { own: this.#tier.counters(), levels: { own: this.#tier.levels?.() ?? {} } };
+    const now = sumOfStats([totals, own, this.#guarded?.breakers('save'), this.#stats?.()]);
     const change = changeOfStats(now, this.#reported);
     this.#reported = now;
     return change;
