@@ -1,5 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { assertNever } from '../../base/assert.ts';
+import { delay } from '../../base/deadlines.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
@@ -8,7 +9,6 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
 import type { StoreAnswer, TamperableTier, Tier, TierCall, TierContext } from '../tier/tier.ts';
-import { delay } from './delay.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
 import { HungCalls, never } from './hung-calls.ts';
 

@@ -1,5 +1,5 @@
 /** The faults around the scheduler side of a connector without a tier, with time that passes only by hand. */
-import { expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { until } from '../../../test/support/until.ts';
 import { blockedThreadCount } from '../../base/call-thread.ts';
@@ -8,6 +8,9 @@ import type { ConnectorRequest, MatchAnswer, SchedulerConnector } from '../conne
 import { suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { type FaultRule, faultRule } from './fault-rules.ts';
 import { faultyScheduler } from './faulty-scheduler.ts';
+
+// Threads of other test files may be about to return.
+beforeEach(() => until(() => blockedThreadCount() === 0));
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 

@@ -1,5 +1,5 @@
 /** The faults around the worker side of a connector without a tier, with time that passes only by hand. */
-import { expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { until } from '../../../test/support/until.ts';
 import { blockedThreadCount } from '../../base/call-thread.ts';
@@ -21,6 +21,9 @@ import { type FaultRule, faultRule } from './fault-rules.ts';
 import { FaultyWorker } from './faulty-worker.ts';
 
 const signal = new AbortController().signal;
+// Threads of other test files may be about to return.
+beforeEach(() => until(() => blockedThreadCount() === 0));
+
 const turns = async (): Promise<void> => {
   for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
 };

@@ -1,7 +1,10 @@
+import { AssertionError } from '../../base/assert.ts';
+import { withDeadline } from '../../base/deadlines.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import type { TierLevels } from '../connector-stats.ts';
 import { GuardedTier, type GuardedTierOptions } from '../tier/guarded-tier.ts';
+import type { LookupAnswers } from '../tier/look-up.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, Tier } from '../tier/tier.ts';
 import type { PinnedBlocks } from './leased-blocks.ts';
@@ -28,11 +31,13 @@ const defaultLeaseMs = 30_000;
  * another tier can give the block if this one hangs.
  */
 export class SecondaryTier extends GuardedTier {
+  readonly #secondary: SecondaryTierOptions;
   readonly #writes: WriteBehind;
   #stored: BlockKey[] = [];
 
   constructor(tier: Tier, blocks: PinnedBlocks, buffers: StagingBuffers, options: SecondaryTierOptions) {
     super(tier, { ...options, buffers });
+    this.#secondary = options;
     this.#writes = new WriteBehind(this, blocks, { ...options, leaseMs: options.leaseMs ?? defaultLeaseMs });
   }
 
@@ -51,7 +56,14 @@ export class SecondaryTier extends GuardedTier {
   }
 
   async #writeMissing(keys: readonly BlockKey[]): Promise<void> {
-    const answers = await this.has(keys);
+    const { timers, loadTimeoutMs: timeoutMs } = this.#secondary;
+    let answers: LookupAnswers = [];
+    try {
+      answers = await withDeadline({ timers, timeoutMs }, (signal) => this.tier.has(keys, signal));
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      // Not known: the breaker of the writes finds out.
+    }
     for (const [i, key] of keys.entries()) this.#writes.lookedUp(key, answers[i] === true);
   }
 

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
+import { settlesWithin } from '../../base/deadlines.ts';
 import type { MemoryAhead } from '../../base/memory-ahead.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -198,7 +199,7 @@ export class TierStack implements TamperableTier {
     await this.#whileWriting(timeoutMs);
     this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
-    await this.#within(timeoutMs, closing);
+    await settlesWithin(this.#options.timers, timeoutMs, closing);
     await calls;
     await this.#host.close();
   }
@@ -223,12 +224,12 @@ export class TierStack implements TamperableTier {
 
   /** Until all blocks are written, none was written for `timeoutMs`, or the longest time has passed. */
   async #whileWriting(timeoutMs: number): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, timers } = this.#options;
     const untilMs = clock.nowMs() + Math.max(timeoutMs, closeMaxMs);
     for (let before = -1; this.#openStores > 0 && this.#openStores !== before && clock.nowMs() < untilMs; ) {
       before = this.#openStores;
       const leftMs = untilMs - clock.nowMs();
-      await this.#within(Math.min(timeoutMs, leftMs), this.#whenWritten());
+      await settlesWithin(timers, Math.min(timeoutMs, leftMs), this.#whenWritten());
     }
   }
 
@@ -254,16 +255,5 @@ export class TierStack implements TamperableTier {
     const promised = this.#secondaries.filter(({ name }) => name === place);
     if (promised.length === 0) return this.#secondaries;
     return [...promised, ...this.#secondaries.filter(({ name }) => name !== place)];
-  }
-
-  async #within(timeoutMs: number, ended: Promise<unknown>): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = this.#options.timers.after(timeoutMs, resolve);
-      const settle = (): void => {
-        timer.cancel();
-        resolve();
-      };
-      ended.then(settle, settle);
-    });
   }
 }

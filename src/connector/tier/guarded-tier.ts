@@ -7,13 +7,9 @@ import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { StallWatch } from '../transfer/stall-watch.ts';
 import { hasTimedOut } from '../transfer/transfer-queue.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
-import type { LookupAnswers } from './look-up.ts';
 import type { StagingBuffers } from './staging-buffers.ts';
 import type { StoreAnswer, Tier, TierContext } from './tier.ts';
 import { TierMeter } from './tier-meter.ts';
-
-/** How long a look-up may take to answer after the abort. */
-export const abortGraceMs = 50;
 
 /** Why a call has no answer of the store. */
 export type NoAnswer = 'timedOut' | 'cancelled' | 'storeFailed';
@@ -142,7 +138,6 @@ export class GuardedTier {
   readonly meter = new TierMeter();
   readonly loads: Guard;
   readonly stores: Guard;
-  readonly #lookups: Guard;
   readonly #options: GuardedTierOptions;
   readonly #closing = new AbortController();
 
@@ -152,7 +147,6 @@ export class GuardedTier {
     const { clock, timers, breaker } = options;
     this.loads = new Guard(clock, timers, breaker);
     this.stores = new Guard(clock, timers, breaker);
-    this.#lookups = new Guard(clock, timers, breaker);
   }
 
   get name(): string {
@@ -212,19 +206,6 @@ export class GuardedTier {
         ended,
       },
     );
-  }
-
-  /** By the deadline of loads: what the tier has answered until then. */
-  has(keys: readonly BlockKey[]): Promise<LookupAnswers> {
-    const { loadTimeoutMs: timeoutMs } = this.#options;
-    const permit = this.#lookups.breaker.tryAcquire();
-    if (permit === undefined) return Promise.resolve([]);
-    return new Promise((resolve) => {
-      const limits = { timeoutMs, graceMs: abortGraceMs };
-      this.#lookups.start(permit, (signal) => this.tier.has(keys, signal), limits, {
-        answered: (answers) => resolve(typeof answers === 'string' ? [] : answers),
-      });
-    });
   }
 
   totals(): TierTotals {

@@ -3,10 +3,12 @@ import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import type { CircuitBreakerOptions, Permit } from './circuit-breaker.ts';
-import { abortGraceMs, Guard } from './guarded-tier.ts';
+import { Guard } from './guarded-tier.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { Tier } from './tier.ts';
 
+/** How long a tier may take to answer after the abort. */
+const abortGraceMs = 50;
 /**
  * A key without an answer is not looked up again for `coolDownMs`, then for twice as long each time, up to the maximum.
  */

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert, assertDefined } from '../../base/assert.ts';
+import { settlesWithin } from '../../base/deadlines.ts';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
@@ -310,7 +311,8 @@ export class TierWorker implements WorkerConnector {
     this.#loads.close();
     // Also if a step has failed. Saves that wait for its end begin.
     this.#onForward(false);
-    const isOver = await this.#drainedWithin(timeoutMs);
+    const drained = Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]);
+    const isOver = await settlesWithin(this.#context.timers, timeoutMs, drained);
     this.#saves.close();
     // Calls that the abort ends need a few turns of the event loop.
     for (let turn = 0; turn < abortTurns && !this.#isDrained; turn++) await nextTurn();
@@ -324,16 +326,6 @@ export class TierWorker implements WorkerConnector {
   /** No I/O touches the pool. */
   get #isDrained(): boolean {
     return this.#loads.openCount === 0 && !this.#saves.readsPool;
-  }
-
-  #drainedWithin(timeoutMs: number): Promise<boolean> {
-    return new Promise((resolve) => {
-      const timer = this.#context.timers.after(timeoutMs, () => resolve(false));
-      void Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]).then(() => {
-        timer.cancel();
-        resolve(true);
-      });
-    });
   }
 
   #pool(): BlockMemory {
