@@ -126,7 +126,7 @@ describe('Guard', () => {
   it('a call that throws at once fails like one that rejects', async () => {
     const { guard } = make();
     const events: string[] = [];
-    const fails = () => {
+    const fails = (): Promise<string> => {
       throw new Error('not a promise');
     };
     guard.start(guard.breaker.tryAcquire()!, fails, {}, { answered: (answer) => events.push(answer) });
