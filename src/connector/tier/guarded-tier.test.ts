@@ -100,17 +100,18 @@ describe('Guard', () => {
     expect(guard.breaker.state).toBe('closed');
   });
 
-  it('without a deadline of its own, a call that a queue gives up at its deadline is a failure', async () => {
+  it.each([
+    ['without a deadline of its own, a call that a queue gives up at its deadline is a failure', undefined, 'open'],
+    ['with a longer deadline of its own, the deadline of a queue says nothing', 500, 'closed'],
+  ])('%s', async (_, timeoutMs, state) => {
     const { time, guard } = make();
-    const run = (_: string, signal: AbortSignal) =>
+    const run = (_item: string, signal: AbortSignal) =>
       new Promise<undefined>((resolve) => {
         guard.start(
           guard.breaker.tryAcquire()!,
-          () => new Promise<string>(() => undefined),
-          { signal },
-          {
-            answered: () => resolve(undefined),
-          },
+          () => new Promise(() => undefined),
+          { signal, timeoutMs },
+          { answered: () => resolve(undefined) },
         );
       });
     const queue = new TransferQueue({ concurrency: 9, clock: time, timers: time, run, onChange: () => undefined });
@@ -119,7 +120,7 @@ describe('Guard', () => {
     expect(guard.breaker.state).toBe('closed');
     queue.submit(2 as TransferId, ['a', 'b'], { timeoutMs: 50 });
     time.advance(50);
-    expect(guard.breaker.state).toBe('open');
+    expect(guard.breaker.state).toBe(state);
     await turn();
   });
 
