@@ -69,13 +69,16 @@ export type ConnectorStats = {
 };
 
 export function sumOfStats(all: readonly (ConnectorStats | undefined)[]): ConnectorStats {
-  const sum: MutableTree = {};
-  for (const stats of all) if (stats !== undefined) add(sum, stats, 1);
+  const sum: ConnectorStats = {};
+  for (const stats of all) if (stats !== undefined) addStats(sum, stats);
   return sum;
 }
 
+/** Changes `sum`, which is `{}` or the result of a sum. */
+export const addStats = (sum: ConnectorStats, more: ConnectorStats): void => add(sum as MutableTree, more);
+
 /** `now` without what `last` had, and without zeros. */
-export const changeOfStats = (now: ConnectorStats, last: ConnectorStats): ConnectorStats => difference(now, last);
+export const changeOfStats = (now: ConnectorStats, last: ConnectorStats): ConnectorStats => difference(now, last) ?? {};
 
 /** The counts by the names that `engine.stats()` shows, such as `tier.disk.loadFailed.corrupt` and `now.disk.blocks`. */
 export function namedCounts({ tiers, own, levels = {}, ...totals }: ConnectorStats): Record<string, number> {
@@ -87,38 +90,36 @@ export function namedCounts({ tiers, own, levels = {}, ...totals }: ConnectorSta
   return named;
 }
 
-type MutableTree = { [name: string]: number | CountTree | undefined };
+type MutableTree = { [name: string]: Count };
+type Count = number | CountTree | undefined;
 
-function add(sum: MutableTree, more: CountTree, sign: 1 | -1): void {
+function add(sum: MutableTree, more: CountTree): void {
   for (const name in more) {
-    const [value, before] = [more[name], sum[name]];
-    if (value === undefined) continue;
-    if (typeof value === 'number') sum[name] = ((before as number | undefined) ?? 0) + sign * value;
-    else {
-      const inner: MutableTree = { ...(before as CountTree | undefined) };
-      add(inner, value, sign);
-      sum[name] = inner;
+    const value = more[name];
+    if (typeof value === 'number') sum[name] = ((sum[name] as number | undefined) ?? 0) + value;
+    else if (value !== undefined) {
+      sum[name] ??= {};
+      add(sum[name] as MutableTree, value);
     }
   }
 }
 
-function difference(now: CountTree, last: CountTree): CountTree {
-  const change: MutableTree = {};
-  add(change, now, 1);
-  add(change, last, -1);
-  return withoutZeros(change);
-}
-
-function withoutZeros(tree: CountTree): CountTree {
-  const rest: MutableTree = {};
-  for (const name in tree) {
-    const value = tree[name];
-    if (typeof value === 'number' && value !== 0) rest[name] = value;
-    if (typeof value !== 'object') continue;
-    const inner = withoutZeros(value);
-    if (Object.keys(inner).length > 0) rest[name] = inner;
-  }
-  return rest;
+/** Undefined: there is none. Called at most steps, so it makes no objects for what has not changed. */
+function difference(now: CountTree, last: CountTree): CountTree | undefined {
+  let change: MutableTree | undefined;
+  const note = (name: string): void => {
+    const [value, before] = [now[name], last[name]];
+    const found =
+      typeof value === 'object' || typeof before === 'object'
+        ? difference((value ?? {}) as CountTree, (before ?? {}) as CountTree)
+        : (value ?? 0) - (before ?? 0);
+    if (found === undefined || found === 0) return;
+    change ??= {};
+    change[name] = found;
+  };
+  for (const name in now) note(name);
+  for (const name in last) if (!(name in now)) note(name);
+  return change;
 }
 
 function addNames(named: Record<string, number>, prefix: string, tree: CountTree): void {

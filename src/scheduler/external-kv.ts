@@ -14,7 +14,7 @@ import {
   type SchedulerConnector,
   type TransferId,
 } from '../connector/connector.ts';
-import { type ConnectorStats, namedCounts, sumOfStats } from '../connector/connector-stats.ts';
+import { addStats, type ConnectorStats, namedCounts, sumOfStats } from '../connector/connector-stats.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { ByPlace } from '../core/by-place.ts';
@@ -94,7 +94,7 @@ export class ExternalKv {
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
   /** Of the workers. */
-  #stats: ConnectorStats = {};
+  readonly #stats: ConnectorStats = {};
   readonly #canFlush: boolean;
   readonly #loadCost: LoadCost | undefined;
   readonly #newlyValid: NewlyValid;
@@ -279,7 +279,7 @@ export class ExternalKv {
     this.#connector.updateConnectorOutput(change.accepted);
     const { counters } = change.accepted;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
-    if (change.accepted.stats !== undefined) this.#stats = sumOfStats([this.#stats, change.accepted.stats]);
+    if (change.accepted.stats !== undefined) addStats(this.#stats, change.accepted.stats);
     for (const { transfer, block, place } of change.accepted.loadedElsewhere ?? [])
       this.#loads.get(transfer)?.elsewhere.set(block, place);
     const arrived: PlacedBlock[] = [];

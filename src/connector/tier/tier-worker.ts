@@ -17,7 +17,7 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { type ConnectorStats, changeOfStats, sumOfStats } from '../connector-stats.ts';
+import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
@@ -101,7 +101,7 @@ export class TierWorker implements WorkerConnector {
     savedBytes: 0,
     saveFailed: {} as Partial<Record<SaveFailureReason, number>>,
   };
-  #reported: ConnectorStats = {};
+  readonly #reported: ConnectorStats = {};
   #countedAtMs = Number.NEGATIVE_INFINITY;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
@@ -299,11 +299,18 @@ export class TierWorker implements WorkerConnector {
   #takeStats(): ConnectorStats {
     this.#countedAtMs = this.#context.clock.nowMs();
     const lateCompletions = this.#loads.lateCount + this.#saves.lateCount;
-    const totals = { ...this.#totals, lateCompletions };
-    const own = { own: this.#tier.counters(), levels: { own: this.#tier.levels?.() ?? {} } };
-    const now = sumOfStats([totals, own, this.#guarded?.breakers('save'), this.#stats?.()]);
+    const { levels, ...others } = this.#stats?.() ?? {};
+    const breakers = this.#guarded?.breakers('save');
+    const now: ConnectorStats = {
+      ...this.#totals,
+      ...others,
+      ...breakers,
+      lateCompletions,
+      own: this.#tier.counters(),
+      levels: { ...levels, ...breakers?.levels, own: this.#tier.levels?.() ?? {} },
+    };
     const change = changeOfStats(now, this.#reported);
-    this.#reported = now;
+    addStats(this.#reported, change);
     return change;
   }
 
