@@ -43,6 +43,7 @@ export {
   type WorkerConnector,
   type WorkerConnectorContext,
 } from './connector/connector.ts';
+export type { ConnectorStats, TierLevels, TierTotals } from './connector/connector-stats.ts';
 export { tierClosed } from './connector/errors.ts';
 export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';

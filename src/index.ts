@@ -3,6 +3,7 @@ export { KvasirError } from './base/errors.ts';
 export type { JsonObject, JsonValue } from './base/json.ts';
 export { createEngine } from './compose.ts';
 export type { KvLoadFailurePolicy, KvLoadPolicy, KvRole, KvTransferConfig } from './connector/connector.ts';
+export type { ConnectorStats, TierLevels, TierTotals } from './connector/connector-stats.ts';
 export type { RequestId, TokenId } from './core/ids.ts';
 export type { FinishReason, Pooling, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';

@@ -76,11 +76,8 @@ async function ask(store: string, key: string | undefined, more: Partial<EngineO
     }
     // The reports of the last saves come with later steps.
     await until(() => engine.stats().transfers.open === 0);
-    const { counters } = engine.stats().transfers;
-    const reasons = Object.entries(counters).flatMap(([name, count]) =>
-      name.startsWith('loadFailed.') ? [[name.slice('loadFailed.'.length), count] as const] : [],
-    );
-    return { tokens, loaded: stats?.externalTokens ?? 0, failed: Object.fromEntries(reasons), messages };
+    const { loadFailed = {} } = engine.stats().transfers.connector;
+    return { tokens, loaded: stats?.externalTokens ?? 0, failed: loadFailed, messages };
   } finally {
     await engine.close();
   }

@@ -164,7 +164,7 @@ async function untilLoaded(engine: AsyncEngine, tier: string, expected: readonly
 }
 
 const tierOf = (engine: AsyncEngine, name: string) =>
-  tierReports(engine.stats().transfers.counters).find((report) => report.name === name)!;
+  tierReports(engine.stats().transfers.connector).find((report) => report.name === name)!;
 const isOpen = (engine: AsyncEngine, name: string): boolean => tierOf(engine, name).openBreakers.length > 0;
 const loadedFrom = (answers: readonly Answer[], name: string): number =>
   answers.reduce((sum, { stats }) => sum + (stats.loadedTokens?.[name] ?? 0), 0);

@@ -137,11 +137,11 @@ function withEngines<T>(
 }
 
 function countsOf({ engine }: MeasuredEngine) {
-  const counts = { stored: 0, written: 0, dropped: 0 };
-  for (const [name, count] of Object.entries(engine.stats().transfers.counters)) {
-    if (name === 'tier.host.storedBlocks') counts.stored += count;
-    else if (name.startsWith('tier.') && name.endsWith('.storedBlocks')) counts.written += count;
-    else if (name.startsWith('tier.') && name.endsWith('.dropped')) counts.dropped += count;
+  const { host, ...below } = engine.stats().transfers.connector.tiers ?? {};
+  const counts = { stored: host?.storedBlocks ?? 0, written: 0, dropped: 0 };
+  for (const { storedBlocks = 0, dropped = 0 } of Object.values(below)) {
+    counts.written += storedBlocks;
+    counts.dropped += dropped;
   }
   return counts;
 }

@@ -303,10 +303,8 @@ function listenError(error: unknown, host: string, port: number): KvasirError {
 /** Blocks that are stored while the engine closes are not counted. */
 function transferSummary(engine: AsyncEngine): string {
   const { transfers, externalTokens } = engine.stats();
-  const { savedBlocks = 0, loadedBlocks = 0, ...others } = transfers.counters;
-  const reasons = Object.entries(others).flatMap(([name, count]) =>
-    name.startsWith('loadFailed.') ? [`${name.slice('loadFailed.'.length)} ${count}`] : [],
-  );
+  const { savedBlocks = 0, loadedBlocks = 0, loadFailed = {} } = transfers.connector;
+  const reasons = Object.entries(loadFailed).map(([reason, count]) => `${reason} ${count}`);
   const failed = `${transfers.failedLoads} failed${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}`;
   return `KV outside: ${savedBlocks} blocks stored, ${loadedBlocks} loaded for ${externalTokens} tokens, ${failed}\n`;
 }

@@ -28,6 +28,7 @@ import type { BlockMemory } from '../core/block-memory.ts';
 import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
+import type { ConnectorStats } from './connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 
 /** One attempt to load or save blocks. The engine makes the ids: they ascend, and none is used twice (I6). */
@@ -197,6 +198,8 @@ export interface ConnectorOutput {
   readonly placeChanges?: readonly PlaceChange[];
   /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
   readonly counters: Readonly<Record<string, number>>;
+  /** The changes since the last report; absent: none. A connector of its own need not report them. */
+  readonly stats?: ConnectorStats;
   /** How many ranks take part in transfers that begin after this report; 0 = no change. */
   readonly expectedFinishedCount: number;
 }
@@ -327,6 +330,8 @@ export interface SchedulerConnector {
    * counters. Absent: the connector counts nothing.
    */
   counters?(): Readonly<Record<string, number>>;
+  /** Since the start, as in the reports of the workers. Absent: none. */
+  stats?(): ConnectorStats;
   /** Whether the connector needs a step, even one without tokens. */
   hasPendingWork(): boolean;
   /** Ends look-ups. Idempotent. */
@@ -346,6 +351,7 @@ export interface TransferReport {
   readonly evicted: readonly BlockKey[];
   readonly placeChanges?: readonly PlaceChange[];
   readonly counters: Readonly<Record<string, number>>;
+  readonly stats?: ConnectorStats;
   readonly expectedFinishedCount: number;
 }
 

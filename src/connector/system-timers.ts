@@ -7,9 +7,3 @@ export const systemTimers: Timers = {
     return { cancel: () => clearTimeout(handle) };
   },
 };
-
-export function delay(timers: Timers, delayMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    timers.after(delayMs, resolve);
-  });
-}

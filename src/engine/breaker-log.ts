@@ -1,6 +1,5 @@
+import type { ConnectorStats } from '../connector/connector-stats.ts';
 import type { EngineEvent } from './contract.ts';
-
-type Counters = Readonly<Record<string, number>>;
 
 /**
  * Reports when the circuit breaker of a tier opens, and when it is closed again. A tier fails quietly otherwise: requests
@@ -8,48 +7,58 @@ type Counters = Readonly<Record<string, number>>;
  */
 export class BreakerLog {
   readonly #onEvent: ((event: EngineEvent) => void) | undefined;
-  /** Names of the levels of open breakers: `now.<tier>.breakerOpen.<call>`. */
-  #open: ReadonlySet<string> = new Set();
+  #open: ReadonlyMap<string, OpenBreaker> = new Map();
   #checkedMs = -Infinity;
 
   constructor(onEvent: ((event: EngineEvent) => void) | undefined) {
     this.#onEvent = onEvent;
   }
 
-  /** Called after each step. Reads the counters at most once a second, because there are many. */
-  update(nowMs: number, counters: () => Counters): void {
+  /** Called after each step. Reads the statistics at most once a second, because there are many. */
+  update(nowMs: number, read: () => ConnectorStats): void {
     if (this.#onEvent === undefined || nowMs < this.#checkedMs + intervalMs) return;
     this.#checkedMs = nowMs;
-    const counts = counters();
-    const open = new Set(Object.keys(counts).filter((name) => breaker.test(name) && counts[name]! > 0));
-    for (const name of open) if (!this.#open.has(name)) this.#report(name, counts, true);
-    for (const name of this.#open) if (!open.has(name)) this.#report(name, counts, false);
+    const open = new Map(openBreakersOf(read()).map((breaker) => [`${breaker.tier} ${breaker.call}`, breaker]));
+    for (const [name, breaker] of open) if (!this.#open.has(name)) this.#report(breaker, true);
+    for (const [name, breaker] of this.#open) if (!open.has(name)) this.#report(breaker, false);
     this.#open = open;
   }
 
-  #report(name: string, counts: Counters, isOpen: boolean): void {
-    const [, tier = '', call = ''] = breaker.exec(name) ?? [];
-    const failures = failuresOf(`tier.${tier}.${call}Failed.`, counts);
-    const of = tier === '' ? 'The KV store' : `The tier ${tier}`;
+  #report({ tier, call, failed }: OpenBreaker, isOpen: boolean): void {
+    const failures = Object.entries(failed).map(([reason, count]) => `${reason} ${count}`);
+    const of = tier === undefined ? 'The KV store' : `The tier ${tier}`;
     const message = isOpen
       ? `${of} fails: it gets no ${plurals[call]} until a probe succeeds. KV that it would have had is computed again.`
       : `${of} works again: it gets ${plurals[call]}.`;
-    const fields = { ...(tier === '' ? {} : { tier }), ...(isOpen && failures !== '' ? { failures } : {}) };
+    const fields = {
+      ...(tier === undefined ? {} : { tier }),
+      ...(isOpen && failures.length > 0 ? { failures: failures.join(', ') } : {}),
+    };
     this.#onEvent?.({ level: 'warn', message, fields });
   }
 }
 
-/** Failures since the start by reason, such as `timedOut 5`. */
-function failuresOf(prefix: string, counts: Counters): string {
-  const names = Object.keys(counts).filter((name) => name.startsWith(prefix) && counts[name]! > 0);
-  return names.map((name) => `${name.slice(prefix.length)} ${counts[name]}`).join(', ');
+interface OpenBreaker {
+  /** Undefined: the only tier. */
+  readonly tier: string | undefined;
+  readonly call: keyof typeof plurals;
+  /** Failures of these calls since the start, by reason. */
+  readonly failed: Readonly<Record<string, number>>;
+}
+
+function openBreakersOf({ tiers = {}, levels = {} }: ConnectorStats): OpenBreaker[] {
+  const ofOnly = calls.filter((call) => (levels.breakerOpen?.[call] ?? 0) > 0);
+  const ofSeveral = Object.entries(levels.tiers ?? {}).flatMap(([tier, { breakerOpen }]) =>
+    calls
+      .filter((call) => (breakerOpen?.[call] ?? 0) > 0)
+      .map((call): OpenBreaker => {
+        const { loadFailed = {}, storeFailed = {} } = tiers[tier] ?? {};
+        return { tier, call, failed: call === 'load' ? loadFailed : call === 'store' ? storeFailed : {} };
+      }),
+  );
+  return [...ofOnly.map((call): OpenBreaker => ({ tier: undefined, call, failed: {} })), ...ofSeveral];
 }
 
 const intervalMs = 1000;
-const breaker = /^now\.(?:(.+)\.)?breakerOpen\.(lookup|load|store|save)$/;
-const plurals: Readonly<Record<string, string>> = {
-  lookup: 'look-ups',
-  load: 'loads',
-  store: 'stores',
-  save: 'saves',
-};
+const plurals = { lookup: 'look-ups', load: 'loads', store: 'stores', save: 'saves' } as const;
+const calls = ['lookup', 'load', 'store', 'save'] as const;

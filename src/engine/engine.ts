@@ -246,7 +246,7 @@ export class Engine implements AsyncEngine {
   #report(): void {
     const { transfers } = this.#parts.scheduler.stats();
     this.#loadFailures.update(transfers);
-    this.#breakers.update(this.#clock.nowMs(), () => transfers.counters);
+    this.#breakers.update(this.#clock.nowMs(), () => transfers.connector);
   }
 
   #tellKvEvents(): void {

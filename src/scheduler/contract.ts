@@ -1,5 +1,6 @@
 import type { JsonObject } from '../base/json.ts';
 import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.ts';
+import type { ConnectorStats } from '../connector/connector-stats.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
@@ -83,5 +84,7 @@ export interface SchedulerStats {
     readonly affectedTokens: number;
     /** The connectors' counters when they are read, summed over all ranks: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
     readonly counters: Readonly<Record<string, number>>;
+    /** The same counts as fields, without those of the connector's own choice. */
+    readonly connector: ConnectorStats;
   };
 }

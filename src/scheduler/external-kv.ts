@@ -14,6 +14,7 @@ import {
   type SchedulerConnector,
   type TransferId,
 } from '../connector/connector.ts';
+import { addStats, type ConnectorStats, namedCounts, sumOfStats } from '../connector/connector-stats.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { ByPlace } from '../core/by-place.ts';
@@ -36,6 +37,7 @@ export type ConnectorPort = Pick<
   | 'requestFinished'
   | 'hasPendingWork'
   | 'counters'
+  | 'stats'
   | 'loadPolicy'
   | 'loadTimeoutMs'
 >;
@@ -91,6 +93,8 @@ export class ExternalKv {
   /** Loads that a request waits for. */
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
+  /** Of the workers. */
+  readonly #stats: ConnectorStats = {};
   readonly #canFlush: boolean;
   readonly #loadCost: LoadCost | undefined;
   readonly #newlyValid: NewlyValid;
@@ -255,9 +259,13 @@ export class ExternalKv {
   /** The connector's counters since the start, of all ranks and the scheduler side. */
   get counters(): Readonly<Record<string, number>> {
     const sum = { ...this.#counters };
-    for (const [name, count] of Object.entries(this.#connector.counters?.() ?? {}))
-      sum[name] = (sum[name] ?? 0) + count;
+    for (const counts of [this.#connector.counters?.() ?? {}, namedCounts(this.stats)])
+      for (const name in counts) sum[name] = (sum[name] ?? 0) + counts[name]!;
     return sum;
+  }
+
+  get stats(): ConnectorStats {
+    return sumOfStats([this.#connector.stats?.(), this.#stats]);
   }
 
   /**
@@ -271,6 +279,7 @@ export class ExternalKv {
     this.#connector.updateConnectorOutput(change.accepted);
     const { counters } = change.accepted;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
+    if (change.accepted.stats !== undefined) addStats(this.#stats, change.accepted.stats);
     for (const { transfer, block, place } of change.accepted.loadedElsewhere ?? [])
       this.#loads.get(transfer)?.elsewhere.set(block, place);
     const arrived: PlacedBlock[] = [];

@@ -310,6 +310,9 @@ export class Scheduler implements SchedulerInterface {
         get counters() {
           return external?.counters ?? {};
         },
+        get connector() {
+          return external?.stats ?? {};
+        },
       },
     };
   }

@@ -193,7 +193,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   registerCacheRoutes(app, engine, options);
   registerMetrics(app, engine, options.httpMetrics);
   registerKvEventRoutes(app, engine);
-  app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.counters) }));
+  app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.connector) }));
   app.get('/version', () => ({ version: options.version }));
 }
 

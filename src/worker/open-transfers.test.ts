@@ -61,7 +61,7 @@ describe('the transfers of a process that died', () => {
         { transfer: id(7), key: key(7), reason: 'workerDied' },
       ],
       drained: [id(1), id(3), id(7)],
-      counters: { 'loadFailed.workerDied': 2, 'saveFailed.workerDied': 2 },
+      stats: { loadFailed: { workerDied: 2 }, saveFailed: { workerDied: 2 } },
     });
     expect(transfers.settle()).toEqual(emptyOutput);
   });
@@ -70,7 +70,11 @@ describe('the transfers of a process that died', () => {
     const transfers = new OpenTransfers();
     transfers.reported({ ...emptyOutput, counters: { 'now.bytes': 500, 'now.stuckThreads': 2, 'tier.stored': 5 } });
     transfers.reported({ ...emptyOutput, counters: { 'now.bytes': -100, 'now.stuckThreads': -2 } });
-    expect(transfers.settle().counters).toEqual({ 'now.bytes': -400 });
+    transfers.reported({ ...emptyOutput, stats: { own: { stored: 5 }, levels: { own: { bytes: 7 } } } });
+    expect(transfers.settle()).toMatchObject({
+      counters: { 'now.bytes': -400 },
+      stats: { levels: { own: { bytes: -7 } } },
+    });
     expect(transfers.settle()).toEqual(emptyOutput);
   });
 

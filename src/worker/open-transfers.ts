@@ -9,7 +9,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../connector/connector.ts';
-import { levelPrefix } from '../connector/tier/tier-counters.ts';
+import { type ConnectorStats, changeOfStats, sumOfStats } from '../connector/connector-stats.ts';
 
 type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
 
@@ -21,6 +21,7 @@ export class OpenTransfers {
   readonly #open = new Map<TransferId, Open>();
   /** Levels (`now.*`) that the process has reported. */
   readonly #levels = new Map<string, number>();
+  #stats: ConnectorStats = {};
   #lastLoad = 0;
 
   get count(): number {
@@ -37,10 +38,11 @@ export class OpenTransfers {
     for (const save of saves) this.#add(save.transfer, { save, isDecided: false, isDrained: false });
   }
 
-  reported({ finishedRecving, finishedSending, drained, counters }: ConnectorOutput): void {
+  reported({ finishedRecving, finishedSending, drained, counters, stats }: ConnectorOutput): void {
     for (const [name, difference] of Object.entries(counters)) {
-      if (name.startsWith(levelPrefix)) this.#levels.set(name, (this.#levels.get(name) ?? 0) + difference);
+      if (name.startsWith('now.')) this.#levels.set(name, (this.#levels.get(name) ?? 0) + difference);
     }
+    if (stats?.levels !== undefined) this.#stats = sumOfStats([this.#stats, { levels: stats.levels }]);
     for (const id of [...finishedRecving, ...finishedSending]) this.#mark(id, 'isDecided');
     for (const id of drained) this.#mark(id, 'isDrained');
   }
@@ -66,14 +68,15 @@ export class OpenTransfers {
       }
     }
     this.#open.clear();
-    const counters: Record<string, number> = {
-      ...(loadFailures.length === 0 ? {} : { 'loadFailed.workerDied': loadFailures.length }),
-      ...(saveFailures.length === 0 ? {} : { 'saveFailed.workerDied': saveFailures.length }),
-    };
+    const died = { loadFailed: { workerDied: loadFailures.length }, saveFailed: { workerDied: saveFailures.length } };
     // The levels of the new process start at 0.
+    const stats = changeOfStats(died, this.#stats);
+    const more = Object.keys(stats).length === 0 ? {} : { stats };
+    this.#stats = {};
+    const counters: Record<string, number> = {};
     for (const [name, level] of this.#levels) if (level !== 0) counters[name] = -level;
     this.#levels.clear();
-    return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters };
+    return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters, ...more };
   }
 
   #add(id: TransferId, open: Open): void {

@@ -266,6 +266,7 @@ export class LetterEngine implements AsyncEngine {
         recoveries: 0,
         affectedTokens: 0,
         counters: {},
+        connector: {},
       },
     };
   }

@@ -1,5 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { assertNever } from '../../base/assert.ts';
+import { delay } from '../../base/deadlines.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
@@ -8,15 +9,13 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
 import type { StoreAnswer, TamperableTier, Tier, TierCall, TierContext } from '../tier/tier.ts';
-import { delay } from './delay.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
 import { HungCalls, never } from './hung-calls.ts';
 
-export interface FaultInjectorOptions {
+export type FaultInjectorOptions = {
   readonly identity: KvIdentity;
   readonly timers: Timers;
-  readonly plan: FaultPlan;
-}
+} & ({ readonly plan: FaultPlan } | { readonly dice: Pick<FaultDice, 'draw' | 'counts'> });
 
 const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
 
@@ -26,15 +25,16 @@ const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier &&
  */
 export class FaultInjector implements Tier {
   readonly name: string;
-  readonly dice: FaultDice;
+  readonly dice: Pick<FaultDice, 'draw' | 'counts'>;
   readonly #tier: Tier;
   readonly #timers: Timers;
   readonly #foreign: BlockCodec;
   readonly #hung: HungCalls;
 
-  constructor(tier: Tier, { identity, timers, plan }: FaultInjectorOptions) {
+  constructor(tier: Tier, options: FaultInjectorOptions) {
+    const { identity, timers } = options;
     this.name = tier.name;
-    this.dice = new FaultDice(plan);
+    this.dice = 'dice' in options ? options.dice : new FaultDice(options.plan);
     this.#tier = tier;
     this.#timers = timers;
     this.#hung = new HungCalls(tier);
@@ -42,8 +42,12 @@ export class FaultInjector implements Tier {
   }
 
   /** Each key has its own fault: a key that fails or hangs is unknown, and the other keys are answered. */
-  async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
-    const rules = new Map(keys.map((key) => [key, this.#draw('has', key, undefined)?.rule]));
+  async has(
+    keys: readonly BlockKey[],
+    signal: AbortSignal,
+    contextOf: (key: BlockKey) => TierContext | undefined = () => undefined,
+  ): Promise<LookupAnswers> {
+    const rules = new Map(keys.map((key) => [key, this.#draw('has', key, contextOf(key))?.rule]));
     const unaffected = keys.filter((key) => rules.get(key) === undefined);
     const found = await this.#tier.has(unaffected, signal);
     const answers = new Map(unaffected.map((key, i) => [key, found[i]]));
@@ -97,6 +101,7 @@ export class FaultInjector implements Tier {
         throw this.#failure('load');
       case 'late':
         await delay(this.#timers, rule.delayMs, never);
+        if (signal.aborted) into.fill(0x5a);
         return load(never);
       case 'duplicate':
         await load();
@@ -212,6 +217,21 @@ export class FaultInjector implements Tier {
     return tierFailed({ tier: this.name, action: actions[on], reason: 'a fault was injected' });
   }
 }
+
+/**
+ * Says that it has every block, and neither reads nor writes one: for faults of a connector without a tier, whose blocks it
+ * moves itself.
+ */
+export const nothingStored: Tier = {
+  name: 'faults',
+  has: (keys) => Promise.resolve(keys.map(() => true)),
+  load: () => Promise.resolve(undefined),
+  store: () => Promise.resolve('stored'),
+  delete: () => Promise.resolve(),
+  takeEvicted: () => [],
+  counters: () => ({}),
+  close: () => Promise.resolve(),
+};
 
 const actions: Readonly<Record<TierCall, string>> = {
   has: 'look up blocks',

@@ -102,6 +102,12 @@ export const faultRule = (rule: Pick<FaultRule, 'fault'> & Partial<FaultRule>): 
   ...rule,
 });
 
+export interface DrawnFault {
+  readonly rule: FaultRule;
+  /** In [0, 1), such as for the bit to flip. */
+  readonly chance: number;
+}
+
 /** Of calls and keys. The faults of further keys depend a little on the order of calls. */
 const countedKeysMax = 1024;
 /** A power of two, larger than the number of keys in most stores of tests. */
@@ -138,12 +144,7 @@ export class FaultDice {
     return this.#counts;
   }
 
-  /** `chance`: a random number in [0, 1), such as for the bit to flip. */
-  draw(
-    on: TierCall,
-    key: BlockKey,
-    context: TierContext | undefined,
-  ): { readonly rule: FaultRule; readonly chance: number } | undefined {
+  draw(on: TierCall, key: BlockKey, context: TierContext | undefined): DrawnFault | undefined {
     const requestId = context?.requestId;
     if (this.#countsRequests && requestId !== undefined && !this.#requests.includes(requestId))
       this.#requests.push(requestId);

@@ -11,7 +11,7 @@ import type {
 import type { TierWrapping } from '../tier/tier.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
-import { FaultyScheduler } from './faulty-scheduler.ts';
+import { faultyScheduler } from './faulty-scheduler.ts';
 import { FaultyWorker } from './faulty-worker.ts';
 
 /** The fault rules of a configuration, and the configuration without them: connectors need not know the setting. */
@@ -42,7 +42,7 @@ export class FaultyConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const wrapping = this.#wrapping(context);
     const side = await this.#inner.openScheduler(wrapping.context);
-    return wrapping.isUsed() ? side : new FaultyScheduler(side, context, this.#plan);
+    return wrapping.isUsed() ? side : faultyScheduler(side, context, this.#plan);
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {

@@ -1,26 +1,10 @@
 import { setMaxListeners } from 'node:events';
-import type { JsonObject } from '../../base/json.ts';
 import type { Timer } from '../../base/timers.ts';
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
-import type {
-  ConnectorOutput,
-  ConnectorPlan,
-  ConnectorRequest,
-  ConnectorStep,
-  KvBlock,
-  KvEvent,
-  KvLoadPolicy,
-  LoadJob,
-  MatchAnswer,
-  PlaceContent,
-  PlaceKind,
-  SchedulerConnector,
-  SchedulerConnectorContext,
-} from '../connector.ts';
-import { delay } from './delay.ts';
-import { FaultDice, type FaultPlan, type FaultRule } from './fault-rules.ts';
-import { HungCalls } from './hung-calls.ts';
+import type { ConnectorRequest, SchedulerConnector, SchedulerConnectorContext } from '../connector.ts';
+import { FaultInjector, nothingStored } from './fault-injector.ts';
+import type { FaultPlan } from './fault-rules.ts';
 
 /** Blocks without an answer by then are missing. */
 const lookupTimeoutMs = 1_000;
@@ -29,159 +13,86 @@ const graceMs = 100;
 
 /** The faults of one look-up: from the first question for a request until its admission. */
 interface Lookup {
-  readonly drawn: Set<BlockKey>;
-  readonly lost: Set<BlockKey>;
   readonly controller: AbortController;
-  readonly deadlineMs: number;
   readonly timer: Timer;
-  /** Blocks whose look-up stalls. */
-  stalled: number;
-  /** The answer is not needed any more. */
-  isOver: boolean;
+  readonly deadlineMs: number;
+  /** Blocks with a fault. Undefined: the look-up stalls. */
+  lost: ReadonlySet<BlockKey> | undefined;
 }
 
 /**
- * The scheduler side of a connector that has no tier to wrap, with faults of look-ups (`on: has`). Found blocks with a fault are left out of
- * the answer. While a look-up is slow or hangs, the answer is `askLater`.
+ * The scheduler side of a connector that has no tier to wrap, with faults of look-ups (`on: has`). Found blocks with a fault
+ * are left out of the answer. While the look-up of a block is slow or hangs, the answer is `askLater`. All other calls go to
+ * the connector.
  */
-export class FaultyScheduler implements SchedulerConnector {
-  readonly #inner: SchedulerConnector;
-  readonly #context: SchedulerConnectorContext;
-  readonly #dice: FaultDice;
-  readonly #hung = new HungCalls();
-  readonly #lookups = new Map<RequestId, Lookup>();
+export function faultyScheduler(
+  side: SchedulerConnector,
+  { clock, timers, wake, identities }: SchedulerConnectorContext,
+  plan: FaultPlan,
+): SchedulerConnector {
+  const injector = new FaultInjector(nothingStored, { identity: identities[0]!, timers, plan });
+  const lookups = new Map<RequestId, Lookup>();
 
-  constructor(inner: SchedulerConnector, context: SchedulerConnectorContext, plan: FaultPlan) {
-    this.#inner = inner;
-    this.#context = context;
-    this.#dice = new FaultDice(plan);
-  }
-
-  getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
-    const answer = this.#inner.getMatchedBlocks(request);
-    const lookup = this.#lookups.get(request.id) ?? this.#begin(request.id);
-    for (const block of request.wanted) this.#draw(lookup, request.id, block);
-    if (lookup.stalled > 0) {
-      const deadlineMs = answer.kind === 'found' ? lookup.deadlineMs : Math.max(lookup.deadlineMs, answer.deadlineMs);
-      return { kind: 'askLater', deadlineMs };
-    }
-    if (answer.kind === 'askLater') return answer;
-    return { ...answer, blocks: answer.blocks.filter(({ key }) => !lookup.lost.has(key)) };
-  }
-
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
-    this.#end(request.id);
-    this.#inner.updateStateAfterAlloc(request, load, valid);
-  }
-
-  requestFinished(
-    request: ConnectorRequest,
-    valid: () => readonly KvBlock[],
-  ): { readonly kvTransferParams?: JsonObject } {
-    this.#end(request.id);
-    return this.#inner.requestFinished(request, valid);
-  }
-
-  counters(): Readonly<Record<string, number>> {
-    return { ...this.#inner.counters?.(), ...this.#dice.counts };
-  }
-
-  async close(): Promise<void> {
-    for (const id of [...this.#lookups.keys()]) this.#end(id);
-    await Promise.all([this.#inner.close(), this.#hung.close()]);
-  }
-
-  get loadTimeoutMs(): number | undefined {
-    return this.#inner.loadTimeoutMs;
-  }
-
-  get loadPolicy(): KvLoadPolicy | undefined {
-    return this.#inner.loadPolicy;
-  }
-
-  get canFlush(): boolean {
-    return this.#inner.canFlush === true;
-  }
-
-  requestArrived(request: ConnectorRequest): void {
-    this.#inner.requestArrived?.(request);
-  }
-
-  buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
-    return this.#inner.buildConnectorMeta(step);
-  }
-
-  updateConnectorOutput(output: ConnectorOutput): void {
-    this.#inner.updateConnectorOutput(output);
-  }
-
-  takeEvents(): readonly KvEvent[] {
-    return this.#inner.takeEvents();
-  }
-
-  placeKind(place: string): PlaceKind | undefined {
-    return this.#inner.placeKind?.(place);
-  }
-
-  listed(): readonly PlaceContent[] {
-    return this.#inner.listed?.() ?? [];
-  }
-
-  hasPendingWork(): boolean {
-    return this.#inner.hasPendingWork();
-  }
-
-  #begin(id: RequestId): Lookup {
-    const { clock, timers } = this.#context;
+  function begin({ id, wanted }: ConnectorRequest): Lookup {
     const controller = new AbortController();
     // Each block that stalls listens for the abort; Node warns of more than ten listeners.
     setMaxListeners(0, controller.signal);
-    const lookup: Lookup = {
-      drawn: new Set(),
-      lost: new Set(),
-      controller,
-      deadlineMs: clock.nowMs() + lookupTimeoutMs + graceMs,
-      timer: timers.after(lookupTimeoutMs, () => controller.abort(new Error('the look-up has timed out'))),
-      stalled: 0,
-      isOver: false,
-    };
-    this.#lookups.set(id, lookup);
+    const timer = timers.after(lookupTimeoutMs, () => controller.abort(new Error('the look-up has timed out')));
+    const deadlineMs = clock.nowMs() + lookupTimeoutMs + graceMs;
+    const lookup: Lookup = { controller, timer, deadlineMs, lost: undefined };
+    lookups.set(id, lookup);
+    const indexOf = new Map(wanted.map(({ key, index }) => [key, index]));
+    const keys = [...indexOf.keys()];
+    const contextOf = (key: BlockKey) => ({ requestId: id, index: indexOf.get(key)! });
+    void injector.has(keys, controller.signal, contextOf).then((answers) => {
+      timer.cancel();
+      lookup.lost = new Set(keys.filter((_, i) => answers[i] !== true));
+      if (lookups.get(id) === lookup) wake();
+    });
     return lookup;
   }
 
-  /** Once for each block and look-up. */
-  #draw(lookup: Lookup, requestId: RequestId, { key, index }: KvBlock): void {
-    if (lookup.drawn.has(key)) return;
-    lookup.drawn.add(key);
-    const rule = this.#dice.draw('has', key, { requestId, index })?.rule;
-    if (rule === undefined || rule.fault === 'duplicate') return;
-    if (['slow', 'late', 'hung'].includes(rule.fault)) void this.#stall(lookup, key, rule);
-    else lookup.lost.add(key);
+  function end(id: RequestId): void {
+    const lookup = lookups.get(id);
+    lookups.delete(id);
+    lookup?.timer.cancel();
+    lookup?.controller.abort(new Error('the look-up is over'));
   }
 
-  async #stall(lookup: Lookup, key: BlockKey, rule: FaultRule): Promise<void> {
-    const { signal } = lookup.controller;
-    lookup.stalled++;
-    try {
-      if (rule.fault !== 'hung') await delay(this.#context.timers, rule.delayMs, signal);
-      else {
-        await this.#hung.hang('has', key, rule.ignoresAbort, signal);
-        lookup.lost.add(key);
-      }
-    } catch {
-      // The look-up has timed out or is over.
-      lookup.lost.add(key);
-    }
-    lookup.stalled--;
-    if (lookup.stalled === 0 && !lookup.isOver) this.#context.wake();
-  }
+  return withMethods(side, {
+    getMatchedBlocks(request) {
+      const answer = side.getMatchedBlocks(request);
+      const { lost, deadlineMs } = lookups.get(request.id) ?? begin(request);
+      if (lost === undefined)
+        return {
+          kind: 'askLater',
+          deadlineMs: answer.kind === 'found' ? deadlineMs : Math.max(deadlineMs, answer.deadlineMs),
+        };
+      if (answer.kind === 'askLater') return answer;
+      return { ...answer, blocks: answer.blocks.filter(({ key }) => !lost.has(key)) };
+    },
+    updateStateAfterAlloc(request, load, valid) {
+      end(request.id);
+      side.updateStateAfterAlloc(request, load, valid);
+    },
+    requestFinished(request, valid) {
+      end(request.id);
+      return side.requestFinished(request, valid);
+    },
+    counters: () => ({ ...side.counters?.(), ...injector.counters() }),
+    async close() {
+      for (const id of [...lookups.keys()]) end(id);
+      await Promise.all([side.close(), injector.close()]);
+    },
+  });
+}
 
-  #end(id: RequestId): void {
-    const lookup = this.#lookups.get(id);
-    if (lookup === undefined) return;
-    this.#lookups.delete(id);
-    lookup.isOver = true;
-    lookup.timer.cancel();
-    lookup.controller.abort(new Error('the look-up is over'));
-  }
+/** `target` with some methods replaced. */
+function withMethods<Target extends object>(target: Target, methods: Partial<Target>): Target {
+  return new Proxy(target, {
+    get(_, name) {
+      const value: unknown = Reflect.get(methods, name) ?? Reflect.get(target, name, target);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
 }

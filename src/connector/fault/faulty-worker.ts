@@ -1,268 +1,189 @@
-import { assert, assertDefined, assertNever } from '../../base/assert.ts';
+import { assert, assertDefined } from '../../base/assert.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
+import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
   BlockLoadFailure,
-  BlockSaveFailure,
   ConnectorMetadata,
+  LoadJob,
+  SaveJob,
   TransferId,
   TransferReport,
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { hasKvOn } from '../tier/blocks-of-rank.ts';
-import { CountDifferences, sumOfCounts } from '../tier/tier-counters.ts';
-import { TransferQueue } from '../transfer/transfer-queue.ts';
-import { delay } from './delay.ts';
-import { FaultDice, type FaultPlan } from './fault-rules.ts';
-import { drawFaults, type FaultyBlock, type FaultyStep, takesTime } from './faulty-step.ts';
-import { HungCalls, never } from './hung-calls.ts';
+import type { TierCall, TierContext } from '../tier/tier.ts';
+import { TierWorker } from '../tier/tier-worker.ts';
+import { FaultInjector, nothingStored } from './fault-injector.ts';
+import { type DrawnFault, FaultDice, type FaultPlan } from './fault-rules.ts';
 
-/** A save that is slow or hangs has failed by then. */
-const saveTimeoutMs = 30_000;
+const options = { loadsAtOnce: 1024, savesAtOnce: 1024, saveTimeoutMs: 30_000, breaker: 'none' } as const;
 
 /**
- * The worker side of a connector that has no tier to wrap, with faults of its loads and saves.
+ * The worker side of a connector that has no tier to wrap, with faults of its loads and saves. It consists of two worker
+ * sides: the connector inside, and one for the blocks with a fault, whose tier is empty.
  *
- *     block without a fault    --> the connector inside
- *     slow, late               --> the connector inside, and a queue of faults
- *     any other fault          --> the queue of faults only: the connector inside never sees the block
+ *     block without a fault        --> the connector inside
+ *     slow, late, duplicate        --> both
+ *     any other fault              --> the side of the faults only: the connector inside never sees the block
  *
- * A transfer is decided, and drained, when both sides say so. The queue keeps the deadlines of loads (I8), and knows which
- * blocks a fault may still write (I5).
+ * A transfer is decided, and drained, when both sides say so.
  */
 export class FaultyWorker implements WorkerConnector {
   readonly #inner: WorkerConnector;
-  readonly #context: WorkerConnectorContext;
+  readonly #faults: TierWorker;
+  readonly #injector: FaultInjector;
   readonly #dice: FaultDice;
-  readonly #hung = new HungCalls();
   readonly #hasKv: (key: BlockKey) => boolean;
-  readonly #loads: TransferQueue<FaultyBlock, LoadFailureReason>;
-  readonly #saves: TransferQueue<FaultyBlock, SaveFailureReason>;
+  /** The faults of ordered blocks, until their calls. */
+  readonly #drawn = new Map<string, DrawnFault[]>();
   /** How many sides have not decided, or not drained, a transfer. Absent: one side has the whole transfer. */
   readonly #undecided = new Map<TransferId, number>();
   readonly #undrained = new Map<TransferId, number>();
-  /** Transfers with the fault `duplicate`: their end is reported twice. */
-  readonly #duplicates = new Set<TransferId>();
-  readonly #differences = new CountDifferences();
-  #memory: BlockMemory | undefined;
-  /** Of the current step. */
-  #step: FaultyStep | undefined;
-  #decidedLoads: TransferId[] = [];
-  #decidedSaves: TransferId[] = [];
-  #drained: TransferId[] = [];
-  #loadFailures: BlockLoadFailure[] = [];
-  #saveFailures: BlockSaveFailure[] = [];
-  #again: { readonly loads: TransferId[]; readonly saves: TransferId[] } = { loads: [], saves: [] };
-  #shutdown: Promise<{ readonly drained: boolean }> | undefined;
+  /** The blocks that the connector inside may still write although they have a fault. */
+  readonly #busyInside = new Map<TransferId, ReadonlySet<BlockId>>();
+  /** The orders of the step for both sides. */
+  #orders: { readonly inner: ConnectorMetadata; readonly faults: ConnectorMetadata } | undefined;
 
   constructor(inner: WorkerConnector, context: WorkerConnectorContext, plan: FaultPlan) {
     this.#inner = inner;
-    this.#context = context;
     this.#dice = new FaultDice(plan);
     this.#hasKv = hasKvOn(context.identity);
-    const { clock, timers, wake: onChange } = context;
-    const options = { concurrency: Number.MAX_SAFE_INTEGER, clock, timers, onChange };
-    this.#loads = new TransferQueue({ ...options, run: (block, signal) => this.#load(block, signal) });
-    this.#saves = new TransferQueue({ ...options, run: (block, signal) => this.#save(block, signal) });
+    const { counts } = this.#dice;
+    const draw = (on: TierCall, key: BlockKey, call: TierContext | undefined) =>
+      this.#drawn.get(nameOf(on, key, call))?.shift();
+    const { identity, timers } = context;
+    this.#injector = new FaultInjector(nothingStored, { identity, timers, dice: { draw, counts } });
+    // Saves copy their blocks: a fault pins no block.
+    this.#faults = new TierWorker(this.#injector, context, { ...options, saveBufferBytes: Number.MAX_SAFE_INTEGER });
   }
 
   registerKvCaches(memory: BlockMemory): void {
-    this.#memory = memory;
     this.#inner.registerKvCaches(memory);
+    this.#faults.registerKvCaches(memory);
   }
 
-  handlePreemptions(metadata: ConnectorMetadata): Promise<void> {
-    for (const id of metadata.cancelled) this.#loads.cancel(id);
-    this.#step = drawFaults(metadata, this.#dice, this.#hasKv);
-    this.#expect(this.#step);
-    return this.#inner.handlePreemptions(this.#step.inner);
+  async handlePreemptions(metadata: ConnectorMetadata): Promise<void> {
+    const loads = this.#split(metadata.loads, 'load', ({ requestId }, { index }) => ({ requestId, index }));
+    const saves = this.#split(metadata.saves, 'store', () => undefined);
+    const { extra: _, ...orders } = metadata;
+    this.#orders = {
+      inner: { ...metadata, loads: loads.inner, saves: saves.inner },
+      faults: { ...orders, loads: loads.faults, saves: saves.faults },
+    };
+    const { inner, faults } = this.#orders;
+    await Promise.all([this.#inner.handlePreemptions(inner), this.#faults.handlePreemptions(faults)]);
   }
 
   bindConnectorMetadata(_metadata: ConnectorMetadata): void {
-    this.#inner.bindConnectorMetadata(this.#current().inner);
+    const { inner, faults } = assertDefined(this.#orders, 'a step begins with handlePreemptions');
+    this.#inner.bindConnectorMetadata(inner);
+    this.#faults.bindConnectorMetadata(faults);
   }
 
   startLoadKv(): void {
-    const { loads, saves } = this.#current();
-    for (const { job, faulty } of loads)
-      this.#loads.submit(job.transfer, faulty, { timeoutMs: job.timeoutMs, urgent: job.mode === 'sync' });
-    for (const { job, faulty } of saves) this.#saves.submit(job.transfer, faulty, { timeoutMs: saveTimeoutMs });
+    this.#faults.startLoadKv();
     this.#inner.startLoadKv();
   }
 
   async waitForLayerLoad(layer: number): Promise<void> {
-    await this.#inner.waitForLayerLoad(layer);
-    for (const { job } of this.#current().loads) if (job.mode === 'sync') await this.#loads.whenDecided(job.transfer);
+    await Promise.all([this.#inner.waitForLayerLoad(layer), this.#faults.waitForLayerLoad(layer)]);
   }
 
   saveKvLayer(layer: number): void {
     this.#inner.saveKvLayer(layer);
   }
 
-  waitForSave(): Promise<void> {
-    return this.#inner.waitForSave();
+  async waitForSave(): Promise<void> {
+    await Promise.all([this.#inner.waitForSave(), this.#faults.waitForSave()]);
   }
 
   getFinished(): TransferReport {
-    const report = this.#inner.getFinished();
-    this.#collect();
+    const [inner, faults] = [this.#inner.getFinished(), this.#faults.getFinished()];
+    const { own = {} } = faults.stats ?? {};
+    for (const id of inner.drained) this.#busyInside.delete(id);
     // A block that arrived inside may still have a fault.
-    const arrived = report.arrived?.filter(({ transfer }) => !this.#undecided.has(transfer));
-    const finishedRecving = ended(this.#undecided, [...report.finishedRecving, ...this.#decidedLoads.splice(0)]);
-    const finishedSending = ended(this.#undecided, [...report.finishedSending, ...this.#decidedSaves.splice(0)]);
-    const again = this.#again;
-    this.#again = {
-      loads: finishedRecving.filter((id) => this.#duplicates.delete(id)),
-      saves: finishedSending.filter((id) => this.#duplicates.delete(id)),
-    };
+    const arrived = inner.arrived?.filter(({ transfer }) => !this.#undecided.has(transfer));
     return {
-      ...report,
-      finishedRecving: [...finishedRecving, ...again.loads],
-      finishedSending: [...finishedSending, ...again.saves],
-      drained: ended(this.#undrained, [...report.drained, ...this.#drained.splice(0)]),
-      saveFailures: [...report.saveFailures, ...this.#saveFailures.splice(0)],
+      ...inner,
+      finishedRecving: ended(this.#undecided, [...inner.finishedRecving, ...faults.finishedRecving]),
+      finishedSending: ended(this.#undecided, [...inner.finishedSending, ...faults.finishedSending]),
+      drained: ended(this.#undrained, [...inner.drained, ...faults.drained]),
+      saveFailures: [...inner.saveFailures, ...faults.saveFailures],
       ...(arrived === undefined ? {} : { arrived }),
-      counters: sumOfCounts([report.counters, this.#differences.take(this.#dice.counts)]),
+      counters: { ...inner.counters, ...own },
     };
   }
 
   /** A block that is slow or late may be reported by both sides. The engine joins the two failures. */
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[] {
-    this.#collect();
-    return [...this.#inner.getBlockIdsWithLoadErrors(), ...this.#loadFailures.splice(0)];
+    const failures = this.#faults.getBlockIdsWithLoadErrors().map((failure) => ({
+      ...failure,
+      isBlockBusy: failure.isBlockBusy || this.#busyInside.get(failure.transfer)?.has(failure.block) === true,
+    }));
+    return [...this.#inner.getBlockIdsWithLoadErrors(), ...failures];
   }
 
   clearConnectorMetadata(): void {
-    this.#step = undefined;
+    this.#orders = undefined;
     this.#inner.clearConnectorMetadata();
+    this.#faults.clearConnectorMetadata();
   }
 
-  shutdown({ timeoutMs }: { readonly timeoutMs: number }): Promise<{ readonly drained: boolean }> {
-    this.#shutdown ??= this.#end(timeoutMs);
-    return this.#shutdown;
+  async shutdown(limits: { readonly timeoutMs: number }): Promise<{ readonly drained: boolean }> {
+    const [inner, faults] = await Promise.all([this.#inner.shutdown(limits), this.#faults.shutdown(limits)]);
+    await this.#injector.close();
+    return { drained: inner.drained && faults.drained };
   }
 
   /** Ends the calls that hang. Their blocks fail. */
   releaseHung(): void {
-    this.#hung.release();
+    this.#injector.releaseHung();
   }
 
   checkInvariants(): void {
-    this.#loads.checkInvariants();
-    this.#saves.checkInvariants();
+    this.#faults.checkInvariants();
     for (const left of [...this.#undecided.values(), ...this.#undrained.values()])
       assert(left === 1 || left === 2, `${left} sides have a transfer`);
   }
 
-  /** Notes which transfers end only when both sides have ended them. */
-  #expect({ loads, saves, duplicates }: FaultyStep): void {
-    for (const { job, isShared } of [...loads, ...saves]) if (isShared) this.#undecided.set(job.transfer, 2);
-    for (const { job, isShared } of loads) if (isShared) this.#undrained.set(job.transfer, 2);
-    // A fault of a save does not read the pool.
-    for (const { job, isShared } of saves) if (!isShared) this.#drained.push(job.transfer);
-    for (const id of duplicates) this.#duplicates.add(id);
-  }
-
-  async #load({ key, block, rule }: FaultyBlock, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
-    const bytes = assertDefined(this.#memory, 'the pool is not registered').bytesOf(block);
-    switch (rule.fault) {
-      case 'missing':
-        return 'missing';
-      case 'truncated':
-      case 'wrongModel':
-      case 'bitFlip':
-        // The bytes of the store cannot be changed from here. This is the answer of its verification.
-        bytes.fill(0x5a);
-        return rule.fault === 'bitFlip' ? 'corrupt' : rule.fault;
-      case 'partial':
-        bytes.fill(0x5a, 0, Math.floor(bytes.length / 2));
-        return 'storeFailed';
-      case 'slow':
-        await delay(this.#context.timers, rule.delayMs, signal);
-        return undefined;
-      case 'late':
-        await delay(this.#context.timers, rule.delayMs, never);
-        if (signal.aborted) bytes.fill(0x5a);
-        return undefined;
-      case 'hung':
-        await this.#hung.hang('load', key, rule.ignoresAbort, signal);
-        return 'storeFailed';
-      case 'error':
-      case 'full':
-        return 'storeFailed';
-      case 'duplicate':
-        return undefined;
-      default:
-        return assertNever(rule.fault);
+  /** Draws the faults of the blocks. A transfer with blocks for both sides ends when both have ended it. */
+  #split<
+    Block extends { readonly key: BlockKey; readonly block: BlockId },
+    Job extends (LoadJob | SaveJob) & { readonly blocks: readonly Block[] },
+  >(
+    jobs: readonly Job[],
+    on: TierCall,
+    contextOf: (job: Job, block: Job['blocks'][number]) => TierContext | undefined,
+  ): { readonly inner: readonly Job[]; readonly faults: readonly Job[] } {
+    const split: { inner: Job[]; faults: Job[] } = { inner: [], faults: [] };
+    for (const job of jobs) {
+      const inside: Block[] = [];
+      const faulty: Block[] = [];
+      for (const block of job.blocks) {
+        const context = contextOf(job, block);
+        const drawn = this.#hasKv(block.key) ? this.#dice.draw(on, block.key, context) : undefined;
+        if (drawn === undefined || ['slow', 'late', 'duplicate'].includes(drawn.rule.fault)) inside.push(block);
+        if (drawn === undefined) continue;
+        faulty.push(block);
+        const name = nameOf(on, block.key, context);
+        this.#drawn.set(name, [...(this.#drawn.get(name) ?? []), drawn]);
+      }
+      if (faulty.length > 0) split.faults.push({ ...job, blocks: faulty });
+      if (inside.length > 0 || faulty.length === 0) split.inner.push({ ...job, blocks: inside });
+      if (inside.length === 0 || faulty.length === 0) continue;
+      this.#undecided.set(job.transfer, 2);
+      this.#undrained.set(job.transfer, 2);
+      const both = faulty.filter((block) => inside.includes(block)).map(({ block }) => block);
+      if (both.length > 0) this.#busyInside.set(job.transfer, new Set(both));
     }
-  }
-
-  async #save({ key, rule }: FaultyBlock, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
-    switch (rule.fault) {
-      // Reported as stored, and not stored.
-      case 'missing':
-      case 'truncated':
-      case 'wrongModel':
-      case 'bitFlip':
-      case 'duplicate':
-        return undefined;
-      case 'slow':
-      case 'late':
-        await delay(this.#context.timers, rule.delayMs, signal);
-        return undefined;
-      case 'hung':
-        await this.#hung.hang('store', key, rule.ignoresAbort, signal);
-        return 'storeFailed';
-      case 'full':
-        return 'storeFull';
-      case 'error':
-      case 'partial':
-        return 'storeFailed';
-      default:
-        return assertNever(rule.fault);
-    }
-  }
-
-  #collect(): void {
-    const loads = this.#loads.takeReport();
-    this.#decidedLoads.push(...loads.decided);
-    this.#drained.push(...loads.drained);
-    for (const { transfer, item, reason, isBusy } of loads.failures) {
-      // The connector inside may still write a block that is slow or late: it has not reported the load as drained.
-      const isBlockBusy = isBusy || (takesTime(item.rule) && this.#undrained.get(transfer) === 2);
-      this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy });
-    }
-    const saves = this.#saves.takeReport();
-    this.#decidedSaves.push(...saves.decided);
-    for (const { transfer, item, reason } of saves.failures)
-      this.#saveFailures.push({ transfer, key: item.key, reason });
-  }
-
-  async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
-    this.#loads.close();
-    const [{ drained }] = await Promise.all([this.#inner.shutdown({ timeoutMs }), this.#drainedWithin(timeoutMs)]);
-    const isDrained = drained && this.#loads.openCount === 0;
-    this.#saves.close();
-    await this.#hung.close();
-    return { drained: isDrained };
-  }
-
-  #drainedWithin(timeoutMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = this.#context.timers.after(timeoutMs, resolve);
-      void this.#loads.whenDrained().then(() => {
-        timer.cancel();
-        resolve();
-      });
-    });
-  }
-
-  #current(): FaultyStep {
-    return assertDefined(this.#step, 'a step begins with handlePreemptions');
+    return split;
   }
 }
+
+const nameOf = (on: TierCall, key: BlockKey, context: TierContext | undefined): string =>
+  `${on}/${key}/${context?.requestId}`;
 
 /** The transfers that no side has left to end. `open`: how many sides have to end a transfer; absent: one. */
 function ended(open: Map<TransferId, number>, ids: readonly TransferId[]): TransferId[] {

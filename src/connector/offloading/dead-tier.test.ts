@@ -124,8 +124,8 @@ function newScheduler(tier: Tier) {
     await scheduler.close();
     await tier.close();
   });
-  const opened = () => scheduler.counters()['tier.below.breakerOpened.lookup'];
-  const isOpen = (): boolean => scheduler.counters()['now.below.breakerOpen.lookup'] === 1;
+  const opened = () => scheduler.stats().tiers!.below!.breakerOpened!.lookup;
+  const isOpen = (): boolean => scheduler.stats().levels!.tiers!.below!.breakerOpen!.lookup === 1;
   return { scheduler, time, calls, opened, isOpen };
 }
 

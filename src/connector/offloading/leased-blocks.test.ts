@@ -61,10 +61,10 @@ describe('leased blocks', () => {
     under.time.advance(500);
     fillHost(under);
     expect(under.host.holds(suiteKey(2))).toBe(false);
-    expect(under.secondary.counters()).toMatchObject({ leaseExpired: 1 });
+    expect(under.secondary.totals()).toMatchObject({ leaseExpired: 1 });
     under.waiting[0]!.go();
     await under.secondary.whenWritten();
-    expect(under.secondary.counters()).toMatchObject({ storedBlocks: 1, dropped: 2 });
+    expect(under.secondary.totals()).toMatchObject({ storedBlocks: 1, dropped: 2 });
     under.secondary.checkInvariants();
   });
 
@@ -112,7 +112,7 @@ describe('leased blocks', () => {
     under.time.advance(300);
     fillHost(under);
     expect([2, 3].map((i) => under.host.holds(suiteKey(i)))).toEqual([false, true]);
-    expect(under.secondary.counters()).toMatchObject({ leaseExpired: 1 });
+    expect(under.secondary.totals()).toMatchObject({ leaseExpired: 1 });
   });
 
   it('of a tier that is down are given up at once', async () => {
@@ -122,7 +122,7 @@ describe('leased blocks', () => {
       under.secondary.offer(suiteKey(i));
       under.time.advance(1_000);
     }
-    expect(under.secondary.levels()['breakerOpen.store']).toBe(1);
+    expect(under.secondary.levels().breakerOpen?.store).toBe(1);
     keep(under, 9);
     under.secondary.offer(suiteKey(9));
     lease(under, 8);

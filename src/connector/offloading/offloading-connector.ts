@@ -14,11 +14,11 @@ import type {
 } from '../connector.ts';
 import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
-import { neverOpens } from '../tier/circuit-breaker.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
+import { stuckMax } from '../transfer/stall-watch.ts';
 import { leasedKeys } from './leased-keys.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
@@ -27,8 +27,6 @@ import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';
 
-/** Loads that hang keep their buffers, so there are more buffers than loads. */
-const spareBuffers = 16;
 /** How many blocks are copied into host memory in one turn of the event loop. */
 const savesAtOnce = 2;
 
@@ -81,7 +79,8 @@ export class OffloadingConnector implements KvConnector {
       evictionPolicy: hostSpec.evictionPolicy,
       crc32,
     });
-    const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + spareBuffers) * identity.blockBytes);
+    // Loads that hang keep their buffers.
+    const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + stuckMax) * identity.blockBytes);
     const cpus = new IdleCpus(clock, availableParallelism());
     const pace = new WritePace({ clock, timers, isBusy: () => cpus.isBusy, busyShare: this.#settings.busyWriteShare });
     const secondaries: SecondaryTier[] = [];
@@ -113,7 +112,7 @@ export class OffloadingConnector implements KvConnector {
       isBusy: () => pace.isLoading || cpus.isBusy,
       timers,
     });
-    const stack = new TierStack({ host, memoryAhead, secondaries, buffers, clock, timers, pace, leaseMs });
+    const stack = new TierStack({ host, memoryAhead, secondaries, clock, timers, pace, leaseMs });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
@@ -123,7 +122,8 @@ export class OffloadingConnector implements KvConnector {
       onForward: (isComputing) => pace.computing(isComputing),
       onExtra: (extra) => stack.lease(leasedKeys(extra)),
       // Each tier of the stack has its own breakers: a tier that hangs must not stop loads from host memory.
-      breaker: neverOpens,
+      breaker: 'none',
+      stats: () => stack.stats(),
     });
   }
 

@@ -178,9 +178,9 @@ describe('OffloadingScheduler', () => {
   it('steps go on while blocks are written to a tier below', () => {
     const { scheduler, output } = newScheduler();
     expect(scheduler.hasPendingWork()).toBe(false);
-    output({ counters: { 'now.disk.openStores': 3 } });
+    output({ stats: { levels: { tiers: { disk: { openStores: 3 } } } } });
     expect(scheduler.hasPendingWork()).toBe(true);
-    output({ counters: { 'now.disk.openStores': -3 } });
+    output({ stats: { levels: { tiers: { disk: { openStores: -3 } } } } });
     expect(scheduler.hasPendingWork()).toBe(false);
   });
 });

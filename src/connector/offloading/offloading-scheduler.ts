@@ -20,12 +20,12 @@ import {
   type SchedulerConnectorContext,
   savesKv,
 } from '../connector.ts';
+import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
 import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { OpenLoads } from '../tier/open-loads.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
-import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
@@ -198,7 +198,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const id of output.finishedRecving)
       for (const { key, place } of this.#loads.finish(id))
         if (place !== hostPlace && !failed.has(key)) this.#directory.add(key);
-    for (const { name } of this.#places) this.#openStores += output.counters[`${levelPrefix}${name}.openStores`] ?? 0;
+    for (const { openStores = 0 } of Object.values(output.stats?.levels?.tiers ?? {})) this.#openStores += openStores;
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
     this.#events.push(...this.#placeEvents.eventsOf(output.placeChanges ?? []));
@@ -237,14 +237,19 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   counters(): Readonly<Record<string, number>> {
-    const counts: Record<string, number> = {};
+    return this.#remotePrefills.counters();
+  }
+
+  stats(): ConnectorStats {
     const { host, secondaries } = this.#settings;
+    const tiers: Record<string, TierTotals> = {};
+    const levels: Record<string, TierLevels> = {};
     for (const { name, spec } of [{ name: hostPlace, spec: host }, ...secondaries]) {
       // So that a tier is in the reports before it is used.
-      counts[`${levelPrefix}${name}.ranks`] = this.#context.identities.length;
-      if ('maxBytes' in spec) counts[`${levelPrefix}${name}.maxBytes`] = spec.maxBytes;
+      tiers[name] = {};
+      levels[name] = 'maxBytes' in spec ? { maxBytes: spec.maxBytes } : {};
     }
-    return { ...counts, ...this.#lookups.counters(), ...this.#remotePrefills.counters() };
+    return sumOfStats([{ tiers, levels: { tiers: levels } }, this.#lookups.stats()]);
   }
 
   /** Steps go on while blocks are written to secondary tiers, so that the workers report the end. */

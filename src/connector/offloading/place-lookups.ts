@@ -1,5 +1,6 @@
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
+import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
 import { circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { Tier } from '../tier/tier.ts';
@@ -73,14 +74,15 @@ export class PlaceLookups {
     };
   }
 
-  counters(): Readonly<Record<string, number>> {
-    const counts: Record<string, number> = {};
-    for (const { name, lookups } of this.#places)
-      for (const [counter, count] of Object.entries(lookups.counters())) {
-        const isLevel = counter.startsWith('now.');
-        counts[isLevel ? `now.${name}.${counter.slice('now.'.length)}` : `tier.${name}.${counter}`] = count;
-      }
-    return counts;
+  stats(): ConnectorStats {
+    const tiers: Record<string, TierTotals> = {};
+    const levels: Record<string, TierLevels> = {};
+    for (const { name, lookups } of this.#places) {
+      const { levels: open, ...opened } = lookups.stats();
+      tiers[name] = opened;
+      levels[name] = { ...open };
+    }
+    return { tiers, levels: { tiers: levels } };
   }
 
   close(): void {

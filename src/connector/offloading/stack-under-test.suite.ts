@@ -39,7 +39,6 @@ export function newStack(
   const stack = new TierStack({
     host,
     secondaries,
-    buffers,
     ...times,
     closeTimeoutMs,
     ...(pace === undefined ? {} : { pace }),

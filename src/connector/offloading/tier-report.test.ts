@@ -1,22 +1,22 @@
 import { describe, expect, it } from 'vitest';
-import { TierMeter } from './tier-meter.ts';
+import type { ConnectorStats, TierLevels } from '../connector-stats.ts';
+import { TierMeter } from '../tier/tier-meter.ts';
 import { tierReports } from './tier-report.ts';
 
-/** The counters of an engine whose tier `disk` has these counts. */
-function countersOf(meter: TierMeter, levels: Readonly<Record<string, number>> = {}) {
-  const counters: Record<string, number> = { 'now.disk.ranks': 1, savedBlocks: 3 };
-  for (const [name, count] of Object.entries(meter.counters())) counters[`tier.disk.${name}`] = count;
-  for (const [name, count] of Object.entries(levels)) counters[`now.disk.${name}`] = count;
-  return counters;
-}
+/** The statistics of an engine whose tier `disk` has these counts. */
+const statsOf = (meter: TierMeter, levels: TierLevels = {}): ConnectorStats => ({
+  savedBlocks: 3,
+  tiers: { disk: meter.totals },
+  levels: { tiers: { disk: levels } },
+});
 
 describe('reports of tiers', () => {
   it('an engine without tiers has none', () => {
-    expect(tierReports({ savedBlocks: 3, 'now.bytes': 5, 'tier.stored': 3 })).toEqual([]);
+    expect(tierReports({ savedBlocks: 3, own: { stored: 3 }, levels: { own: { bytes: 5 } } })).toEqual([]);
   });
 
   it('a tier that has done nothing has no speed', () => {
-    const [report] = tierReports(countersOf(new TierMeter()));
+    const [report] = tierReports(statsOf(new TierMeter()));
     expect(report).toMatchObject({ name: 'disk', dropped: 0, evicted: 0, openBreakers: [] });
     expect(report!.loads).toEqual({
       blocks: 0,
@@ -36,24 +36,23 @@ describe('reports of tiers', () => {
     meter.stored(1e6, 1.5);
     for (let i = 0; i < 3; i++) meter.loadFailed('corrupt');
     meter.storeFailed('timedOut');
-    const [report] = tierReports(countersOf(meter));
+    const [report] = tierReports(statsOf(meter));
     expect(report!.loads).toMatchObject({ blocks: 100, bytes: 1e8, p50Ms: 0.5, p99Ms: 100, failures: { corrupt: 3 } });
     expect(report!.loads.gigabytesPerSecond).toBeCloseTo(100 / (98 * 0.4 + 7_090), 6);
     expect(report!.stores).toMatchObject({ blocks: 1, p50Ms: 2, failures: { timedOut: 1 } });
     meter.loaded(1e6, 7_000);
-    expect(tierReports(countersOf(meter))[0]!.loads.p99Ms).toBe(Infinity);
+    expect(tierReports(statsOf(meter))[0]!.loads.p99Ms).toBe(Infinity);
   });
 
   it('names the breakers that are not closed, and what the tier holds', () => {
     const levels = {
-      'breakerOpen.load': 0,
-      'breakerOpen.store': 2,
+      breakerOpen: { load: 0, store: 2 },
       bytes: 10,
       maxBytes: 20,
       blocks: 1,
       openStores: 4,
     };
-    expect(tierReports(countersOf(new TierMeter(), levels))[0]).toMatchObject({
+    expect(tierReports(statsOf(new TierMeter(), levels))[0]).toMatchObject({
       openBreakers: ['store'],
       storedBytes: 10,
       maxBytes: 20,

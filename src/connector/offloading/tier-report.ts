@@ -1,5 +1,5 @@
-import { levelPrefix } from '../tier/tier-counters.ts';
-import { latencyBoundsMs } from './tier-meter.ts';
+import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
+import { latencyBoundsMs } from '../tier/tier-meter.ts';
 
 /** One direction of one tier since the start, over all ranks. */
 export interface TierTraffic {
@@ -30,55 +30,42 @@ export interface TierReport {
   readonly openBreakers: readonly string[];
 }
 
-/** The tiers of an `OffloadingConnector`, in order, from the counters in `engine.stats().transfers`. */
-export function tierReports(counters: Readonly<Record<string, number>>): TierReport[] {
-  const prefix = `${levelPrefix}`;
-  const names = Object.keys(counters).flatMap((name) =>
-    name.startsWith(prefix) && name.endsWith('.ranks') ? [name.slice(prefix.length, -'.ranks'.length)] : [],
-  );
-  return names.map((name) => reportOf(name, counters));
-}
+/** The tiers of an `OffloadingConnector`, in order, from `engine.stats().transfers.connector`. */
+export const tierReports = ({ tiers = {}, levels }: ConnectorStats): TierReport[] =>
+  Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, levels?.tiers?.[name] ?? {}));
 
-function reportOf(name: string, counters: Readonly<Record<string, number>>): TierReport {
-  const total = (counter: string): number => counters[`tier.${name}.${counter}`] ?? 0;
-  const level = (counter: string): number | undefined => counters[`${levelPrefix}${name}.${counter}`];
-  const openBreakers = ['lookup', 'load', 'store'].filter((call) => (level(`breakerOpen.${call}`) ?? 0) > 0);
+function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierReport {
+  const { blocks, bytes, maxBytes, openStores = 0, breakerOpen = {} } = levels;
+  const { dropped = 0, evicted = 0 } = totals;
   return {
     name,
-    loads: trafficOf('load', 'loaded', name, counters),
-    stores: trafficOf('store', 'stored', name, counters),
-    dropped: total('dropped'),
-    evicted: total('evicted'),
-    storedBlocks: level('blocks'),
-    storedBytes: level('bytes'),
-    maxBytes: level('maxBytes'),
-    openStores: level('openStores') ?? 0,
-    openBreakers,
+    loads: {
+      blocks: totals.loadedBlocks ?? 0,
+      ...speedOf(totals.loadedBytes, totals.loadMs, totals.loadLatency),
+      failures: totals.loadFailed ?? {},
+    },
+    stores: {
+      blocks: totals.storedBlocks ?? 0,
+      ...speedOf(totals.storedBytes, totals.storeMs, totals.storeLatency),
+      failures: totals.storeFailed ?? {},
+    },
+    dropped,
+    evicted,
+    storedBlocks: blocks,
+    storedBytes: bytes,
+    maxBytes,
+    openStores,
+    openBreakers: (['lookup', 'load', 'store'] as const).filter((call) => (breakerOpen[call] ?? 0) > 0),
   };
 }
 
-function trafficOf(
-  call: 'load' | 'store',
-  done: 'loaded' | 'stored',
-  name: string,
-  counters: Readonly<Record<string, number>>,
-): TierTraffic {
-  const prefix = `tier.${name}.`;
-  const bytes = counters[`${prefix}${done}Bytes`] ?? 0;
-  const ms = counters[`${prefix}${call}Ms`] ?? 0;
-  const buckets = [...latencyBoundsMs, Infinity].map((_, i) => counters[`${prefix}${call}Latency.${i}`] ?? 0);
-  const failures: Record<string, number> = {};
-  for (const [counter, count] of Object.entries(counters)) {
-    const start = `${prefix}${call}Failed.`;
-    if (counter.startsWith(start)) failures[counter.slice(start.length)] = count;
-  }
+function speedOf(bytes = 0, ms = 0, latency: Readonly<Record<number, number>> = {}) {
+  const buckets = [...latencyBoundsMs, Infinity].map((_, i) => latency[i] ?? 0);
   return {
-    blocks: counters[`${prefix}${done}Blocks`] ?? 0,
     bytes,
     gigabytesPerSecond: ms > 0 ? bytes / 1e6 / ms : undefined,
     p50Ms: quantile(buckets, 0.5),
     p99Ms: quantile(buckets, 0.99),
-    failures,
   };
 }
 

@@ -108,7 +108,7 @@ class Run {
       expect(Buffer.compare(into, bytesOf[block]!)).toBe(0);
     } else if (!this.#hasFaults && this.#stored.has(block) && !this.#damaged.has(block)) {
       this.#stored.delete(block);
-      const { 'disk.dropped': dropped = 0 } = this.#under.stack.counters();
+      const { dropped = 0 } = this.#under.stack.stats().tiers!.disk!;
       if (reason === 'missing' && ++this.#missing <= dropped) return;
       throw new Error(`block ${block} was stored, but its load says ${reason}; ${dropped} blocks were dropped`);
     }

@@ -21,6 +21,7 @@ import {
 } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { newStack } from './stack-under-test.suite.ts';
+import type { TierStack } from './tier-stack.ts';
 import { WritePace } from './write-pace.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-stack-'));
@@ -54,7 +55,10 @@ tierSuite(
       },
     };
   },
-  { isBounded: false, missCount: (counters, reason) => counters[`host.loadFailed.${reason}`] },
+  {
+    isBounded: false,
+    missCount: (tier, reason) => (tier as TierStack).stats().tiers?.host?.loadFailed?.[reason],
+  },
 );
 
 describe('TierStack', () => {
@@ -75,7 +79,8 @@ describe('TierStack', () => {
     expect(await put(stack, 1)).toBe('alreadyStored');
     await whenWritten();
     for (const tier of [a, b]) expect(await tier.has([suiteKey(1)], open)).toEqual([true]);
-    expect(stack.counters()).toMatchObject({ 'host.storedBlocks': 1, 'a.storedBlocks': 1, 'b.storedBlocks': 1 });
+    const storedBlocks = 1;
+    expect(stack.stats().tiers).toMatchObject({ host: { storedBlocks }, a: { storedBlocks }, b: { storedBlocks } });
     await stack.close();
   });
 
@@ -156,8 +161,8 @@ describe('TierStack', () => {
       await put(stack, i);
       await whenWritten();
     }
-    expect(stack.counters()).toMatchObject({ 'a.storeFailed.storeFailed': 2, 'a.breakerOpened.store': 1 });
-    for (let i = 3; stack.levels()['a.breakerOpen.store'] !== 0; i++) {
+    expect(stack.stats().tiers!.a).toMatchObject({ storeFailed: { storeFailed: 2 }, breakerOpened: { store: 1 } });
+    for (let i = 3; stack.stats().levels!.tiers!.a!.breakerOpen!.store !== 0; i++) {
       await put(stack, i);
       await whenWritten();
     }
@@ -168,7 +173,7 @@ describe('TierStack', () => {
     let result = await loads(stack, 'later');
     while (result === 'storeDown') result = await loads(stack, 'later');
     expect(result).toBe('a');
-    expect(stack.levels()['a.breakerOpen.load']).toBe(0);
+    expect(stack.stats().levels!.tiers!.a!.breakerOpen!.load).toBe(0);
     await stack.close();
   });
 
@@ -178,8 +183,9 @@ describe('TierStack', () => {
     const a = faulty(bare, { on: 'store', fault: 'hung', limit: 1 });
     const { stack, host } = newStack(6, [a], { queuedMax: 3, storesAtOnce: 1 });
     for (let i = 0; i < 20; i++) expect(await put(stack, i)).toBe('stored');
-    expect(stack.counters()['a.dropped']).toBeGreaterThan(0);
-    expect(stack.levels()).toMatchObject({ 'a.openStores': 4, 'host.bytes': 6 * storedBlockBytes });
+    const { tiers, levels } = stack.stats();
+    expect(tiers!.a!.dropped).toBeGreaterThan(0);
+    expect(levels!.tiers).toMatchObject({ a: { openStores: 4 }, host: { bytes: 6 * storedBlockBytes } });
     stack.checkInvariants();
     host.checkInvariants();
     const closing = stack.close();

@@ -1,15 +1,16 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
+import { settlesWithin } from '../../base/deadlines.ts';
 import type { MemoryAhead } from '../../base/memory-ahead.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
+import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
 import { tierClosed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import { OpenCalls } from '../tier/open-calls.ts';
-import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import {
   type HangableTier,
   isHangable,
@@ -17,9 +18,8 @@ import {
   type TamperableTier,
   type TierContext,
 } from '../tier/tier.ts';
-import { addPrefixed } from '../tier/tier-counters.ts';
+import { TierMeter } from '../tier/tier-meter.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
-import { TierMeter } from './tier-meter.ts';
 import type { WritePace } from './write-pace.ts';
 
 export interface TierStackOptions {
@@ -28,8 +28,6 @@ export interface TierStackOptions {
   readonly memoryAhead?: MemoryAhead<Uint8Array>;
   /** In the order in which they are tried. */
   readonly secondaries: readonly SecondaryTier[];
-  /** Of the secondaries' loads. */
-  readonly buffers: StagingBuffers;
   readonly clock: Clock;
   readonly timers: Timers;
   /** Of the writes to the secondaries. */
@@ -57,10 +55,7 @@ export class TierStack implements TamperableTier {
   readonly name = 'host';
   readonly #host: HostTier;
   readonly #secondaries: readonly SecondaryTier[];
-  readonly #buffers: StagingBuffers;
   readonly #options: TierStackOptions;
-  /** Of the names of counters. */
-  readonly #prefixes: { readonly host: string; readonly secondaries: readonly string[] };
   readonly #hostMeter = new TierMeter();
   readonly #calls: OpenCalls;
   /** Host memory has no threads: a hung call blocks a thread of the first tier that has some. */
@@ -70,8 +65,6 @@ export class TierStack implements TamperableTier {
     this.#options = options;
     this.#host = options.host;
     this.#secondaries = options.secondaries;
-    this.#buffers = options.buffers;
-    this.#prefixes = { host: `${options.host.name}.`, secondaries: options.secondaries.map(({ name }) => `${name}.`) };
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
     const hangable = options.secondaries.map(({ tier }) => tier).find(isHangable);
     this.hang = hangable === undefined ? undefined : (...call) => hangable.hang(...call);
@@ -114,20 +107,16 @@ export class TierStack implements TamperableTier {
         return undefined;
       }
       for (const secondary of this.#inOrder(context?.place)) {
-        const loaded = await secondary.load(key, signal, context);
-        if (typeof loaded !== 'string') {
-          if (!signal.aborted) {
-            into.set(loaded);
-            this.#promote(key, loaded);
-            context?.servedBy?.(secondary.name);
-          }
-          this.#buffers.give(loaded);
-          signal.throwIfAborted();
+        const failure = await secondary.load(key, into, signal, context);
+        signal.throwIfAborted();
+        if (failure === undefined) {
+          // Keeps the block in host memory, if there is room.
+          this.#host.storeNow(key, into);
+          context?.servedBy?.(secondary.name);
           return undefined;
         }
-        signal.throwIfAborted();
         // A tier that has no such block says less than one with a damaged block or an error.
-        if (reason === 'missing') reason = loaded;
+        if (reason === 'missing') reason = failure;
       }
       return reason;
     });
@@ -187,20 +176,19 @@ export class TierStack implements TamperableTier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    const { evicted = 0 } = this.#host.counters();
-    const counts: Record<string, number> = {};
-    addPrefixed(counts, this.#prefixes.host, { ...this.#hostMeter.counters(), ...(evicted === 0 ? {} : { evicted }) });
-    for (const [i, prefix] of this.#prefixes.secondaries.entries())
-      addPrefixed(counts, prefix, this.#secondaries[i]!.counters());
-    return counts;
+    return {};
   }
 
-  levels(): Readonly<Record<string, number>> {
-    const levels: Record<string, number> = {};
-    addPrefixed(levels, this.#prefixes.host, this.#host.levels());
-    for (const [i, prefix] of this.#prefixes.secondaries.entries())
-      addPrefixed(levels, prefix, this.#secondaries[i]!.levels());
-    return levels;
+  /** Of each tier. */
+  stats(): Pick<ConnectorStats, 'tiers' | 'levels'> {
+    const { evicted = 0 } = this.#host.counters();
+    const tiers: Record<string, TierTotals> = { [this.#host.name]: { ...this.#hostMeter.totals, evicted } };
+    const levels: Record<string, TierLevels> = { [this.#host.name]: this.#host.levels() };
+    for (const secondary of this.#secondaries) {
+      tiers[secondary.name] = secondary.totals();
+      levels[secondary.name] = secondary.levels();
+    }
+    return { tiers, levels: { tiers: levels } };
   }
 
   /** Waits for blocks that wait to be written, as long as blocks are written. Tiers that hang are not waited for. */
@@ -211,7 +199,7 @@ export class TierStack implements TamperableTier {
     await this.#whileWriting(timeoutMs);
     this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
-    await this.#within(timeoutMs, closing);
+    await settlesWithin(this.#options.timers, timeoutMs, closing);
     await calls;
     await this.#host.close();
   }
@@ -236,12 +224,12 @@ export class TierStack implements TamperableTier {
 
   /** Until all blocks are written, none was written for `timeoutMs`, or the longest time has passed. */
   async #whileWriting(timeoutMs: number): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, timers } = this.#options;
     const untilMs = clock.nowMs() + Math.max(timeoutMs, closeMaxMs);
     for (let before = -1; this.#openStores > 0 && this.#openStores !== before && clock.nowMs() < untilMs; ) {
       before = this.#openStores;
       const leftMs = untilMs - clock.nowMs();
-      await this.#within(Math.min(timeoutMs, leftMs), this.#whenWritten());
+      await settlesWithin(timers, Math.min(timeoutMs, leftMs), this.#whenWritten());
     }
   }
 
@@ -250,7 +238,7 @@ export class TierStack implements TamperableTier {
   }
 
   get #openStores(): number {
-    return this.#secondaries.reduce((sum, secondary) => sum + (secondary.levels().openStores ?? 0), 0);
+    return this.#secondaries.reduce((sum, { openStores }) => sum + openStores, 0);
   }
 
   #loadFromHost(key: BlockKey, into: Uint8Array, place: string | undefined): LoadFailureReason | undefined {
@@ -263,25 +251,9 @@ export class TierStack implements TamperableTier {
     return reason;
   }
 
-  /** Keeps a block of a lower tier in host memory, if there is room. */
-  #promote(key: BlockKey, bytes: Uint8Array): void {
-    this.#host.storeNow(key, bytes);
-  }
-
   #inOrder(place: string | undefined): readonly SecondaryTier[] {
     const promised = this.#secondaries.filter(({ name }) => name === place);
     if (promised.length === 0) return this.#secondaries;
     return [...promised, ...this.#secondaries.filter(({ name }) => name !== place)];
-  }
-
-  async #within(timeoutMs: number, ended: Promise<unknown>): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = this.#options.timers.after(timeoutMs, resolve);
-      const settle = (): void => {
-        timer.cancel();
-        resolve();
-      };
-      ended.then(settle, settle);
-    });
   }
 }

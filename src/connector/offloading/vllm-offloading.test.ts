@@ -308,7 +308,7 @@ describe('tiering', () => {
     expect(await stack.store(suiteKey(3), suiteBytes(suiteKey(3)), signal)).toBe('full');
     await whenWritten();
     expect(await below.has([suiteKey(3)], signal)).toEqual([false]);
-    expect(stack.counters()).toMatchObject({ 'host.storeFailed.storeFull': 1 });
+    expect(stack.stats().tiers).toMatchObject({ host: { storeFailed: { storeFull: 1 } } });
     for (const i of [1, 2]) host.unpin(suiteKey(i));
     await stack.close();
   });

@@ -1,20 +1,17 @@
-import { AssertionError, assert } from '../../base/assert.ts';
+import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
-import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from '../tier/circuit-breaker.ts';
-import type { Tier } from '../tier/tier.ts';
+import type { Permit } from '../tier/circuit-breaker.ts';
+import type { GuardedTier } from '../tier/guarded-tier.ts';
 import { type LeasedBlock, LeasedBlocks, type PinnedBlocks } from './leased-blocks.ts';
-import type { TierMeter } from './tier-meter.ts';
 import type { WritePace } from './write-pace.ts';
 
 export interface WriteBehindOptions {
   readonly clock: Clock;
   readonly timers: Timers;
-  readonly storeTimeoutMs: number;
   readonly storesAtOnce: number;
   readonly queuedMax: number;
-  readonly breaker: CircuitBreakerOptions;
   /** Of all tiers of the rank together. Absent: writes start at once. */
   readonly pace?: WritePace;
   /** How long blocks that another server is about to load are kept for the write. */
@@ -23,38 +20,28 @@ export interface WriteBehindOptions {
 
 const nothing = (): void => undefined;
 
-/** Up to this many stores that were given up and have not returned do not count as running. */
-const stuckMax = 16;
-
 /**
  * Writes blocks of host memory to a tier in the background. A block is pinned in host memory while it is written, not while
  * it waits, because writes may have to wait long (`WritePace`). Blocks are dropped if too many wait, and if host memory evicts
  * them first. The engine never waits for a tier, and a block that is not written is only a future miss (I9).
  */
 export class WriteBehind {
-  readonly #tier: Pick<Tier, 'name' | 'store'>;
+  readonly #tier: GuardedTier;
   readonly #blocks: PinnedBlocks;
-  readonly #meter: TierMeter;
   readonly #options: WriteBehindOptions;
-  readonly #breaker: CircuitBreaker;
   /** In the order of their offers. */
   readonly #queue = new Set<BlockKey>();
   readonly #leased: LeasedBlocks;
   /** Blocks that are being written. */
   readonly #writing = new Set<BlockKey>();
   readonly #pumpAgain = (): void => this.#pump();
-  #running = 0;
-  /** Of the running stores, those that were given up. */
-  #stuck = 0;
   #isClosed: boolean = false;
   #idlers: (() => void)[] = [];
 
-  constructor(tier: Pick<Tier, 'name' | 'store'>, blocks: PinnedBlocks, meter: TierMeter, options: WriteBehindOptions) {
+  constructor(tier: GuardedTier, blocks: PinnedBlocks, options: WriteBehindOptions) {
     this.#tier = tier;
     this.#blocks = blocks;
-    this.#meter = meter;
     this.#options = options;
-    this.#breaker = new CircuitBreaker(options.clock, options.breaker);
     const { clock, timers, leaseMs, queuedMax } = options;
     // Other blocks need room in host memory, too.
     const waitingMax = Math.ceil(queuedMax / 2);
@@ -73,7 +60,7 @@ export class WriteBehind {
       return;
     }
     if (this.#isClosed || this.#queue.size >= this.#options.queuedMax) {
-      this.#meter.dropped();
+      this.#tier.meter.totals.dropped++;
       return;
     }
     this.#queue.add(key);
@@ -108,28 +95,21 @@ export class WriteBehind {
     });
   }
 
-  counters(): Readonly<Record<string, number>> {
-    return { 'breakerOpened.store': this.#breaker.openedCount };
-  }
-
-  levels(): Readonly<Record<string, number>> {
-    return {
-      // Without stores that were given up, which may never return.
-      openStores: this.#queue.size + this.#leased.waitingCount + this.#running - this.#stuck,
-      'breakerOpen.store': this.#breaker.state === 'closed' ? 0 : 1,
-    };
+  /** Blocks that wait to be written or are being written, without stores that were given up, which may never return. */
+  get openCount(): number {
+    const { runningCount, stuckCount } = this.#tier.stores.calls;
+    return this.#queue.size + this.#leased.waitingCount + runningCount - stuckCount;
   }
 
   close(): void {
     this.#isClosed = true;
-    for (const _ of this.#queue) this.#meter.storeFailed('closed');
+    for (const _ of this.#queue) this.#tier.meter.storeFailed('closed');
     this.#queue.clear();
     this.#leased.close();
     this.#notifyIdle();
   }
 
   checkInvariants(): void {
-    assert(this.#running >= this.#stuck && this.#stuck >= 0, `${this.#stuck} of ${this.#running} stores are stuck`);
     assert(this.#queue.size <= this.#options.queuedMax, `${this.#queue.size} blocks wait to be written`);
     this.#leased.checkInvariants();
   }
@@ -146,25 +126,25 @@ export class WriteBehind {
   }
 
   get #hasFreeStore(): boolean {
-    return this.#running - Math.min(this.#stuck, stuckMax) < this.#options.storesAtOnce;
+    return this.#tier.stores.calls.occupiedCount < this.#options.storesAtOnce;
   }
 
   /** A request of another server waits for the block, so the write does not wait for its share of the time. */
   #startLeased(): void {
     const block = this.#leased.take();
     assert(block !== undefined, 'no leased block waits');
-    const permit = this.#breaker.tryAcquire();
+    const permit = this.#tier.stores.breaker.tryAcquire();
     if (permit !== undefined) {
       this.#start(block, permit, nothing);
       return;
     }
     this.#blocks.unpin(block.key);
-    this.#meter.storeFailed('storeDown');
+    this.#tier.meter.storeFailed('storeDown');
   }
 
   /** The block waits with the others. */
   #expired(key: BlockKey): void {
-    this.#meter.leaseExpired();
+    this.#tier.meter.totals.leaseExpired++;
     this.offer(key);
   }
 
@@ -173,15 +153,15 @@ export class WriteBehind {
     const [key] = this.#queue;
     assert(key !== undefined, 'no block waits to be written');
     this.#queue.delete(key);
-    const permit = this.#breaker.tryAcquire();
+    const permit = this.#tier.stores.breaker.tryAcquire();
     if (permit === undefined) {
-      this.#meter.storeFailed('storeDown');
+      this.#tier.meter.storeFailed('storeDown');
       return false;
     }
     const bytes = this.#blocks.pin(key);
     if (bytes === undefined) {
       permit.withdraw();
-      this.#meter.dropped();
+      this.#tier.meter.totals.dropped++;
       return false;
     }
     this.#start({ key, bytes }, permit, endWrite);
@@ -189,53 +169,27 @@ export class WriteBehind {
   }
 
   #start({ key, bytes }: LeasedBlock, permit: Permit, endWrite: () => void): void {
-    const { clock, timers, storeTimeoutMs } = this.#options;
-    const startedMs = clock.nowMs();
-    const controller = new AbortController();
-    let isGivenUp = false;
-    this.#running++;
     this.#writing.add(key);
-    const timer = timers.after(storeTimeoutMs, () => {
-      isGivenUp = true;
-      this.#stuck++;
-      endWrite();
-      permit.fail();
-      this.#meter.storeFailed('timedOut');
-      controller.abort(new Error(`the store of a block in ${this.#tier.name} was given up: timedOut`));
-      this.#pump();
-    });
-    const end = (): void => {
-      timer.cancel();
-      endWrite();
-      this.#running--;
-      this.#writing.delete(key);
-      if (isGivenUp) this.#stuck--;
-      this.#blocks.unpin(key);
-    };
-    this.#tier.store(key, bytes, controller.signal, { payloadCrc: this.#blocks.payloadCrc(key) }).then(
-      (answer) => {
-        end();
-        if (!isGivenUp) {
-          permit.succeed();
-          if (answer === 'stored') this.#meter.stored(bytes.length, clock.nowMs() - startedMs);
-          else if (answer === 'full') this.#meter.storeFailed('storeFull');
-        }
-        this.#pump();
-      },
-      (error: unknown) => {
-        end();
-        if (error instanceof AssertionError) throw error;
-        if (!isGivenUp) {
-          permit.fail();
-          this.#meter.storeFailed('storeFailed');
-        }
-        this.#pump();
+    const context = { payloadCrc: this.#blocks.payloadCrc(key) };
+    this.#tier.startStore(
+      permit,
+      { key, bytes, context },
+      {
+        answered: () => {
+          endWrite();
+          this.#pump();
+        },
+        ended: () => {
+          this.#writing.delete(key);
+          this.#blocks.unpin(key);
+          this.#pump();
+        },
       },
     );
   }
 
   get #isIdle(): boolean {
-    return this.#queue.size === 0 && this.#leased.waitingCount === 0 && this.#running === 0;
+    return this.#queue.size === 0 && this.#leased.waitingCount === 0 && this.#tier.stores.calls.runningCount === 0;
   }
 
   #notifyIdle(): void {

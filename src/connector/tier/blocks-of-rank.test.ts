@@ -118,7 +118,7 @@ describe('the worker side of a rank without layers of a group', () => {
       expect(counters.savedBlocks).toBeUndefined();
       await turns();
       const output = await step({ jobsToFlush: [2 as TransferId] });
-      expect(output).toMatchObject({ finishedSending: [2], saveFailures: [], counters: { savedBlocks: 1 } });
+      expect(output).toMatchObject({ finishedSending: [2], saveFailures: [], stats: { savedBlocks: 1 } });
       expect(await host.has([a, b], open)).toEqual([true, false]);
       const flushed = await step({ saves: [save(3, b)], jobsToFlush: [3 as TransferId] });
       expect(flushed).toMatchObject({ finishedSending: [3], drained: [3] });

@@ -15,13 +15,6 @@ export const circuitBreakerDefaults: CircuitBreakerOptions = {
   coolDownMaxMs: 30_000,
 };
 
-/** For a store that consists of several, each with a breaker of its own. */
-export const neverOpens: CircuitBreakerOptions = {
-  failuresMax: Number.MAX_SAFE_INTEGER,
-  coolDownMs: 1,
-  coolDownMaxMs: 1,
-};
-
 export type CircuitState = 'closed' | 'open' | 'halfOpen';
 
 /**
@@ -62,6 +55,11 @@ export class CircuitBreaker {
     return isOver ? 'halfOpen' : this.#state;
   }
 
+  /** 1: not closed. For statistics that are added over ranks. */
+  get openCount(): 0 | 1 {
+    return this.state === 'closed' ? 0 : 1;
+  }
+
   /** How often the breaker has opened. */
   get openedCount(): number {
     return this.#opened;
@@ -71,10 +69,10 @@ export class CircuitBreaker {
   tryAcquire(): Permit | undefined {
     this.#state = this.state;
     if (this.#state === 'open') return undefined;
-    if (this.#state === 'closed') return new Permit(this.#settler(this.#period));
+    if (this.#state === 'closed') return new Permit(this.#settler(this.#period), false);
     // One probe at a time: further calls would only wait for a store that hangs.
     if (this.#probe !== undefined) return undefined;
-    this.#probe = new Permit(this.#settler(this.#period));
+    this.#probe = new Permit(this.#settler(this.#period), true);
     return this.#probe;
   }
 
@@ -108,11 +106,14 @@ export class CircuitBreaker {
 type PermitOutcome = 'succeeded' | 'failed' | 'withdrawn';
 
 export class Permit {
+  /** The call finds out whether the store works again. */
+  readonly isProbe: boolean;
   readonly #settle: (permit: Permit, outcome: PermitOutcome) => void;
   #isSettled: boolean = false;
 
-  constructor(settle: (permit: Permit, outcome: PermitOutcome) => void) {
+  constructor(settle: (permit: Permit, outcome: PermitOutcome) => void, isProbe: boolean) {
     this.#settle = settle;
+    this.isProbe = isProbe;
   }
 
   succeed(): void {

@@ -119,7 +119,7 @@ describe('TierScheduler with prefill and decode on different servers', () => {
     }
     // The breaker of look-ups is open.
     expect(ask(request([0, 1], promise))).toEqual([]);
-    expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1 });
+    expect(scheduler.stats()).toMatchObject({ breakerOpened: { lookup: 1 } });
     expect(time.pending).toBe(0);
   });
 });

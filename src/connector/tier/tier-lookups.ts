@@ -1,11 +1,11 @@
-import type { Timer } from '../../base/timers.ts';
+import { AssertionError } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
-import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from './circuit-breaker.ts';
+import type { CircuitBreakerOptions, Permit } from './circuit-breaker.ts';
+import { Guard } from './guarded-tier.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { Tier } from './tier.ts';
-import { countsOfBreaker } from './tier-counters.ts';
 
 /** How long a tier may take to answer after the abort. */
 const abortGraceMs = 50;
@@ -42,7 +42,7 @@ export class TierLookups {
   readonly #ranks: readonly RankTier[];
   readonly #context: SchedulerConnectorContext;
   readonly #timeoutMs: number;
-  readonly #breaker: CircuitBreaker;
+  readonly #guard: Guard;
   readonly #cooling = new Map<BlockKey, { readonly untilMs: number; readonly coolDownMs: number }>();
   #probe: RunningLookup | undefined;
   #isClosed: boolean = false;
@@ -56,7 +56,7 @@ export class TierLookups {
     this.#ranks = tiers.map((tier, rank) => ({ tier, hasKv: hasKvOn(context.identities[rank]!) }));
     this.#context = context;
     this.#timeoutMs = timeoutMs;
-    this.#breaker = new CircuitBreaker(context.clock, breaker);
+    this.#guard = new Guard(context.clock, context.timers, breaker);
   }
 
   /** Whether the key recently had no answer, so that it should not be looked up now. */
@@ -71,18 +71,18 @@ export class TierLookups {
    */
   start(keys: readonly BlockKey[], done: (answers: LookupAnswers) => void): RunningLookup | undefined {
     if (this.#isClosed) return undefined;
-    const isProbe = this.#breaker.state !== 'closed';
-    const permit = this.#breaker.tryAcquire();
+    const permit = this.#guard.breaker.tryAcquire();
     if (permit === undefined) return undefined;
-    if (!isProbe) return this.#ask(keys, permit, done);
+    if (!permit.isProbe) return this.#ask(keys, permit, done);
     this.#probe = this.#ask(keys, permit, () => {
       this.#probe = undefined;
     });
     return undefined;
   }
 
-  counters(): Readonly<Record<string, number>> {
-    return countsOfBreaker('lookup', this.#breaker);
+  stats() {
+    const { openedCount, openCount } = this.#guard.breaker;
+    return { breakerOpened: { lookup: openedCount }, levels: { breakerOpen: { lookup: openCount } } };
   }
 
   close(): void {
@@ -91,52 +91,37 @@ export class TierLookups {
   }
 
   #ask(keys: readonly BlockKey[], permit: Permit, done: (answers: LookupAnswers) => void): RunningLookup {
-    const { clock, timers } = this.#context;
-    const controller = new AbortController();
     const byRank: LookupAnswers[] = this.#ranks.map(({ hasKv }) => keys.map((key) => (hasKv(key) ? undefined : true)));
     /** Ranks that had no key to answer, and ranks that answered one. */
     const answered = new Set<number>();
-    let open = this.#ranks.length;
-    let isOver = false;
-    let isLate = false;
-    let timer: Timer;
-    const end = (): void => {
-      if (isOver) return;
-      isOver = true;
-      timer.cancel();
-      const isAnswered = answered.size === this.#ranks.length;
-      if (isAnswered && !isLate) permit.succeed();
-      else permit.fail();
-      done(this.#conclude(keys, byRank, isAnswered));
-    };
-    // At the deadline, the tiers return the answers so far. A tier that ignores the abort is not waited for.
-    timer = timers.after(this.#timeoutMs, () => {
-      isLate = true;
-      timer = timers.after(abortGraceMs, end);
-      controller.abort();
-    });
-    const ask = async ({ tier, hasKv }: RankTier, rank: number): Promise<void> => {
+    const isAnswered = (): boolean => answered.size === this.#ranks.length;
+    const ask = async ({ tier, hasKv }: RankTier, rank: number, signal: AbortSignal): Promise<void> => {
       const own = keys.filter(hasKv);
       try {
-        const answers = own.length === 0 ? [] : await tier.has(own, controller.signal);
+        const answers = own.length === 0 ? [] : await tier.has(own, signal);
         if (own.length === 0 || answers.some((answer) => answer !== undefined)) answered.add(rank);
         let next = 0;
         byRank[rank] = own.length === keys.length ? answers : keys.map((key) => (hasKv(key) ? answers[next++] : true));
-      } catch {
-        // This tier has no answers: the breaker counts a failure.
+      } catch (error) {
+        // Otherwise this tier has no answers.
+        if (error instanceof AssertionError) throw error;
       }
-      if (--open === 0) end();
     };
-    for (const [rank, tier] of this.#ranks.entries()) void ask(tier, rank);
-    return {
-      deadlineMs: clock.nowMs() + this.#timeoutMs + 2 * abortGraceMs,
-      cancel: () => {
-        if (isOver) return;
-        isOver = true;
-        timer.cancel();
-        permit.withdraw();
-        controller.abort();
+    const askAll = async (signal: AbortSignal): Promise<void> => {
+      await Promise.all(this.#ranks.map((tier, rank) => ask(tier, rank, signal)));
+      if (!isAnswered()) throw new Error('a tier has answered no key');
+    };
+    const controller = new AbortController();
+    // At the deadline, the tiers return the answers so far. A tier that ignores the abort is not waited for.
+    const limits = { signal: controller.signal, timeoutMs: this.#timeoutMs, graceMs: abortGraceMs };
+    this.#guard.start(permit, askAll, limits, {
+      answered: () => {
+        if (!controller.signal.aborted) done(this.#conclude(keys, byRank, isAnswered()));
       },
+    });
+    return {
+      deadlineMs: this.#context.clock.nowMs() + this.#timeoutMs + 2 * abortGraceMs,
+      cancel: () => controller.abort(),
     };
   }
 

@@ -3,6 +3,7 @@ import { ManualTime } from '../../../test/support/manual-time.ts';
 import { type BlockId, blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from '../connector.ts';
+import { namedCounts } from '../connector-stats.ts';
 import { HostTier } from './host/tier-host.ts';
 import { lookUpEach } from './look-up.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
@@ -136,7 +137,7 @@ describe('a look-up', () => {
       await turns();
       expect(ask(requestFor(`r${i}`, [keys[0]!, suiteKey(`unique ${i}`)]))).toEqual([keys[0]]);
     }
-    expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1 });
+    expect(namedCounts(scheduler.stats())).toMatchObject({ 'breakerOpened.lookup': 1 });
   });
 
   it('that probes an open breaker runs in the background: the request does not wait', async () => {
@@ -219,12 +220,12 @@ test('the counters have the counts of all tiers and of the look-up breaker', asy
     admit(requestFor(name));
   };
   for (let i = 0; i < 5; i++) await lookUp(`r${i}`);
-  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 1 });
+  expect(namedCounts(scheduler.stats())).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 1 });
   isDown = false;
   time.advance(1000);
-  expect(scheduler.counters()).toMatchObject({ 'now.breakerOpen.lookup': 1, 'now.blocks': 0 });
+  expect(namedCounts(scheduler.stats())).toMatchObject({ 'now.breakerOpen.lookup': 1, 'now.blocks': 0 });
   await lookUp('later');
-  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 0 });
+  expect(namedCounts(scheduler.stats())).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 0 });
 });
 
 describe('a block that another process removed from the store', () => {

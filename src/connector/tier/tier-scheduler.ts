@@ -20,6 +20,7 @@ import {
   savesKv,
   type TransferId,
 } from '../connector.ts';
+import { type ConnectorStats, sumOfStats } from '../connector-stats.ts';
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
 import { GatheredWakes } from './gathered-wakes.ts';
 import type { LookupAnswers } from './look-up.ts';
@@ -28,7 +29,6 @@ import { nothingToSave, OpenSaves } from './open-saves.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from './remote-prefill.ts';
 import type { Tier, TierWrapping } from './tier.ts';
-import { countsOfTier, sumOfCounts } from './tier-counters.ts';
 import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 
 export interface TierSchedulerOptions {
@@ -209,11 +209,12 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return sumOfCounts([
-      ...this.#tiers.map(countsOfTier),
-      this.#tierLookups.counters(),
-      this.#remotePrefills.counters(),
-    ]);
+    return this.#remotePrefills.counters();
+  }
+
+  stats(): ConnectorStats {
+    const ofTier = (tier: Tier) => ({ own: tier.counters(), levels: { own: tier.levels?.() ?? {} } });
+    return sumOfStats([...this.#tiers.map(ofTier), this.#tierLookups.stats()]);
   }
 
   /** Look-ups need no step. Blocks that they found missing need one to be saved. */

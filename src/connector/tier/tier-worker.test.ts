@@ -3,6 +3,7 @@ import { ManualTime } from '../../../test/support/manual-time.ts';
 import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import type { ConnectorMetadata, LoadJob, SaveJob, TransferId } from '../connector.ts';
 import { emptyMetadata } from '../connector.ts';
+import { namedCounts } from '../connector-stats.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
@@ -57,7 +58,8 @@ async function make(rules: readonly FaultRule[] = [], saveBufferBlocks: number |
     const { output } = await stepWithConnector(side, { ...emptyMetadata, ...metadata }, 2, forward);
     await turns();
     side.checkInvariants();
-    for (const [name, count] of Object.entries(output.counters)) counters[name] = (counters[name] ?? 0) + count;
+    for (const [name, count] of Object.entries(namedCounts(output.stats ?? {})))
+      counters[name] = (counters[name] ?? 0) + count;
     return output;
   };
   return { counters, time, host, tier, side, block, load, save, step, wakeups: () => wakeups };

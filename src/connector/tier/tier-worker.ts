@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import { assert, assertDefined } from '../../base/assert.ts';
+import { settlesWithin } from '../../base/deadlines.ts';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
@@ -16,15 +17,17 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
+import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
-import { endOf, isGivenUpBy, type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
+import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
-import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
+import type { CircuitBreakerOptions } from './circuit-breaker.ts';
 import { DirectSaves } from './direct-saves.ts';
+import { GuardedTier } from './guarded-tier.ts';
 import type { SavePath } from './save-path.ts';
 import { StagedSaves } from './staged-saves.ts';
 import type { Tier, TierWrapping } from './tier.ts';
-import { CountDifferences, countsOfBreaker, countsOfTier } from './tier-counters.ts';
+import { increment } from './tier-meter.ts';
 
 export interface TierWorkerOptions {
   readonly loadsAtOnce: number;
@@ -36,7 +39,10 @@ export interface TierWorkerOptions {
    */
   readonly saveBufferBytes?: number;
   readonly saveTimeoutMs: number;
-  readonly breaker?: CircuitBreakerOptions;
+  /** `none`: the tier consists of several, each with its own breakers. */
+  readonly breaker?: CircuitBreakerOptions | 'none';
+  /** Of a tier that consists of several: what each of them did, beside the tier's own `counters` and `levels`. */
+  readonly stats?: () => Pick<ConnectorStats, 'tiers' | 'levels'>;
   /** Saves wait while it is closed, unless a step overwrites their blocks. */
   readonly saveGate?: TransferGate;
   /** Called with true at each layer of a forward pass, before it computes, and with false when it has ended. */
@@ -71,11 +77,12 @@ export class TierWorker implements WorkerConnector {
   readonly #context: WorkerConnectorContext;
   readonly #onForward: (isComputing: boolean) => void;
   readonly #onExtra: (extra: JsonObject) => void;
+  readonly #stats: TierWorkerOptions['stats'];
   readonly #hasKv: (key: BlockKey) => boolean;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
   readonly #saves: SavePath;
-  readonly #loadBreaker: CircuitBreaker;
-  readonly #saveBreaker: CircuitBreaker;
+  /** Undefined: the tier guards its calls itself. */
+  readonly #guarded: GuardedTier | undefined;
   #memory: BlockMemory | undefined;
   #metadata: ConnectorMetadata | undefined;
   #decidedLoads: TransferId[] = [];
@@ -85,9 +92,16 @@ export class TierWorker implements WorkerConnector {
   #saveFailures: BlockSaveFailure[] = [];
   #loadedElsewhere: LoadedElsewhere[] = [];
   #arrived: ArrivedBlock[] = [];
-  #counters: Record<string, number> = {};
-  readonly #differences = new CountDifferences();
-  #lateReported = 0;
+  /** Since the start. */
+  readonly #totals = {
+    loadedBlocks: 0,
+    loadedBytes: 0,
+    loadFailed: {} as Partial<Record<LoadFailureReason, number>>,
+    savedBlocks: 0,
+    savedBytes: 0,
+    saveFailed: {} as Partial<Record<SaveFailureReason, number>>,
+  };
+  readonly #reported: ConnectorStats = {};
   #countedAtMs = Number.NEGATIVE_INFINITY;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
@@ -98,10 +112,9 @@ export class TierWorker implements WorkerConnector {
     this.#onExtra = options.onExtra ?? (() => undefined);
     this.#hasKv = hasKvOn(context.identity);
     const { timers, wake: onChange, clock, identity } = context;
-    const breaker = options.breaker ?? circuitBreakerDefaults;
-    // A disk that cannot be written may still be readable.
-    this.#loadBreaker = new CircuitBreaker(clock, breaker);
-    this.#saveBreaker = new CircuitBreaker(clock, breaker);
+    const { breaker } = options;
+    this.#guarded = breaker === 'none' ? undefined : new GuardedTier(this.#tier, { clock, timers, breaker });
+    this.#stats = options.stats;
     this.#loads = new TransferQueue({
       concurrency: options.loadsAtOnce,
       clock,
@@ -185,9 +198,7 @@ export class TierWorker implements WorkerConnector {
 
   getFinished(): TransferReport {
     this.#collect();
-    this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateReported);
-    this.#lateReported = this.#loads.lateCount + this.#saves.lateCount;
-    if (this.#isTimeToCount) this.#countTier();
+    const stats = this.#isTimeToCount ? this.#takeStats() : undefined;
     const placeChanges = this.#tier.takeChanges?.() ?? [];
     const report: TransferReport = {
       finishedSending: this.#decidedSaves,
@@ -199,7 +210,8 @@ export class TierWorker implements WorkerConnector {
       ...(this.#arrived.length === 0 ? {} : { arrived: this.#arrived }),
       evicted: this.#tier.takeEvicted(),
       ...(placeChanges.length === 0 ? {} : { placeChanges }),
-      counters: this.#counters,
+      counters: {},
+      ...(stats === undefined ? {} : { stats }),
       expectedFinishedCount: 0,
     };
     this.#decidedSaves = [];
@@ -208,7 +220,6 @@ export class TierWorker implements WorkerConnector {
     this.#saveFailures = [];
     this.#loadedElsewhere = [];
     this.#arrived = [];
-    this.#counters = {};
     return report;
   }
 
@@ -239,20 +250,19 @@ export class TierWorker implements WorkerConnector {
 
   async #load(item: LoadItem, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
     const block = this.#pool().bytesOf(item.block);
-    const reason = await guarded(this.#loadBreaker, signal, () => this.#tier.load(item.key, block, signal, item));
-    if (reason !== undefined) this.#add(`loadFailed.${reason}`, 1);
-    else {
-      this.#add('loadedBlocks', 1);
-      this.#add('loadedBytes', block.length);
+    const reason = await (this.#guarded ?? this.#tier).load(item.key, block, signal, item);
+    if (reason === undefined) {
+      this.#totals.loadedBlocks++;
+      this.#totals.loadedBytes += block.length;
     }
     return reason;
   }
 
   async #store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
-    const answer = await guarded(this.#saveBreaker, signal, () => this.#tier.store(key, bytes, signal));
+    const answer = await (this.#guarded ?? this.#tier).store(key, bytes, signal);
     if (answer === 'stored') {
-      this.#add('savedBlocks', 1);
-      this.#add('savedBytes', bytes.length);
+      this.#totals.savedBlocks++;
+      this.#totals.savedBytes += bytes.length;
       return undefined;
     }
     if (answer === 'alreadyStored') return undefined;
@@ -260,19 +270,20 @@ export class TierWorker implements WorkerConnector {
   }
 
   #collect(): void {
+    const { loadFailed, saveFailed } = this.#totals;
     const loads = this.#loads.takeReport();
     this.#decidedLoads.push(...loads.decided);
     this.#drained.push(...loads.drained);
     for (const { transfer, item } of loads.done) this.#arrived.push({ transfer, block: item.block });
     for (const { transfer, item, reason, isBusy } of loads.failures) {
-      if (isGivenUpBy(reason)) this.#add(`loadFailed.${reason}`, 1);
+      increment(loadFailed, reason);
       this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy: isBusy });
     }
     const saves = this.#saves.takeReport();
     this.#decidedSaves.push(...saves.decided);
     this.#drained.push(...saves.drained);
     for (const failure of saves.failures) {
-      this.#add(`saveFailed.${failure.reason}`, 1);
+      increment(saveFailed, failure.reason);
       this.#saveFailures.push(failure);
     }
   }
@@ -284,22 +295,31 @@ export class TierWorker implements WorkerConnector {
     return this.#loadFailures.length > 0 || this.#saveFailures.length > 0;
   }
 
-  /** Adds the counters of the tier and of the breakers. */
-  #countTier(): void {
+  /** The changes since the last report. */
+  #takeStats(): ConnectorStats {
     this.#countedAtMs = this.#context.clock.nowMs();
-    const counts = {
-      ...countsOfTier(this.#tier),
-      ...countsOfBreaker('load', this.#loadBreaker),
-      ...countsOfBreaker('save', this.#saveBreaker),
+    const lateCompletions = this.#loads.lateCount + this.#saves.lateCount;
+    const { levels, ...others } = this.#stats?.() ?? {};
+    const breakers = this.#guarded?.breakers('save');
+    const now: ConnectorStats = {
+      ...this.#totals,
+      ...others,
+      ...breakers,
+      lateCompletions,
+      own: this.#tier.counters(),
+      levels: { ...levels, ...breakers?.levels, own: this.#tier.levels?.() ?? {} },
     };
-    for (const [name, difference] of Object.entries(this.#differences.take(counts))) this.#add(name, difference);
+    const change = changeOfStats(now, this.#reported);
+    addStats(this.#reported, change);
+    return change;
   }
 
   async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
     this.#loads.close();
     // Also if a step has failed. Saves that wait for its end begin.
     this.#onForward(false);
-    const isOver = await this.#drainedWithin(timeoutMs);
+    const drained = Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]);
+    const isOver = await settlesWithin(this.#context.timers, timeoutMs, drained);
     this.#saves.close();
     // Calls that the abort ends need a few turns of the event loop.
     for (let turn = 0; turn < abortTurns && !this.#isDrained; turn++) await nextTurn();
@@ -315,16 +335,6 @@ export class TierWorker implements WorkerConnector {
     return this.#loads.openCount === 0 && !this.#saves.readsPool;
   }
 
-  #drainedWithin(timeoutMs: number): Promise<boolean> {
-    return new Promise((resolve) => {
-      const timer = this.#context.timers.after(timeoutMs, () => resolve(false));
-      void Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]).then(() => {
-        timer.cancel();
-        resolve(true);
-      });
-    });
-  }
-
   #pool(): BlockMemory {
     return assertDefined(this.#memory, 'the pool is not registered');
   }
@@ -332,37 +342,4 @@ export class TierWorker implements WorkerConnector {
   #bound(): ConnectorMetadata {
     return assertDefined(this.#metadata, 'no metadata is bound');
   }
-
-  #add(name: string, count: number): void {
-    if (count !== 0) this.#counters[name] = (this.#counters[name] ?? 0) + count;
-  }
-}
-
-/** Calls the store if the breaker allows it. A call that hangs counts as failed at its deadline, before it returns. */
-async function guarded<T>(
-  breaker: CircuitBreaker,
-  signal: AbortSignal,
-  call: () => Promise<T>,
-): Promise<T | 'storeDown' | 'storeFailed'> {
-  const permit = breaker.tryAcquire();
-  if (permit === undefined) return 'storeDown';
-  const onAbort = (): void => settleAborted(permit, signal);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    const answer = await call();
-    permit.succeed();
-    return answer;
-  } catch (error) {
-    if (error instanceof AssertionError) throw error;
-    if (signal.aborted) settleAborted(permit, signal);
-    else permit.fail();
-    return 'storeFailed';
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
-}
-
-function settleAborted(permit: Permit, signal: AbortSignal): void {
-  if (endOf(signal) === 'timedOut') permit.fail();
-  else permit.withdraw();
 }

@@ -4,8 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
+import type { LoadFailureReason } from '../reasons.ts';
 import { headerBytes } from './block-header.ts';
-import type { TamperableTier } from './tier.ts';
+import type { TamperableTier, Tier } from './tier.ts';
 
 export const suiteBlockBytes = 4096;
 
@@ -49,14 +50,14 @@ export interface TierSuiteOptions {
   /** Default true. False: only the store itself limits its bytes, so the tier ignores `maxBytes` and evicts no block. */
   readonly isBounded?: boolean;
   /** How many loads gave no block for this reason. Default: the counter of the same name. */
-  readonly missCount?: (counters: Readonly<Record<string, number>>, reason: string) => number | undefined;
+  readonly missCount?: (tier: Tier, reason: LoadFailureReason) => number | undefined;
 }
 
 /** The contract of every tier. `make` opens an empty tier of `maxBytes`. */
 export function tierSuite(
   name: string,
   make: (maxBytes: number) => Promise<TierUnderTest>,
-  { isBounded = true, missCount = (counters, reason) => counters[reason] }: TierSuiteOptions = {},
+  { isBounded = true, missCount = (tier, reason) => tier.counters()[reason] }: TierSuiteOptions = {},
 ): void {
   const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
   const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
@@ -125,7 +126,7 @@ export function tierSuite(
       await tier.close();
     });
 
-    it.each<[string, (stored: Uint8Array) => Uint8Array]>([
+    it.each<[LoadFailureReason, (stored: Uint8Array) => Uint8Array]>([
       ['truncated', (stored) => stored.subarray(0, stored.length - 1)],
       ['truncated', (stored) => stored.subarray(0, headerBytes + 5)],
       ['truncated', (stored) => stored.subarray(0, 7)],
@@ -143,7 +144,7 @@ export function tierSuite(
       expect(await tier.tamper(key, corrupt)).toBe(true);
       expect(await tier.load(key, fresh(), open)).toBe(reason);
       expect(await tier.has([key], open)).toEqual([false]);
-      expect(missCount(tier.counters(), reason)).toBe(1);
+      expect(missCount(tier, reason)).toBe(1);
       expect(await put(tier, key)).toBe('stored');
       const block = fresh();
       expect(await tier.load(key, block, open)).toBeUndefined();

@@ -11,6 +11,7 @@ import type {
   TransferId,
 } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
+import { type ConnectorStats, sumOfStats } from '../connector-stats.ts';
 
 /** Counts the ranks that have not reported an id yet. */
 interface Countdown {
@@ -67,6 +68,7 @@ export class OutputAggregator {
     const arrived: ArrivedBlock[] = [];
     const evicted: BlockKey[] = [];
     const placeChanges: PlaceChange[] = [];
+    const stats: ConnectorStats[] = [];
     for (let rank = 0; rank < outputs.length; rank++) {
       const output = outputs[rank];
       // Most ranks report nothing in most steps.
@@ -85,6 +87,7 @@ export class OutputAggregator {
       for (const block of output.arrived ?? []) if (this.#hasArrived(block, rank)) arrived.push(block);
       if (output.loadedElsewhere !== undefined) loadedElsewhere.push(...output.loadedElsewhere);
       for (const key of output.evicted) evicted.push(key);
+      if (output.stats !== undefined) stats.push(output.stats);
       if (output.placeChanges !== undefined) placeChanges.push(...output.placeChanges);
     }
     this.#forgetClosed();
@@ -100,6 +103,7 @@ export class OutputAggregator {
       evicted: evicted.length < 2 ? evicted : [...new Set(evicted)],
       ...(placeChanges.length === 0 ? {} : { placeChanges }),
       counters,
+      ...(stats.length === 0 ? {} : { stats: sumOfStats(stats) }),
       expectedFinishedCount: 0,
     });
   }

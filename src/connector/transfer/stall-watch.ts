@@ -15,17 +15,22 @@ const medianFactor = 8;
 /** The median is that of this many calls that finished last. */
 const timesMax = 32;
 
+/** Up to this number, calls that stall or were given up leave their places to others. */
+export const stuckMax = 16;
+
 /**
- * Finds calls that run much longer than usual. Such a call may still return, but waiting calls need not wait for it. The
- * watch ends no call: a call ends at its deadline.
+ * Counts running calls that may never return. A call stalls if it runs much longer than usual. It may still return, but
+ * waiting calls need not wait for it. A stuck call was given up and has not returned. The watch ends no call: a call ends
+ * at its deadline.
  *
  * There is one timer, and only while calls wait.
  */
 export class StallWatch<Call> {
   readonly #options: StallWatchOptions;
-  /** When each call began, oldest first. */
+  /** When each call began that was not given up, oldest first. */
   readonly #beginsMs = new Map<Call, number>();
   readonly #stalled = new Set<Call>();
+  readonly #stuck = new Set<Call>();
   /** Times of the calls that finished last. */
   readonly #timesMs: number[] = [];
   #timer: Timer | undefined;
@@ -34,8 +39,22 @@ export class StallWatch<Call> {
     this.#options = options;
   }
 
+  /** Calls that have not returned. */
+  get runningCount(): number {
+    return this.#beginsMs.size + this.#stuck.size;
+  }
+
+  get stuckCount(): number {
+    return this.#stuck.size;
+  }
+
   get stalledCount(): number {
     return this.#stalled.size;
+  }
+
+  /** Running calls that leave no place to others. */
+  get occupiedCount(): number {
+    return this.runningCount - Math.min(this.stuckCount + this.stalledCount, stuckMax);
   }
 
   isStalled(call: Call): boolean {
@@ -46,19 +65,22 @@ export class StallWatch<Call> {
     this.#beginsMs.set(call, this.#options.clock.nowMs());
   }
 
-  /** The call has finished. Calls that were given up are ignored. */
+  /** The call has returned. */
   finish(call: Call): void {
     const beginMs = this.#beginsMs.get(call);
+    this.#stuck.delete(call);
+    this.#stalled.delete(call);
     if (beginMs === undefined) return;
+    this.#beginsMs.delete(call);
     this.#timesMs.push(this.#options.clock.nowMs() - beginMs);
     if (this.#timesMs.length > timesMax) this.#timesMs.shift();
-    this.giveUp(call);
   }
 
-  /** The caller no longer waits for the call. It no longer counts as stalled. */
+  /** The caller no longer waits for the call. */
   giveUp(call: Call): void {
     this.#beginsMs.delete(call);
     this.#stalled.delete(call);
+    this.#stuck.add(call);
   }
 
   /** `isNeeded`: other calls wait for the running ones. */

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import { AssertionError, assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Timer, Timers } from '../../base/timers.ts';
 import type { TransferId } from '../connector.ts';
@@ -16,7 +16,7 @@ export interface TransferGate {
 }
 
 export interface TransferQueueOptions<Item, Reason extends string> {
-  /** How many items run at once. Up to `stuckMax` stalled items (`StallWatch`) do not count. */
+  /** How many items run at once. A few that stall or were given up do not count (`StallWatch`). */
   readonly concurrency: number;
   readonly clock: Clock;
   readonly timers: Timers;
@@ -60,12 +60,6 @@ class TransferEnded extends Error {
 }
 
 /**
- * Up to this number, items that stall or were given up do not count against `concurrency`. So other items run while a few
- * calls hang.
- */
-const stuckMax = 64;
-
-/**
  * Runs transfers of many items with bounded concurrency and one deadline for each transfer, counted from its submission.
  *
  *     submitted --> decided (done, failed, or given up at the deadline) --> drained
@@ -81,8 +75,6 @@ export class TransferQueue<Item, Reason extends string> {
   readonly #stalls: StallWatch<number>;
   #serial = 0;
   #queued = 0;
-  #running = 0;
-  #stuck = 0;
   #late = 0;
   #isClosed: boolean = false;
   #waitsForGate: boolean = false;
@@ -219,14 +211,14 @@ export class TransferQueue<Item, Reason extends string> {
       running += ownRunning;
     }
     assert(queued === this.#queued, `${queued} items wait, the count says ${this.#queued}`);
-    assert(running === this.#running, `${running} items run, the count says ${this.#running}`);
-    assert(stuck === this.#stuck, `${stuck} items are stuck, the count says ${this.#stuck}`);
-    const { stalledCount } = this.#stalls;
+    const { runningCount, stuckCount, stalledCount } = this.#stalls;
+    assert(running === runningCount, `${running} items run, the count says ${runningCount}`);
+    assert(stuck === stuckCount, `${stuck} items are stuck, the count says ${stuckCount}`);
     assert(stalled === stalledCount, `${stalled} items stall, the count says ${stalledCount}`);
   }
 
   #pump(): void {
-    while (this.#occupied < this.#options.concurrency) {
+    while (this.#stalls.occupiedCount < this.#options.concurrency) {
       const next = this.#urgent.shift() ?? this.#nextOrdinary();
       if (next === undefined) break;
       if (next.transfer.phases[next.index] === 'waiting') this.#start(next.transfer, next.index);
@@ -248,28 +240,17 @@ export class TransferQueue<Item, Reason extends string> {
     return undefined;
   }
 
-  /** Running items that count against `concurrency`. */
-  get #occupied(): number {
-    return this.#running - Math.min(this.#stuck + this.#stalls.stalledCount, stuckMax);
-  }
-
   #start(transfer: Transfer<Item>, index: number): void {
     transfer.phases[index] = 'running';
     transfer.running++;
     this.#queued--;
-    this.#running++;
     this.#stalls.begin(transfer.firstSerial + index);
     void this.#runOne(transfer.items[index]!, transfer.controller.signal).then((reason) => {
       transfer.phases[index] = 'over';
       transfer.running--;
-      this.#running--;
       this.#stalls.finish(transfer.firstSerial + index);
-      if (transfer.isGivenUp[index]) {
-        this.#late++;
-        this.#stuck--;
-      } else {
-        this.#count(transfer, index, reason);
-      }
+      if (transfer.isGivenUp[index]) this.#late++;
+      else this.#count(transfer, index, reason);
       this.#settle(transfer);
       this.#pump();
     });
@@ -297,10 +278,8 @@ export class TransferQueue<Item, Reason extends string> {
     const phase = transfer.phases[index];
     if (phase === 'over' || transfer.isGivenUp[index]) return;
     transfer.isGivenUp[index] = true;
-    if (phase === 'running') {
-      this.#stuck++;
-      this.#stalls.giveUp(transfer.firstSerial + index);
-    } else {
+    if (phase === 'running') this.#stalls.giveUp(transfer.firstSerial + index);
+    else {
       transfer.phases[index] = 'over';
       this.#queued--;
     }
@@ -362,7 +341,6 @@ interface Waiting<Item> {
 /** Whether the queue itself ended the item with this reason, before or while it ran. */
 export const isGivenUpBy = (reason: string): boolean => ['timedOut', 'cancelled', 'closed'].includes(reason);
 
-/** Why the queue aborted a signal. */
-export const endOf = (signal: AbortSignal): QueueReason =>
-  assertDefined(signal.reason instanceof TransferEnded ? signal.reason : undefined, 'the signal is not of the queue')
-    .reason;
+/** Whether the queue aborted the signal at a deadline. */
+export const hasTimedOut = ({ reason }: AbortSignal): boolean =>
+  reason instanceof TransferEnded && reason.reason === 'timedOut';

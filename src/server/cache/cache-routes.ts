@@ -36,7 +36,7 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
     clock: options.clock,
     canLoseBlocks: options.enableFaultInjection,
     stats: () => engine.stats(),
-    tiers: () => tierReports(engine.stats().transfers.counters),
+    tiers: () => tierReports(engine.stats().transfers.connector),
   });
   // Such a stream has no end of its own, and a server that closes waits for its responses.
   const open = new Set<EventStream>();

@@ -99,17 +99,10 @@ function addTotals(registry: Registry, stats: () => EngineStats): void {
     {
       name: 'kvasir:load_failures_total',
       help: 'Loads that gave no KV, by reason.',
-      read: () => failuresOf(stats().transfers.counters),
+      read: () => labelled('reason', stats().transfers.connector.loadFailed ?? {}),
     },
     ['reason'],
   );
-}
-
-function failuresOf(counters: Readonly<Record<string, number>>): Sample[] {
-  const start = 'loadFailed.';
-  return Object.entries(counters)
-    .filter(([name]) => name.startsWith(start))
-    .map(([name, value]) => ({ labels: { reason: name.slice(start.length) }, value }));
 }
 
 const labelled = (label: string, values: Readonly<Record<string, number>>): Sample[] =>

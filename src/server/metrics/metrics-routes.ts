@@ -18,7 +18,7 @@ export function registerMetrics(
   const ofModel = new Registry();
   ofModel.setDefaultLabels({ model_name: engine.model.name, engine: '0' });
   addEngineMetrics(ofModel, engine);
-  addTierMetrics(ofModel, () => engine.stats().transfers.counters);
+  addTierMetrics(ofModel, () => engine.stats().transfers.connector);
   const stop = engine.observe(completionMetrics(ofModel, engine.model.maxModelLen));
   app.addHook('onClose', async () => stop());
   ofServer.watch(app);

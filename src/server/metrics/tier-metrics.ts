@@ -1,15 +1,14 @@
 import type { Registry } from 'prom-client';
-import { latencyBoundsMs } from '../../connector/offloading/tier-meter.ts';
+import type { ConnectorStats, TierTotals } from '../../connector/connector-stats.ts';
 import { type TierReport, tierReports } from '../../connector/offloading/tier-report.ts';
+import { latencyBoundsMs } from '../../connector/tier/tier-meter.ts';
 import { addCounter, addGauge, type Collected, type Sample } from './collected.ts';
 
-type Counters = Readonly<Record<string, number>>;
-
-/** Traffic, size and breakers of every tier of an OffloadingConnector, from the counters of `engine.stats()`. */
-export function addTierMetrics(registry: Registry, counters: () => Counters): void {
+/** Traffic, size and breakers of every tier of an OffloadingConnector. */
+export function addTierMetrics(registry: Registry, stats: () => ConnectorStats): void {
   const perTier = (of: (tier: TierReport) => number | undefined): Collected['read'] => {
     return () =>
-      tierReports(counters()).flatMap((tier) => {
+      tierReports(stats()).flatMap((tier) => {
         const value = of(tier);
         return value === undefined ? [] : [{ labels: { tier: tier.name }, value }];
       });
@@ -34,7 +33,7 @@ export function addTierMetrics(registry: Registry, counters: () => Counters): vo
       name: 'kvasir:tier_breaker_open',
       help: '1 if a circuit breaker refuses calls to the tier.',
       read: () =>
-        tierReports(counters()).flatMap(({ name, openBreakers }) =>
+        tierReports(stats()).flatMap(({ name, openBreakers }) =>
           ['lookup', 'load', 'store'].map((call) => ({
             labels: { tier: name, call },
             value: openBreakers.includes(call) ? 1 : 0,
@@ -48,11 +47,11 @@ export function addTierMetrics(registry: Registry, counters: () => Counters): vo
     {
       name: 'kvasir:tier_failures_total',
       help: 'Calls of a tier that moved no block, by reason.',
-      read: () => tierReports(counters()).flatMap(failuresOf),
+      read: () => tierReports(stats()).flatMap(failuresOf),
     },
     ['tier', 'call', 'reason'],
   );
-  registry.registerMetric(new TierLatency(counters) as never);
+  registry.registerMetric(new TierLatency(stats) as never);
 }
 
 const failuresOf = ({ name, loads, stores }: TierReport): Sample[] =>
@@ -72,34 +71,38 @@ interface HistogramValue {
 /** The tiers count latencies in buckets themselves, so the histogram only shows these. */
 class TierLatency {
   readonly name = 'kvasir:tier_latency_seconds';
-  readonly #counters: () => Counters;
+  readonly #stats: () => ConnectorStats;
 
-  constructor(counters: () => Counters) {
-    this.#counters = counters;
+  constructor(stats: () => ConnectorStats) {
+    this.#stats = stats;
   }
 
   async get() {
-    const counters = this.#counters();
-    const values = tierReports(counters).flatMap(({ name }) =>
-      ['load', 'store'].flatMap((call) => this.#valuesOf(counters, name, call)),
-    );
+    const { tiers = {} } = this.#stats();
+    const values = Object.entries(tiers).flatMap(([tier, totals]) => [
+      ...this.#valuesOf({ tier, call: 'load' }, totals.loadLatency, totals.loadMs),
+      ...this.#valuesOf({ tier, call: 'store' }, totals.storeLatency, totals.storeMs),
+    ]);
     const help = 'Time of a call of a tier for one block.';
     return { name: this.name, help, type: 'histogram', aggregator: 'sum', values };
   }
 
   reset(): void {}
 
-  #valuesOf(counters: Counters, tier: string, call: string): HistogramValue[] {
+  #valuesOf(
+    labels: Readonly<Record<string, string>>,
+    latency: TierTotals['loadLatency'] = {},
+    ms = 0,
+  ): HistogramValue[] {
     const values: HistogramValue[] = [];
     let below = 0;
     const bounds = [...latencyBoundsMs.map((ms) => ms / 1e3), '+Inf'];
     for (const [i, le] of bounds.entries()) {
-      below += counters[`tier.${tier}.${call}Latency.${i}`] ?? 0;
-      values.push({ metricName: `${this.name}_bucket`, labels: { tier, call, le }, value: below });
+      below += latency[i] ?? 0;
+      values.push({ metricName: `${this.name}_bucket`, labels: { ...labels, le }, value: below });
     }
-    const seconds = (counters[`tier.${tier}.${call}Ms`] ?? 0) / 1e3;
-    values.push({ metricName: `${this.name}_sum`, labels: { tier, call }, value: seconds });
-    values.push({ metricName: `${this.name}_count`, labels: { tier, call }, value: below });
+    values.push({ metricName: `${this.name}_sum`, labels, value: ms / 1e3 });
+    values.push({ metricName: `${this.name}_count`, labels, value: below });
     return values;
   }
 }

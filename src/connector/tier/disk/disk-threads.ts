@@ -14,9 +14,6 @@ export interface DiskThreadsOptions {
   readonly backgroundWritersMax: number;
 }
 
-/** With this many threads in calls that do not return, all calls fail at once. */
-const stuckMax = 16;
-
 /** Calls that no request waits for. */
 const backgroundCalls: ReadonlySet<DiskCall['kind']> = new Set(['store', 'scan', 'boundOthers']);
 
@@ -35,7 +32,6 @@ export class DiskThreads {
         isBackground,
         setup,
         threadsMax: countMax,
-        stuckMax,
         clock: systemClock,
         timers: systemTimers,
         tooManyStuck: (count) =>

@@ -20,7 +20,6 @@ const newPool = (kind: string): IoPool<DiskCall, DiskAnswer> =>
     isBackground: false,
     setup: { root, identity: suiteIdentity, fsync: false, crc32Library: undefined },
     threadsMax: 4,
-    stuckMax: 16,
     clock: systemClock,
     timers: systemTimers,
     tooManyStuck: (count) => new Error(`${count} threads are stuck`),

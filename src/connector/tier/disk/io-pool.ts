@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { assert } from '../../../base/assert.ts';
 import type { Clock } from '../../../base/clock.ts';
 import type { Timers } from '../../../base/timers.ts';
-import { StallWatch } from '../../transfer/stall-watch.ts';
+import { StallWatch, stuckMax } from '../../transfer/stall-watch.ts';
 import { CallCell } from './call-cell.ts';
 import { type IoThread, type IoThreadKind, keepIoThread, takeIoThread } from './io-threads.ts';
 
@@ -92,7 +92,7 @@ export class IoPool<Call, Answer> {
   }
 
   #pump(): void {
-    if (this.stuckCount >= this.#options.stuckMax) {
+    if (this.stuckCount >= stuckMax) {
       const error = this.#options.tooManyStuck(this.stuckCount);
       for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error));
     }
@@ -132,7 +132,7 @@ export class IoPool<Call, Answer> {
    * So one transfer of many blocks that hang does not stop the calls of other transfers.
    */
   get #liveCount(): number {
-    const { threadsMax, stuckMax } = this.#options;
+    const { threadsMax } = this.#options;
     const { stuckCount } = this;
     const replacedMax = Math.max(0, stuckMax - 1 - threadsMax - stuckCount);
     return this.#slots.size - stuckCount - Math.min(this.#stalls.stalledCount, replacedMax);
@@ -158,7 +158,7 @@ export class IoPool<Call, Answer> {
 
   #ended(slot: Slot, error: Error): void {
     if (!this.#slots.delete(slot)) return;
-    this.#stalls.giveUp(slot);
+    this.#stalls.finish(slot);
     slot.onIdle();
     // The calls fail, because a thread that cannot start would be started repeatedly.
     if (slot.state !== 'starting') this.#pump();
@@ -245,8 +245,6 @@ export interface IoPoolOptions extends IoThreadKind {
   readonly setup: object;
   /** Threads that are not stuck and do not stall. */
   readonly threadsMax: number;
-  /** With this many stuck threads, calls fail at once. */
-  readonly stuckMax: number;
   readonly clock: Clock;
   readonly timers: Timers;
   readonly tooManyStuck: (count: number) => Error;

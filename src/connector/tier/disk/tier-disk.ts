@@ -1,5 +1,7 @@
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
+import { backgroundTimers } from '../../../base/background-timers.ts';
+import { withDeadline } from '../../../base/deadlines.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
@@ -11,7 +13,6 @@ import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { HangableTier, StoreAnswer, TamperableTier, TierCall, TierContext } from '../tier.ts';
-import { withTimeout } from './deadlines.ts';
 import { DiskBound, type Reservation } from './disk-bound.ts';
 import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
@@ -437,5 +438,14 @@ async function neighboursOf(options: DiskTierOptions, threads: DiskThreads): Pro
     return [`folders of other models in ${options.root} cannot be read: ${messageOf(error)}`];
   }
 }
+
+/** Runs a call that has no other time limit. */
+const withTimeout = <T>(
+  timeoutMs: number,
+  call: (signal: AbortSignal) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> => withDeadline({ timers: backgroundTimers, timeoutMs, signal, late }, call);
+
+const late = (message: string): Error => Object.assign(new Error(message), { code: 'ETIMEDOUT' });
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { assert } from '../../../base/assert.ts';
 import type { Clock } from '../../../base/clock.ts';
+import { delay } from '../../../base/deadlines.ts';
 import type { Timers } from '../../../base/timers.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
-import { delay, systemTimers } from '../../system-timers.ts';
+import { systemTimers } from '../../system-timers.ts';
 import { type BlockCodec, headerBytes } from '../block-header.ts';
 import { identityRecord } from '../identity.ts';
 import { ObjectIndex, type StoredObject, slotOf } from './object-index.ts';

@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream';
 import type * as Sdk from '@aws-sdk/client-s3';
 import { AssertionError } from '../../../base/assert.ts';
+import { withDeadline } from '../../../base/deadlines.ts';
 import type { Timers } from '../../../base/timers.ts';
 import { s3ClientMissing } from '../../errors.ts';
 import { limitAnswer } from './answer-limit.ts';
-import { withDeadline } from './deadline.ts';
 import { failureOf, S3Failure } from './s3-failure.ts';
 
 export interface S3Credentials {
@@ -194,7 +194,8 @@ export class S3Bucket {
   }
 
   async #call<T>(signal: AbortSignal, timeoutMs: number, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    return withDeadline({ timers: this.#options.timers, timeoutMs, signal }, async (abortSignal) => {
+    const late = (message: string) => new S3Failure('failed', 'TimeoutError', message);
+    return withDeadline({ timers: this.#options.timers, timeoutMs, late, signal }, async (abortSignal) => {
       try {
         return await call(abortSignal);
       } catch (error) {
