@@ -195,7 +195,6 @@ export class World {
     );
     if (this.#checks && seed % 4 === 0) this.#events = new EventChecker(this.#scheduler);
     if (this.#tier !== undefined) {
-      this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
       this.#tier.wake = () => this.#scheduler.notifyTransfers();
       const { enablePrefixCaching, kvLoadFailurePolicy } = this.#options;
       const isAsked = enablePrefixCaching && kvLoadFailurePolicy !== 'fail';
@@ -340,8 +339,7 @@ export class World {
         : [];
     const result = this.#runner.execute(plan, leftOut, referenceOf);
     this.#passTime(this.#tierPrng.between(0, 20));
-    const connectorOutput = this.#tier.finish();
-    return { ...result, ...loss, leftOut, ...(connectorOutput === emptyOutput ? {} : { connectorOutput }) };
+    return { ...result, ...loss, leftOut, connectorOutputs: this.#tier.finish() };
   }
 
   /** Sampling fails for single requests, as with NaN logits. Such a fault ends this request and no other (I9). */
@@ -482,15 +480,19 @@ export class World {
 }
 
 /** Blocks of the step's sync loads that failed or are late: tokens that depend on them do not count. */
-function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: output = emptyOutput }: ExecutedStep) {
+function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutputs = [] }: ExecutedStep) {
   if (connectorMetadata === undefined || connectorMetadata.loads.length === 0) return nothing;
+  const outputs = connectorOutputs.map((report) => (typeof report === 'object' ? report : emptyOutput));
   const notFilled: BlockId[] = [];
   for (const { transfer, mode, blocks } of connectorMetadata.loads) {
     if (mode !== 'sync') continue;
-    const isWhole = output.finishedRecving.includes(transfer) && !output.failedRecving.includes(transfer);
+    const isDecided = outputs.every(({ finishedRecving }) => finishedRecving.includes(transfer));
+    const hasFailed = outputs.some(({ failedRecving }) => failedRecving.includes(transfer));
+    const failures = outputs.flatMap(({ loadFailures }) =>
+      loadFailures.filter((failure) => failure.transfer === transfer),
+    );
     for (const { block } of blocks)
-      if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.block === block))
-        notFilled.push(block);
+      if (!isDecided || hasFailed || failures.some((failure) => failure.block === block)) notFilled.push(block);
   }
   return notFilled;
 }

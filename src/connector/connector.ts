@@ -12,13 +12,14 @@
  *                                                        saveKvLayer       x L  |
  *                                                        waitForSave            |
  *                                                        getFinished            |
- *   updateConnectorOutput <- one output of all ranks --  getBlockIdsWithLoadErrors
+ *   updateConnectorOutput <- outcomes -- ledger <- report of each rank --  getBlockIdsWithLoadErrors
  *   requestFinished       once per request               clearConnectorMetadata /
  *   takeEvents                                           shutdown
  *
  * The sides exchange frozen, JSON-able data, because it crosses process borders. KV bytes never cross them.
- * The ledger (`transfer/transfer-ledger.ts`) is between the scheduler and the scheduler side. It makes the ids, pins the
- * blocks, refuses a block that already failed from the same place, and ends loads that no worker reports.
+ * The ledger (`transfer/transfer-ledger.ts`) is between the two sides. It makes the ids, pins the blocks, joins the reports of
+ * all ranks into one outcome per block, refuses a block that already failed from the same place, and ends loads that no
+ * worker reports. So neither side needs a record of open transfers.
  */
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
@@ -60,6 +61,14 @@ export interface KvIdentityGroup {
 /** A full block of a request, and the key of its content. */
 export interface KvBlock extends BlockPlace {
   readonly key: BlockKey;
+}
+
+/** A full block that a request lacks, and what the ledger knows of its key. */
+export interface WantedBlock extends KvBlock {
+  /** Places from which a load of the block failed for this request. A promise from there is refused. Absent: none. */
+  readonly failedFrom?: readonly string[];
+  /** A save of the block is open. Absent: no. */
+  readonly isSaving?: true;
 }
 
 /** A block that a store promises. The load may still fail. */
@@ -168,7 +177,7 @@ export interface PlaceChange {
   readonly evicted: readonly BlockKey[];
 }
 
-/** The report of one rank after a step, or of all ranks together (`transfer/aggregator.ts`). Frozen. */
+/** The report of one rank after a step. Frozen. */
 export interface ConnectorOutput {
   /** Saves that are decided. Their blocks are stored, except those in `saveFailures` of this report or an earlier one. */
   readonly finishedSending: readonly TransferId[];
@@ -197,8 +206,40 @@ export interface ConnectorOutput {
   readonly placeChanges?: readonly PlaceChange[];
   /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
   readonly counters: Readonly<Record<string, number>>;
-  /** How many ranks take part in transfers that begin after this report; 0 = no change. */
+  /** How many ranks take part in transfers that are first reported from now on; 0 = no change. */
   readonly expectedFinishedCount: number;
+}
+
+/** The report of a rank. Undefined: it has none. `workerDied`: its process died, and so all its open transfers ended. */
+export type RankReport = ConnectorOutput | 'workerDied' | undefined;
+
+/** The result of one block of a load, on all ranks. */
+export interface LoadOutcome extends LoadBlock {
+  readonly transfer: TransferId;
+  readonly requestId: RequestId;
+  /** If the block is loaded: where it came from. Else where it was promised. */
+  readonly place: string;
+  readonly result: 'loaded' | LoadFailureReason;
+  /** I/O may still write this block: it stays pinned, and its KV is computed into another block. */
+  readonly isBlockBusy: boolean;
+}
+
+/** The result of one block of a save, on all ranks. */
+export interface SaveOutcome {
+  readonly transfer: TransferId;
+  readonly key: BlockKey;
+  readonly result: 'stored' | SaveFailureReason;
+}
+
+/** What the ledger makes of the reports of all ranks after a step. Each block of a transfer has one outcome. */
+export interface TransferOutcomes {
+  /** Also of loads whose request has ended or was preempted. */
+  readonly loads: readonly LoadOutcome[];
+  readonly saves: readonly SaveOutcome[];
+  readonly evicted: readonly BlockKey[];
+  readonly placeChanges: readonly PlaceChange[];
+  /** Sums over the ranks. */
+  readonly counters: Readonly<Record<string, number>>;
 }
 
 // --- Scheduler side ------------------------------------------------------------------------------------------------
@@ -208,7 +249,7 @@ export interface ConnectorRequest {
   readonly id: RequestId;
   readonly tokenCount: TokenCount;
   /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
-  readonly wanted: readonly KvBlock[];
+  readonly wanted: readonly WantedBlock[];
   /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */
   readonly computeMs?: number;
   /** The object that the client sent (vLLM's `kv_transfer_params`). */
@@ -235,6 +276,8 @@ export interface ConnectorStep {
   readonly newlyValid: readonly ValidBlock[];
   /** A valid block with this key, of any request or only cached; undefined when the pool has none. */
   validBlock(key: BlockKey): BlockId | undefined;
+  /** Whether an open save has this block. */
+  isSaving(key: BlockKey): boolean;
   newTransferId(): TransferId;
 }
 
@@ -301,8 +344,8 @@ export interface SchedulerConnector {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void;
   /** Once per step, also for steps without tokens. The connector starts to collect for the next step. */
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan;
-  /** After each step, with the reports of all ranks in one. It has only open ids: no late and no duplicate ones. */
-  updateConnectorOutput(output: ConnectorOutput): void;
+  /** After each step: what became of transfers, once for each block. Late and duplicate reports are not among it. */
+  updateConnectorOutput(outcomes: TransferOutcomes): void;
   /**
    * Once per request, when it ends for any reason, before its blocks are released. Transfers may still be under way, and
    * the next step offers the newest blocks to be saved. The engine pins these blocks, so nothing needs to be delayed.

@@ -4,7 +4,6 @@ import type { Timer } from '../../base/timers.ts';
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
-  ConnectorOutput,
   ConnectorPlan,
   ConnectorRequest,
   ConnectorStep,
@@ -17,6 +16,7 @@ import type {
   PlaceKind,
   SchedulerConnector,
   SchedulerConnectorContext,
+  TransferOutcomes,
 } from '../connector.ts';
 import { delay } from './delay.ts';
 import { FaultDice, type FaultPlan, type FaultRule } from './fault-rules.ts';
@@ -111,8 +111,8 @@ export class FaultyScheduler implements SchedulerConnector {
     return this.#inner.buildConnectorMeta(step);
   }
 
-  updateConnectorOutput(output: ConnectorOutput): void {
-    this.#inner.updateConnectorOutput(output);
+  updateConnectorOutput(outcomes: TransferOutcomes): void {
+    this.#inner.updateConnectorOutput(outcomes);
   }
 
   takeEvents(): readonly KvEvent[] {

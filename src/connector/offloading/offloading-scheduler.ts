@@ -2,7 +2,6 @@ import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import {
-  type ConnectorOutput,
   type ConnectorPlan,
   type ConnectorRequest,
   type ConnectorStep,
@@ -19,14 +18,15 @@ import {
   type SchedulerConnector,
   type SchedulerConnectorContext,
   savesKv,
+  type TransferOutcomes,
+  type WantedBlock,
 } from '../connector.ts';
 import { GatheredWakes } from '../tier/gathered-wakes.ts';
-import { OpenLoads } from '../tier/open-loads.ts';
-import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
 import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
+import { saveOf } from '../tier/tier-scheduler.ts';
 import { HostDirectory } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
 import { LeftHost } from './left-host.ts';
@@ -54,8 +54,6 @@ interface RequestRecord {
   /** The blocks were looked up at this time, when the request arrived, and nothing has asked for them yet. */
   arrivedMs: number | undefined;
   lookup: RunningLookup | undefined;
-  /** Blocks that failed to load. They are not looked up again for the request. */
-  readonly failed: Set<BlockKey>;
   /** Another server continues the request, and loads its blocks from a secondary tier. */
   readonly remoteDecode: RemoteDecode | undefined;
   /** The blocks that another server has promised for the request. */
@@ -94,9 +92,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #filter: StoreFilter;
   readonly #directory: HostDirectory;
   readonly #placeEvents: PlaceEvents;
-  readonly #saves = new OpenSaves();
   readonly #requests = new Map<RequestId, RequestRecord>();
-  readonly #loads = new OpenLoads();
   readonly #warned = new Set<string>();
   /** By tier: until when it is not asked. */
   readonly #pausedUntilMs = new Map<string, number>();
@@ -153,21 +149,20 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (record.lookup === undefined) this.#lookUpMissing(record, wanted, request.computeMs);
     if (record.lookup !== undefined) return { kind: 'askLater', deadlineMs: record.lookup.deadlineMs };
     // A block that is being saved will be in host memory soon.
-    if (wanted.some(({ key }) => this.#saves.isSaving(key) && !record.failed.has(key)))
+    if (wanted.some(({ isSaving, failedFrom }) => isSaving === true && failedFrom === undefined))
       return { kind: 'askLater', deadlineMs: this.#context.clock.nowMs() + savingWaitMs };
     const blocks: FoundBlock[] = [];
     for (const block of wanted) {
-      const place = this.#placeOf(record, block.key);
+      const place = this.#placeOf(record, block);
       if (place !== undefined) blocks.push({ ...block, place });
     }
     return { kind: 'found', blocks, mode: this.#modeOf(blocks) };
   }
 
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
+  updateStateAfterAlloc(request: ConnectorRequest, _: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     const record = this.#recordOf(request);
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(record);
-    if (load !== undefined) this.#loads.begin(load);
     if (record.chunks === undefined && record.remoteDecode === undefined) return;
     const blocks = valid();
     for (const block of blocks) record.chunks?.addValid(block);
@@ -178,31 +173,26 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#wakes.stepBegins();
     const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
-    const plan = blocks.length === 0 ? nothingToSave : this.#saves.begin(step, blocks);
+    const plan = saveOf(step, blocks);
     return leased.length === 0 ? plan : { ...plan, extra: leaseMessage(leased) };
   }
 
-  updateConnectorOutput(output: ConnectorOutput): void {
+  updateConnectorOutput({ loads, saves, evicted, placeChanges, counters }: TransferOutcomes): void {
     this.#wakes.stepEnds();
-    const failed = new Set<BlockKey>();
-    for (const { requestId, key, place, reason } of this.#loads.failedBlocks(output.loadFailures)) {
-      if (reason === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
-      failed.add(key);
-      // The block is saved again when it is computed again.
-      this.#directory.remove(key);
-      this.#requests.get(requestId)?.failed.add(key);
+    for (const { key, place, result } of loads) {
+      // A block from a secondary tier is now in host memory, too. After a worker's death it is not, which later loads find out.
+      if (result === 'loaded') {
+        if (!this.#directory.has(key)) this.#directory.add(key);
+      } else if (result !== 'workerDied') {
+        if (result === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
+        // The block is saved again when it is computed again.
+        this.#directory.remove(key);
+      }
     }
-    for (const { key, place } of this.#loads.arrivedBlocks(output.arrived ?? []))
-      if (place !== hostPlace) this.#directory.add(key);
-    // Blocks from a secondary tier are now in host memory, too. After a worker's death they are not, which later loads find out.
-    for (const id of output.finishedRecving)
-      for (const { key, place } of this.#loads.finish(id))
-        if (place !== hostPlace && !failed.has(key)) this.#directory.add(key);
-    for (const { name } of this.#places) this.#openStores += output.counters[`${levelPrefix}${name}.openStores`] ?? 0;
-    for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
-    for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
-    this.#events.push(...this.#placeEvents.eventsOf(output.placeChanges ?? []));
-    for (const key of output.evicted) {
+    for (const { name } of this.#places) this.#openStores += counters[`${levelPrefix}${name}.openStores`] ?? 0;
+    for (const { key, result } of saves) if (result === 'stored') this.#directory.add(key);
+    this.#events.push(...this.#placeEvents.eventsOf(placeChanges));
+    for (const key of evicted) {
       this.#directory.remove(key);
       if (this.#places.length > 0) this.#leftHost.add(key);
     }
@@ -213,7 +203,6 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#endLookup(record);
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
-    this.#loads.forget(request.id);
     if (record.remoteDecode !== undefined) record.remoteDecode.add(this.#offloaded(record, valid()));
     const { engineId } = this.#settings;
     const { identities } = this.#context;
@@ -262,10 +251,6 @@ export class OffloadingScheduler implements SchedulerConnector {
     await Promise.resolve();
   }
 
-  checkInvariants(): void {
-    this.#saves.checkInvariants();
-  }
-
   /** Other servers can load what this one stores. */
   get #isProducer(): boolean {
     return savesKv(this.#settings.role) && this.#places.length > 0;
@@ -275,7 +260,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const blocks: SaveBlock[] = [];
     const seen = new Set<BlockKey>();
     const saved = new Set<BlockKey>();
-    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#directory.has(key) || this.#saves.isSaving(key);
+    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#directory.has(key) || step.isSaving(key);
     const save = (key: BlockKey, block: BlockId): void => {
       if (isKept(key) || seen.has(key)) return;
       seen.add(key);
@@ -329,7 +314,6 @@ export class OffloadingScheduler implements SchedulerConnector {
       answers: new Map(),
       arrivedMs: undefined,
       lookup: undefined,
-      failed: new Set(),
       remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
       remotePrefill: loadsKv(this.#settings.role) ? this.#remotePrefills.read(request) : undefined,
       isFinished: false,
@@ -353,20 +337,16 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   /** Looks up the blocks that are not in host memory, if an idle engine should wait for that or a step is in flight. */
-  #lookUpMissing(record: RequestRecord, wanted: readonly KvBlock[], computeMs: number | undefined): void {
+  #lookUpMissing(record: RequestRecord, wanted: readonly WantedBlock[], computeMs: number | undefined): void {
     const nowMs = this.#context.clock.nowMs();
     const isAllowed = (name: string): boolean =>
       nowMs >= (this.#pausedUntilMs.get(name) ?? -Infinity) &&
       record.limits.isAllowed(this.#places.find((place) => place.name === name)!.kind);
     if (!this.#places.some(({ name }) => isAllowed(name))) return;
     const keys = new Set<BlockKey>();
-    for (const { key } of wanted)
-      if (
-        !this.#directory.has(key) &&
-        !this.#saves.isSaving(key) &&
-        !record.answers.has(key) &&
-        !record.failed.has(key)
-      )
+    // A block that failed is not looked up again for the request: all places were tried.
+    for (const { key, isSaving, failedFrom } of wanted)
+      if (!this.#directory.has(key) && isSaving !== true && !record.answers.has(key) && failedFrom === undefined)
         keys.add(key);
     if (keys.size === 0) return;
     const asked = [...keys];
@@ -412,8 +392,8 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const [i, key] of keys.entries()) if (answers[i] === false) this.#leftHost.delete(key);
   }
 
-  #placeOf({ answers, failed }: RequestRecord, key: BlockKey): string | undefined {
-    if (failed.has(key)) return undefined;
+  #placeOf({ answers }: RequestRecord, { key, failedFrom }: WantedBlock): string | undefined {
+    if (failedFrom !== undefined) return undefined;
     if (this.#directory.has(key)) return hostPlace;
     const answer = answers.get(key);
     return typeof answer === 'string' ? answer : undefined;
@@ -431,10 +411,6 @@ export class OffloadingScheduler implements SchedulerConnector {
     record.lookup?.cancel();
     record.lookup = undefined;
     record.answers.clear();
-  }
-
-  #stored(keys: readonly BlockKey[]): void {
-    for (const key of keys) this.#directory.add(key);
   }
 }
 

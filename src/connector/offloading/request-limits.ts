@@ -1,5 +1,5 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
-import type { KvBlock, PlaceKind } from '../connector.ts';
+import type { PlaceKind, WantedBlock } from '../connector.ts';
 
 /** What the client of one request allows, in `kv_transfer_params`. */
 export interface RequestLimits {
@@ -53,10 +53,10 @@ export const noLimits: RequestLimits = {
 
 /** The blocks that may be loaded: in each group the first ones, for at most `maxLoadTokens` tokens. */
 export function loadable(
-  wanted: readonly KvBlock[],
+  wanted: readonly WantedBlock[],
   { maxLoadTokens }: RequestLimits,
   blockSizes: readonly number[],
-): readonly KvBlock[] {
+): readonly WantedBlock[] {
   if (maxLoadTokens === Infinity) return wanted;
   const left = blockSizes.map(() => maxLoadTokens);
   return wanted.filter(({ group }) => {

@@ -119,7 +119,7 @@ test('abort while loading: the load is cancelled, its blocks stay pinned until i
 
 describe('pending transfer defers lookup', () => {
   test('a block that is being saved is answered "ask later", and no tier is asked for it', async () => {
-    const { scheduler, step, output, time, store } = newScheduler();
+    const { scheduler, step, output, time, store, asked } = newScheduler();
     let lookups = 0;
     const has = store.has.bind(store);
     store.has = (keys, until) => {
@@ -128,7 +128,7 @@ describe('pending transfer defers lookup', () => {
     };
     const { saves } = step([valid(0), valid(1)]);
     const deadlineMs = time.nowMs() + 1_000;
-    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual({ kind: 'askLater', deadlineMs });
+    expect(scheduler.getMatchedBlocks(asked(request('a', [0, 1])))).toEqual({ kind: 'askLater', deadlineMs });
     await settled();
     expect(lookups).toBe(0);
     output({ finishedSending: [saves[0]!.transfer] });
@@ -136,12 +136,12 @@ describe('pending transfer defers lookup', () => {
   });
 
   test('complete_store per job: a save that ends makes only its own blocks known', () => {
-    const { scheduler, step, output } = newScheduler();
+    const { scheduler, step, output, asked } = newScheduler();
     const [first] = step([valid(0)]).saves;
     const [second] = step([valid(1)]).saves;
     output({ finishedSending: [second!.transfer] });
     expect(scheduler.getMatchedBlocks(request('a', [1]))).toEqual(found([1, 'host']));
-    expect(scheduler.getMatchedBlocks(request('b', [0]))).toMatchObject({ kind: 'askLater' });
+    expect(scheduler.getMatchedBlocks(asked(request('b', [0])))).toMatchObject({ kind: 'askLater' });
     output({
       finishedSending: [first!.transfer],
       saveFailures: [{ transfer: first!.transfer, key: suiteKey(0), reason: 'storeFull' }],

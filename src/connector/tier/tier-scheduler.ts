@@ -3,7 +3,6 @@ import type { JsonObject } from '../../base/json.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import {
-  type ConnectorOutput,
   type ConnectorPlan,
   type ConnectorRequest,
   type ConnectorStep,
@@ -18,13 +17,11 @@ import {
   type SchedulerConnector,
   type SchedulerConnectorContext,
   savesKv,
-  type TransferId,
+  type TransferOutcomes,
 } from '../connector.ts';
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
 import { GatheredWakes } from './gathered-wakes.ts';
 import type { LookupAnswers } from './look-up.ts';
-import { OpenLoads } from './open-loads.ts';
-import { nothingToSave, OpenSaves } from './open-saves.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from './remote-prefill.ts';
 import type { Tier, TierWrapping } from './tier.ts';
@@ -82,14 +79,10 @@ export class TierScheduler implements SchedulerConnector {
   readonly #remoteDecodes = new Map<RequestId, RemoteDecode>();
   /** Of requests whose KV another server has promised. */
   readonly #prefills = new Map<RequestId, RemotePrefill>();
-  readonly #loads = new OpenLoads();
-  readonly #saves = new OpenSaves();
   /** When each key was last found or saved; oldest first. */
   readonly #stored = new Map<BlockKey, number>();
   /** Keys that were stored and are missing now: saved again if the pool still has their blocks. */
   readonly #removed = new Set<BlockKey>();
-  /** Per request, keys that failed to load. They are not looked up again for the request. */
-  readonly #failed = new Map<RequestId, Set<BlockKey>>();
   #refresh: RunningLookup | undefined;
   #refreshedMs = -Infinity;
   #events: KvEvent[] = [];
@@ -125,11 +118,11 @@ export class TierScheduler implements SchedulerConnector {
       this.#lookups.set(request.id, lookup);
     }
     if (lookup.running === undefined) {
-      const failed = this.#failed.get(request.id);
       const { answers } = lookup;
       const newKeys = new Set<BlockKey>();
-      for (const { key } of request.wanted)
-        if (!answers.has(key) && failed?.has(key) !== true && !this.#tierLookups.isCoolingDown(key)) newKeys.add(key);
+      // A block that failed is not looked up again for the request.
+      for (const { key, failedFrom } of request.wanted)
+        if (!answers.has(key) && failedFrom === undefined && !this.#tierLookups.isCoolingDown(key)) newKeys.add(key);
       if (newKeys.size > 0) this.#startLookup(lookup, [...newKeys], request);
     }
     if (lookup.running !== undefined) return { kind: 'askLater', deadlineMs: lookup.running.deadlineMs };
@@ -137,10 +130,9 @@ export class TierScheduler implements SchedulerConnector {
     return { kind: 'found', blocks: found.map((block) => ({ ...block, place: this.#place })), mode };
   }
 
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
+  updateStateAfterAlloc(request: ConnectorRequest, _: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(request.id);
-    if (load !== undefined) this.#loads.begin(load);
     if (isRemoteDecode(request) && savesKv(this.#options.role)) {
       if (!this.#remoteDecodes.has(request.id)) this.#remoteDecodes.set(request.id, new RemoteDecode());
       this.#remoteDecodes.get(request.id)!.add(valid());
@@ -154,7 +146,7 @@ export class TierScheduler implements SchedulerConnector {
     const blocks: SaveBlock[] = [];
     const taken = new Set<BlockKey>();
     const save = (key: BlockKey, block: BlockId): void => {
-      if (this.#isStored(key) || this.#saves.isSaving(key) || taken.has(key)) return;
+      if (this.#isStored(key) || step.isSaving(key) || taken.has(key)) return;
       taken.add(key);
       blocks.push({ key, block });
     };
@@ -167,23 +159,19 @@ export class TierScheduler implements SchedulerConnector {
       if (block !== undefined) save(key, block);
     }
     this.#removed.clear();
-    return this.#saves.begin(step, blocks);
+    return saveOf(step, blocks);
   }
 
-  updateConnectorOutput(output: ConnectorOutput): void {
+  updateConnectorOutput({ loads, saves, evicted }: TransferOutcomes): void {
     this.#wakes.stepEnds();
-    for (const { requestId, key } of this.#loads.failedBlocks(output.loadFailures)) {
-      // The block is saved again when it is computed again.
-      this.#stored.delete(key);
-      const failed = this.#failed.get(requestId) ?? new Set();
-      this.#failed.set(requestId, failed.add(key));
-    }
-    for (const id of output.finishedRecving) this.#loads.finish(id);
-    for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
-    for (const id of output.finishedSending) this.#finishSave(id);
-    if (output.evicted.length > 0) {
-      for (const key of output.evicted) this.#stored.delete(key);
-      this.#events.push({ kind: 'removed', keys: output.evicted, place: this.#place });
+    // The block is saved again when it is computed again. A worker's death says nothing about the store.
+    for (const { key, result } of loads) if (result !== 'loaded' && result !== 'workerDied') this.#stored.delete(key);
+    const stored = saves.filter(({ result }) => result === 'stored').map(({ key }) => key);
+    for (const key of stored) this.#remember(key);
+    if (stored.length > 0) this.#events.push({ kind: 'stored', keys: stored, place: this.#place });
+    if (evicted.length > 0) {
+      for (const key of evicted) this.#stored.delete(key);
+      this.#events.push({ kind: 'removed', keys: evicted, place: this.#place });
     }
   }
 
@@ -192,8 +180,6 @@ export class TierScheduler implements SchedulerConnector {
     valid: () => readonly KvBlock[],
   ): { readonly kvTransferParams?: JsonObject } {
     this.#endLookup(request.id);
-    this.#failed.delete(request.id);
-    this.#loads.forget(request.id);
     this.#prefills.delete(request.id);
     const remote = this.#remoteDecodes.get(request.id);
     remote?.add(valid());
@@ -229,10 +215,6 @@ export class TierScheduler implements SchedulerConnector {
     // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
     for (const tier of this.#tiers) void tier.close();
     await Promise.resolve();
-  }
-
-  checkInvariants(): void {
-    this.#saves.checkInvariants();
   }
 
   /** The wait for a promised block begins with the first look-up. */
@@ -272,11 +254,7 @@ export class TierScheduler implements SchedulerConnector {
     if (!savesKv(this.#options.role) || this.#refresh !== undefined || nowMs - this.#refreshedMs < refreshMs) return;
     this.#refreshedMs = nowMs;
     const keys = [...new Set(valid().map(({ key }) => key))].filter(
-      (key) =>
-        this.#stored.has(key) &&
-        !this.#isStored(key) &&
-        !this.#saves.isSaving(key) &&
-        !this.#tierLookups.isCoolingDown(key),
+      (key) => this.#stored.has(key) && !this.#isStored(key) && !this.#tierLookups.isCoolingDown(key),
     );
     if (keys.length === 0) return;
     this.#refresh = this.#tierLookups.start(keys, (answers) => {
@@ -302,12 +280,6 @@ export class TierScheduler implements SchedulerConnector {
     }
   }
 
-  #finishSave(id: TransferId): void {
-    const keys = this.#saves.finish(id);
-    for (const key of keys) this.#remember(key);
-    if (keys.length > 0) this.#events.push({ kind: 'stored', keys, place: this.#place });
-  }
-
   /** Whether the key was recently found in the store or saved. */
   #isStored(key: BlockKey): boolean {
     const seenMs = this.#stored.get(key);
@@ -324,3 +296,9 @@ export class TierScheduler implements SchedulerConnector {
     }
   }
 }
+
+export const nothingToSave: ConnectorPlan = Object.freeze({ saves: [] });
+
+/** One save of these blocks, or none. */
+export const saveOf = (step: Pick<ConnectorStep, 'newTransferId'>, blocks: readonly SaveBlock[]): ConnectorPlan =>
+  blocks.length === 0 ? nothingToSave : { saves: [{ transfer: step.newTransferId(), blocks }] };
