@@ -17,8 +17,8 @@ import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
-import { OffloadingScheduler } from './offloading-scheduler.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 
 const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
 const lookupTimeoutMs = 500;
@@ -109,7 +109,7 @@ function newScheduler(tier: Tier) {
       kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, lookup_timeout_seconds: lookupTimeoutMs / 1000 },
     }),
   );
-  const scheduler = new OffloadingScheduler(
+  const scheduler = new PlaceScheduler(
     [{ name: 'below', tiers: [counted], kind: { medium: 'STORAGE', locality: 'REMOTE' } }],
     { clock: time, timers: time, wake: () => undefined, identities: [identity] },
     settings,

@@ -1,15 +1,19 @@
 import type { BlockKey } from '../block-key.ts';
-import type { SchedulerConnectorContext } from '../connector.ts';
-import { circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
+import type { PlaceKind, SchedulerConnectorContext } from '../connector.ts';
+import { type CircuitBreakerOptions, circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { Tier } from '../tier/tier.ts';
 import { type RunningLookup, TierLookups } from '../tier/tier-lookups.ts';
 
-/** A secondary tier as look-ups see it. */
+/** A place for blocks, as the scheduler side sees it. */
 export interface Place {
   readonly name: string;
   /** One per rank. */
   readonly tiers: readonly Tier[];
+  /** Absent: storage, and the tier is allowed for each request (`kv_load_tiers`). */
+  readonly kind?: PlaceKind;
+  /** For reports. */
+  readonly maxBytes?: number | undefined;
 }
 
 /** Where each block is: the name of a place, `false` if no place has it, undefined if that is not known. */
@@ -22,10 +26,15 @@ export type PlaceAnswers = readonly (string | false | undefined)[];
 export class PlaceLookups {
   readonly #places: readonly { readonly name: string; readonly lookups: TierLookups }[];
 
-  constructor(places: readonly Place[], context: SchedulerConnectorContext, timeoutMs: number) {
+  constructor(
+    places: readonly Place[],
+    context: SchedulerConnectorContext,
+    timeoutMs: number,
+    breaker: CircuitBreakerOptions = circuitBreakerDefaults,
+  ) {
     this.#places = places.map(({ name, tiers }) => ({
       name,
-      lookups: new TierLookups(tiers, context, timeoutMs, circuitBreakerDefaults),
+      lookups: new TierLookups(tiers, context, timeoutMs, breaker),
     }));
   }
 
@@ -71,6 +80,11 @@ export class PlaceLookups {
         for (const lookup of running) lookup.cancel();
       },
     };
+  }
+
+  /** Of the only place, without its name. */
+  countersOfOne(): Readonly<Record<string, number>> {
+    return this.#places[0]!.lookups.counters();
   }
 
   counters(): Readonly<Record<string, number>> {

@@ -8,7 +8,7 @@ export interface RequestLimits {
   /** KV of at most the first so many tokens is stored. */
   readonly maxOffloadTokens: number;
   /** Whether blocks of this tier may be loaded. */
-  isAllowed(place: PlaceKind): boolean;
+  isAllowed(place: PlaceKind | undefined): boolean;
 }
 
 const names = ['max_load_tokens', 'max_offload_tokens', 'kv_load_tiers'] as const;
@@ -41,7 +41,8 @@ export function readRequestLimits(
     maxLoadTokens: tokens('max_load_tokens'),
     maxOffloadTokens: tokens('max_offload_tokens'),
     // Host memory is always allowed: an empty list means no secondary tier.
-    isAllowed: (place) => allowed === undefined || allowed === 'wrong' || isListed(place, allowed),
+    isAllowed: (place) =>
+      place === undefined || allowed === undefined || allowed === 'wrong' || isListed(place, allowed),
   };
 }
 

@@ -7,8 +7,8 @@ import type { ConnectorRequest, KvBlock, KvRole, LoadJob, ValidBlock } from '../
 import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
-import { OffloadingScheduler } from './offloading-scheduler.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 
 export const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
 export const open = new AbortController().signal;
@@ -29,7 +29,7 @@ export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both',
       kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, ...extra },
     }),
   );
-  const scheduler = new OffloadingScheduler(
+  const scheduler = new PlaceScheduler(
     hasStore ? [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }] : [],
     { clock: time, timers: time, wake: () => void wakeups++, identities: [identity], event: (m) => events.push(m) },
     settings,

@@ -3,7 +3,7 @@ import type { BlockId } from '../../core/ids.ts';
 import { suiteBytes, suiteKey } from '../tier/tier.suite.ts';
 import { block, found, identity, newScheduler, open, request, settled, valid } from './scheduler-under-test.suite.ts';
 
-describe('OffloadingScheduler', () => {
+describe('PlaceScheduler', () => {
   it('finds blocks of host memory at once, without asking a tier', () => {
     const { scheduler, save } = newScheduler();
     save(valid(0), valid(1));

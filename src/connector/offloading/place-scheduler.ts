@@ -1,3 +1,4 @@
+import { assert } from '../../base/assert.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -21,13 +22,14 @@ import {
   type TransferOutcomes,
   type WantedBlock,
 } from '../connector.ts';
+import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
 import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
-import { levelPrefix } from '../tier/tier-counters.ts';
+import { StoredKeys } from '../tier/stored-keys.ts';
+import { countsOfTier, levelPrefix, sumOfCounts } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
-import { saveOf } from '../tier/tier-scheduler.ts';
-import { HostDirectory } from './host-directory.ts';
+import { HostDirectory, hostPlace } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
 import { LeftHost } from './left-host.ts';
 import { LookupWorth } from './lookup-worth.ts';
@@ -37,12 +39,22 @@ import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts'
 import { loadable, type RequestLimits, readRequestLimits } from './request-limits.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
 
-/** A secondary tier: its look-ups, and what it is for `kv_load_tiers`. */
-export interface SecondaryPlace extends Place {
-  readonly kind: PlaceKind;
-}
+/** With host memory: the places are written from there. Without: the only place is. */
+export type PlaceSchedulerOptions = Pick<OffloadingSettings, 'role' | 'asyncLoad' | 'lookupTimeoutMs'> & {
+  readonly [Name in SchedulerSetting]?: OffloadingSettings[Name] | undefined;
+} & { readonly host?: { readonly maxBytes: number }; readonly breaker?: CircuitBreakerOptions };
 
-export const hostPlace = 'host';
+type SchedulerSetting =
+  | 'engineId'
+  | 'blocksPerChunk'
+  | 'chunkTokens'
+  | 'storeThreshold'
+  | 'trackedOffersMax'
+  | 'offloadPromptOnly'
+  | 'syncLoadBytes'
+  | 'loadPolicy'
+  | 'wholeLoadTimeoutMs'
+  | 'remotePrefillTimeoutMs';
 
 /** What is known of one request. */
 interface RequestRecord {
@@ -69,15 +81,17 @@ const earlyAnswerMs = 1_000;
 const pauseMs = 1_000;
 
 /**
- * The scheduler side of `OffloadingConnector`. Blocks in host memory are found at once, in a directory made from the
- * workers' reports. Other blocks are looked up in the secondary tiers in the background.
+ * The scheduler side of every connector that keeps blocks in tiers: in host memory of the workers and in the places below it, or in
+ * one place alone. Saves go to the first of them. Blocks in host memory are found at once, in a directory made from the
+ * workers' reports. Other blocks are looked up in the background: the first answer for a request is `askLater`. A block is
+ * in a place if all ranks have their part of it.
  */
-export class OffloadingScheduler implements SchedulerConnector {
+export class PlaceScheduler implements SchedulerConnector {
   /** `TierWorker` flushes saves. */
   readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
-  readonly #settings: OffloadingSettings;
-  readonly #places: readonly SecondaryPlace[];
+  readonly #settings: PlaceSchedulerOptions;
+  readonly #places: readonly Place[];
   readonly #lookups: PlaceLookups;
   readonly #remotePrefills: RemotePrefills;
   readonly #leases = new NewLeases();
@@ -90,7 +104,11 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
-  readonly #directory: HostDirectory;
+  /** Undefined: there is no host memory, and `#stored` has what is known of the only place. */
+  readonly #host: HostDirectory | undefined;
+  readonly #stored: StoredKeys | undefined;
+  /** A look-up of blocks that were stored long ago. */
+  #refresh: RunningLookup | undefined;
   readonly #placeEvents: PlaceEvents;
   readonly #requests = new Map<RequestId, RequestRecord>();
   readonly #warned = new Set<string>();
@@ -101,21 +119,27 @@ export class OffloadingScheduler implements SchedulerConnector {
   /** Of the secondary tiers. */
   #events: KvEvent[] = [];
 
-  constructor(places: readonly SecondaryPlace[], context: SchedulerConnectorContext, settings: OffloadingSettings) {
+  constructor(places: readonly Place[], context: SchedulerConnectorContext, settings: PlaceSchedulerOptions) {
     this.#context = context;
     this.#settings = settings;
     this.#places = places;
-    this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs);
+    for (const { tiers } of places) assert(tiers.length === context.identities.length, 'one tier per rank');
+    this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs, settings.breaker);
     this.#remotePrefills = new RemotePrefills(context, settings.remotePrefillTimeoutMs);
     this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
     this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
     this.#placeEvents = new PlaceEvents(context.identities);
-    // Ranks without KV in some blocks have room for others.
-    const held = context.identities.map((rank) => Math.ceil(settings.host.maxBytes / rank.worldSize / rank.blockBytes));
-    this.#directory = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
-    const { chunkTokens, blocksPerChunk, storeThreshold, trackedOffersMax } = settings;
+    const { host, chunkTokens, blocksPerChunk = 1, storeThreshold = 0, trackedOffersMax = 0 } = settings;
+    if (host === undefined) {
+      assert(places.length === 1, 'several places are below host memory');
+      this.#stored = new StoredKeys(places[0]!.name, context.clock);
+    } else {
+      // Ranks without KV in some blocks have room for others.
+      const held = context.identities.map((rank) => Math.ceil(host.maxBytes / rank.worldSize / rank.blockBytes));
+      this.#host = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
+    }
     this.#filter = new StoreFilter({
       storeThreshold,
       trackedOffersMax,
@@ -129,7 +153,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     return this.#settings.wholeLoadTimeoutMs;
   }
 
-  get loadPolicy(): KvLoadPolicy {
+  get loadPolicy(): KvLoadPolicy | undefined {
     return this.#settings.loadPolicy;
   }
 
@@ -149,7 +173,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (record.lookup === undefined) this.#lookUpMissing(record, wanted, request.computeMs);
     if (record.lookup !== undefined) return { kind: 'askLater', deadlineMs: record.lookup.deadlineMs };
     // A block that is being saved will be in host memory soon.
-    if (wanted.some(({ isSaving, failedFrom }) => isSaving === true && failedFrom === undefined))
+    if (
+      this.#host !== undefined &&
+      wanted.some(({ isSaving, failedFrom }) => isSaving === true && failedFrom === undefined)
+    )
       return { kind: 'askLater', deadlineMs: this.#context.clock.nowMs() + savingWaitMs };
     const blocks: FoundBlock[] = [];
     for (const block of wanted) {
@@ -163,6 +190,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const record = this.#recordOf(request);
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(record);
+    this.#refreshStored(valid);
     if (record.chunks === undefined && record.remoteDecode === undefined) return;
     const blocks = valid();
     for (const block of blocks) record.chunks?.addValid(block);
@@ -173,29 +201,27 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#wakes.stepBegins();
     const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
-    const plan = saveOf(step, blocks);
+    const plan = { saves: blocks.length === 0 ? [] : [{ transfer: step.newTransferId(), blocks }] };
     return leased.length === 0 ? plan : { ...plan, extra: leaseMessage(leased) };
   }
 
   updateConnectorOutput({ loads, saves, evicted, placeChanges, counters }: TransferOutcomes): void {
     this.#wakes.stepEnds();
     for (const { key, place, result } of loads) {
-      // A block from a secondary tier is now in host memory, too. After a worker's death it is not, which later loads find out.
-      if (result === 'loaded') {
-        if (!this.#directory.has(key)) this.#directory.add(key);
-      } else if (result !== 'workerDied') {
+      // A block from a secondary tier is now in host memory, too.
+      if (result === 'loaded') this.#host?.loaded(key);
+      // A worker's death says nothing about the stores.
+      else if (result !== 'workerDied') {
         if (result === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
         // The block is saved again when it is computed again.
-        this.#directory.remove(key);
+        this.#home.lost(key);
       }
     }
     for (const { name } of this.#places) this.#openStores += counters[`${levelPrefix}${name}.openStores`] ?? 0;
-    for (const { key, result } of saves) if (result === 'stored') this.#directory.add(key);
+    this.#home.stored(saves.filter(({ result }) => result === 'stored').map(({ key }) => key));
     this.#events.push(...this.#placeEvents.eventsOf(placeChanges));
-    for (const key of evicted) {
-      this.#directory.remove(key);
-      if (this.#places.length > 0) this.#leftHost.add(key);
-    }
+    this.#home.evicted(evicted);
+    if (this.#host !== undefined && this.#places.length > 0) for (const key of evicted) this.#leftHost.add(key);
   }
 
   requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
@@ -210,8 +236,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   takeEvents(): readonly KvEvent[] {
-    const host = this.#directory.takeChanges().map((change): KvEvent => ({ ...change, place: hostPlace }));
-    const events = [...host, ...this.#events];
+    const events = [...this.#home.takeEvents(), ...this.#events];
     this.#events = [];
     return events;
   }
@@ -222,33 +247,48 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   listed(): readonly PlaceContent[] {
-    return [{ place: hostPlace, keys: this.#directory.keys }];
+    return this.#host === undefined ? [] : [{ place: hostPlace, keys: this.#host.keys }];
   }
 
   counters(): Readonly<Record<string, number>> {
     const counts: Record<string, number> = {};
-    const { host, secondaries } = this.#settings;
-    for (const { name, spec } of [{ name: hostPlace, spec: host }, ...secondaries]) {
+    const { host } = this.#settings;
+    if (host === undefined)
+      return sumOfCounts([
+        ...this.#places.flatMap(({ tiers }) => tiers.map(countsOfTier)),
+        this.#lookups.countersOfOne(),
+        this.#remotePrefills.counters(),
+      ]);
+    for (const { name, maxBytes } of [{ name: hostPlace, maxBytes: host.maxBytes }, ...this.#places]) {
       // So that a tier is in the reports before it is used.
       counts[`${levelPrefix}${name}.ranks`] = this.#context.identities.length;
-      if ('maxBytes' in spec) counts[`${levelPrefix}${name}.maxBytes`] = spec.maxBytes;
+      if (maxBytes !== undefined) counts[`${levelPrefix}${name}.maxBytes`] = maxBytes;
     }
     return { ...counts, ...this.#lookups.counters(), ...this.#remotePrefills.counters() };
   }
 
-  /** Steps go on while blocks are written to secondary tiers, so that the workers report the end. */
+  /**
+   * Steps go on while blocks are written to secondary tiers, so that the workers report the end. Blocks that a look-up has found
+   * missing need a step to be saved.
+   */
   hasPendingWork(): boolean {
-    return this.#openStores > 0 || !this.#leases.isEmpty;
+    return this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
   }
 
   async close(): Promise<void> {
     this.#wakes.close();
     this.#sample?.cancel();
+    this.#refresh?.cancel();
     this.#lookups.close();
     for (const record of this.#requests.values()) this.#endLookup(record);
     // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
     for (const { tiers } of this.#places) for (const tier of tiers) void tier.close();
     await Promise.resolve();
+  }
+
+  /** What is known of the place that saves go to. */
+  get #home(): HostDirectory | StoredKeys {
+    return this.#host ?? this.#stored!;
   }
 
   /** Other servers can load what this one stores. */
@@ -260,7 +300,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const blocks: SaveBlock[] = [];
     const seen = new Set<BlockKey>();
     const saved = new Set<BlockKey>();
-    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#directory.has(key) || step.isSaving(key);
+    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#home.has(key) || step.isSaving(key);
     const save = (key: BlockKey, block: BlockId): void => {
       if (isKept(key) || seen.has(key)) return;
       seen.add(key);
@@ -273,12 +313,16 @@ export class OffloadingScheduler implements SchedulerConnector {
       if (!this.#isOffloaded(record, valid)) continue;
       if (record?.remoteDecode !== undefined) {
         this.#lease(record, [valid]);
-        continue;
+        if (this.#host !== undefined) continue;
       }
       const chunk = record?.chunks?.add(valid);
       if (record?.chunks === undefined) save(valid.key, valid.block);
       else if (chunk !== undefined)
         for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block);
+    }
+    for (const key of this.#stored?.takeMissing() ?? []) {
+      const block = step.validBlock(key);
+      if (block !== undefined) save(key, block);
     }
     // Of these, each block is stored at once: another server needs it, whatever is stored for later.
     const { keys, toSave } = this.#leases.take(step, isKept);
@@ -290,7 +334,8 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (record.remoteDecode === undefined) return;
     const offloaded = this.#offloaded(record, blocks);
     record.remoteDecode.add(offloaded);
-    this.#leases.add(offloaded);
+    // Without host memory, a save goes to the place at once.
+    if (this.#host !== undefined) this.#leases.add(offloaded);
   }
 
   #offloaded(record: RequestRecord, blocks: readonly KvBlock[]): readonly KvBlock[] {
@@ -346,7 +391,12 @@ export class OffloadingScheduler implements SchedulerConnector {
     const keys = new Set<BlockKey>();
     // A block that failed is not looked up again for the request: all places were tried.
     for (const { key, isSaving, failedFrom } of wanted)
-      if (!this.#directory.has(key) && isSaving !== true && !record.answers.has(key) && failedFrom === undefined)
+      if (
+        this.#host?.has(key) !== true &&
+        (isSaving !== true || this.#host === undefined) &&
+        !record.answers.has(key) &&
+        failedFrom === undefined
+      )
         keys.add(key);
     if (keys.size === 0) return;
     const asked = [...keys];
@@ -367,7 +417,10 @@ export class OffloadingScheduler implements SchedulerConnector {
         (some, answered) => this.#lookups.start(some, isAllowed, answered),
         (answers) => {
           record.lookup = undefined;
-          for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
+          for (const [i, key] of asked.entries()) {
+            record.answers.set(key, answers[i]);
+            this.#stored?.lookedUp(key, isFound(answers[i]));
+          }
           if (!isPromised) this.#learn(worth, asked, answers, isIdle ? this.#context.clock.nowMs() - nowMs : undefined);
           done();
         },
@@ -387,21 +440,41 @@ export class OffloadingScheduler implements SchedulerConnector {
 
   /** A tier that has not answered says nothing. */
   #learn(worth: LookupWorth, keys: readonly BlockKey[], answers: PlaceAnswers, waitedMs?: number): void {
-    const isFound = answers.some((answer) => typeof answer === 'string');
-    if (isFound || answers.includes(false)) worth.ended(isFound, waitedMs);
+    const hasHit = answers.some((answer) => typeof answer === 'string');
+    if (hasHit || answers.includes(false)) worth.ended(hasHit, waitedMs);
     for (const [i, key] of keys.entries()) if (answers[i] === false) this.#leftHost.delete(key);
+  }
+
+  /** Looks up the blocks of a request that were stored long ago, because other processes may have removed them. */
+  #refreshStored(valid: () => readonly KvBlock[]): void {
+    const stored = this.#stored;
+    if (stored === undefined || !savesKv(this.#settings.role) || this.#refresh !== undefined) return;
+    const keys = stored.old(valid);
+    if (keys.length === 0) return;
+    this.#refresh = this.#lookups.start(
+      keys,
+      () => true,
+      (answers) => {
+        this.#refresh = undefined;
+        for (const [i, key] of keys.entries()) {
+          stored.lookedUp(key, isFound(answers[i]));
+          if (answers[i] === false) stored.saveAgain(key);
+        }
+        if (stored.isSavingAgain) this.#context.wake();
+      },
+    );
   }
 
   #placeOf({ answers }: RequestRecord, { key, failedFrom }: WantedBlock): string | undefined {
     if (failedFrom !== undefined) return undefined;
-    if (this.#directory.has(key)) return hostPlace;
+    if (this.#host?.has(key) === true) return hostPlace;
     const answer = answers.get(key);
     return typeof answer === 'string' ? answer : undefined;
   }
 
   /** Small loads from host memory are done in the step that needs them, so that the request does not wait a step. */
   #modeOf(blocks: readonly FoundBlock[]): 'sync' | 'async' {
-    const { asyncLoad, syncLoadBytes } = this.#settings;
+    const { asyncLoad, syncLoadBytes = 0 } = this.#settings;
     if (!asyncLoad) return 'sync';
     const isSmall = blocks.length > 0 && blocks.length * this.#blockBytes <= syncLoadBytes;
     return isSmall && blocks.every(({ place }) => place === hostPlace) ? 'sync' : 'async';
@@ -421,4 +494,6 @@ interface BlocksToSave {
 }
 
 const nothingToOffload: BlocksToSave = { blocks: [], leased: [] };
+const isFound = (answer: PlaceAnswers[number]): boolean | undefined => (typeof answer === 'string' ? true : answer);
+
 const nothingFound: MatchAnswer = Object.freeze({ kind: 'found', blocks: [], mode: 'async' });
