@@ -24,7 +24,7 @@ export type PlaceAnswers = readonly (string | false | undefined)[];
  * slow place delays only blocks that no other place has. Each place has a circuit breaker of its own.
  */
 export class PlaceLookups {
-  readonly #places: readonly { readonly name: string; readonly lookups: TierLookups }[];
+  readonly #places: readonly { readonly place: Place; readonly lookups: TierLookups }[];
 
   constructor(
     places: readonly Place[],
@@ -32,9 +32,9 @@ export class PlaceLookups {
     timeoutMs: number,
     breaker: CircuitBreakerOptions = circuitBreakerDefaults,
   ) {
-    this.#places = places.map(({ name, tiers }) => ({
-      name,
-      lookups: new TierLookups(tiers, context, timeoutMs, breaker),
+    this.#places = places.map((place) => ({
+      place,
+      lookups: new TierLookups(place.tiers, context, timeoutMs, breaker),
     }));
   }
 
@@ -44,7 +44,7 @@ export class PlaceLookups {
    */
   start(
     keys: readonly BlockKey[],
-    isAllowed: (place: string) => boolean,
+    isAllowed: (place: Place) => boolean,
     done: (answers: PlaceAnswers) => void,
   ): RunningLookup | undefined {
     const answers = keys.map((): (boolean | undefined)[] => new Array(this.#places.length));
@@ -57,8 +57,8 @@ export class PlaceLookups {
       for (const lookup of running) lookup.cancel();
       done(answers.map((ofKey) => this.#placeOf(ofKey, isAllowed)));
     };
-    for (const [at, { name, lookups }] of this.#places.entries()) {
-      if (!isAllowed(name)) continue;
+    for (const [at, { place, lookups }] of this.#places.entries()) {
+      if (!isAllowed(place)) continue;
       const asked = keys.filter((key) => !lookups.isCoolingDown(key));
       if (asked.length === 0) continue;
       const lookup = lookups.start(asked, (found: LookupAnswers) => {
@@ -89,7 +89,10 @@ export class PlaceLookups {
 
   counters(): Readonly<Record<string, number>> {
     const counts: Record<string, number> = {};
-    for (const { name, lookups } of this.#places)
+    for (const {
+      place: { name },
+      lookups,
+    } of this.#places)
       for (const [counter, count] of Object.entries(lookups.counters())) {
         const isLevel = counter.startsWith('now.');
         counts[isLevel ? `now.${name}.${counter.slice('now.'.length)}` : `tier.${name}.${counter}`] = count;
@@ -102,9 +105,9 @@ export class PlaceLookups {
   }
 
   /** The first place that has the block. */
-  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: string) => boolean): string | false | undefined {
+  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: Place) => boolean): string | false | undefined {
     const at = ofKey.indexOf(true);
-    if (at >= 0) return this.#places[at]!.name;
-    return this.#places.every(({ name }, i) => !isAllowed(name) || ofKey[i] === false) ? false : undefined;
+    if (at >= 0) return this.#places[at]!.place.name;
+    return this.#places.every(({ place }, i) => !isAllowed(place) || ofKey[i] === false) ? false : undefined;
   }
 }

@@ -23,20 +23,16 @@ import {
   type WantedBlock,
 } from '../connector.ts';
 import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
-import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
-import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
 import { StoredKeys } from '../tier/stored-keys.ts';
 import { countsOfTier, levelPrefix, sumOfCounts } from '../tier/tier-counters.ts';
-import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory, hostPlace } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
-import { LeftHost } from './left-host.ts';
-import { LookupWorth } from './lookup-worth.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
-import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
-import { loadable, type RequestLimits, readRequestLimits } from './request-limits.ts';
+import type { Place, PlaceAnswers } from './place-lookups.ts';
+import { loadable, readRequestLimits } from './request-limits.ts';
+import { type RequestLookup, RequestLookups } from './request-lookups.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
 
 /** With host memory: the places are written from there. Without: the only place is. */
@@ -58,28 +54,16 @@ type SchedulerSetting =
 
 /** What is known of one request. */
 interface RequestRecord {
-  readonly limits: RequestLimits;
+  readonly lookup: RequestLookup;
   readonly promptTokens: number;
   readonly chunks: RequestChunks | undefined;
-  /** Where each block is. Undefined: not known; it is not looked up again before the next admission. */
-  readonly answers: Map<BlockKey, string | false | undefined>;
-  /** The blocks were looked up at this time, when the request arrived, and nothing has asked for them yet. */
-  arrivedMs: number | undefined;
-  lookup: RunningLookup | undefined;
   /** Another server continues the request, and loads its blocks from a secondary tier. */
   readonly remoteDecode: RemoteDecode | undefined;
-  /** The blocks that another server has promised for the request. */
-  readonly remotePrefill: RemotePrefill | undefined;
   isFinished: boolean;
 }
 
 /** How long a request waits for a block that is just being saved. */
 const savingWaitMs = 1_000;
-/** Answers that are older than this at the first attempt to admit a request are asked for again. */
-const earlyAnswerMs = 1_000;
-/** A tier whose loads failed because its breaker is open is not asked for so long. */
-const pauseMs = 1_000;
-
 /**
  * The scheduler side of every connector that keeps blocks in tiers: in host memory of the workers and in the places below it, or in
  * one place alone. Saves go to the first of them. Blocks in host memory are found at once, in a directory made from the
@@ -92,28 +76,17 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly #context: SchedulerConnectorContext;
   readonly #settings: PlaceSchedulerOptions;
   readonly #places: readonly Place[];
-  readonly #lookups: PlaceLookups;
-  readonly #remotePrefills: RemotePrefills;
+  readonly #lookups: RequestLookups;
   readonly #leases = new NewLeases();
-  readonly #wakes: GatheredWakes;
-  /** Of look-ups of whole prompts, and of those whose first block is already in the pool or in host memory. */
-  readonly #worth = { whole: new LookupWorth(), rest: new LookupWorth() };
-  readonly #leftHost = new LeftHost();
-  /** A look-up that no request waits for. */
-  #sample: RunningLookup | undefined;
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
   /** Undefined: there is no host memory, and `#stored` has what is known of the only place. */
   readonly #host: HostDirectory | undefined;
   readonly #stored: StoredKeys | undefined;
-  /** A look-up of blocks that were stored long ago. */
-  #refresh: RunningLookup | undefined;
   readonly #placeEvents: PlaceEvents;
   readonly #requests = new Map<RequestId, RequestRecord>();
   readonly #warned = new Set<string>();
-  /** By tier: until when it is not asked. */
-  readonly #pausedUntilMs = new Map<string, number>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
   /** Of the secondary tiers. */
@@ -124,9 +97,8 @@ export class PlaceScheduler implements SchedulerConnector {
     this.#settings = settings;
     this.#places = places;
     for (const { tiers } of places) assert(tiers.length === context.identities.length, 'one tier per rank');
-    this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs, settings.breaker);
-    this.#remotePrefills = new RemotePrefills(context, settings.remotePrefillTimeoutMs);
-    this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
+    const lookedUp = (keys: readonly BlockKey[], answers: PlaceAnswers) => this.#stored?.lookedUp(keys, answers);
+    this.#lookups = new RequestLookups(places, context, { ...settings, lookedUp });
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
     this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
@@ -159,28 +131,23 @@ export class PlaceScheduler implements SchedulerConnector {
 
   requestArrived(request: ConnectorRequest): void {
     if (!loadsKv(this.#settings.role)) return;
-    const record = this.#recordOf(request);
-    record.arrivedMs = this.#context.clock.nowMs();
-    this.#lookUpMissing(record, loadable(request.wanted, record.limits, this.#blockSizes), request.computeMs);
+    const { lookup } = this.#recordOf(request);
+    this.#lookups.arrived(lookup, this.#unknown(this.#loadable(lookup, request)), request.computeMs);
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     if (!loadsKv(this.#settings.role)) return nothingFound;
-    const record = this.#recordOf(request);
-    this.#forgetOldAnswers(record);
-    const wanted = loadable(request.wanted, record.limits, this.#blockSizes);
+    const { lookup } = this.#recordOf(request);
+    const wanted = this.#loadable(lookup, request);
     if (wanted.length === 0) return nothingFound;
-    if (record.lookup === undefined) this.#lookUpMissing(record, wanted, request.computeMs);
-    if (record.lookup !== undefined) return { kind: 'askLater', deadlineMs: record.lookup.deadlineMs };
+    const deadlineMs = this.#lookups.deadlineOf(lookup, this.#unknown(wanted), request.computeMs);
+    if (deadlineMs !== undefined) return { kind: 'askLater', deadlineMs };
     // A block that is being saved will be in host memory soon.
-    if (
-      this.#host !== undefined &&
-      wanted.some(({ isSaving, failedFrom }) => isSaving === true && failedFrom === undefined)
-    )
+    if (this.#host !== undefined && wanted.some(({ isSaving }) => isSaving === true))
       return { kind: 'askLater', deadlineMs: this.#context.clock.nowMs() + savingWaitMs };
     const blocks: FoundBlock[] = [];
     for (const block of wanted) {
-      const place = this.#placeOf(record, block);
+      const place = this.#host?.has(block.key) === true ? hostPlace : this.#lookups.placeOf(lookup, block.key);
       if (place !== undefined) blocks.push({ ...block, place });
     }
     return { kind: 'found', blocks, mode: this.#modeOf(blocks) };
@@ -189,7 +156,7 @@ export class PlaceScheduler implements SchedulerConnector {
   updateStateAfterAlloc(request: ConnectorRequest, _: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     const record = this.#recordOf(request);
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
-    this.#endLookup(record);
+    this.#lookups.end(record.lookup);
     this.#refreshStored(valid);
     if (record.chunks === undefined && record.remoteDecode === undefined) return;
     const blocks = valid();
@@ -198,7 +165,7 @@ export class PlaceScheduler implements SchedulerConnector {
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
-    this.#wakes.stepBegins();
+    this.#lookups.stepBegins();
     const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
     const plan = { saves: blocks.length === 0 ? [] : [{ transfer: step.newTransferId(), blocks }] };
@@ -206,13 +173,13 @@ export class PlaceScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput({ loads, saves, evicted, placeChanges, counters }: TransferOutcomes): void {
-    this.#wakes.stepEnds();
+    this.#lookups.stepEnds();
     for (const { key, place, result } of loads) {
       // A block from a secondary tier is now in host memory, too.
       if (result === 'loaded') this.#host?.loaded(key);
       // A worker's death says nothing about the stores.
       else if (result !== 'workerDied') {
-        if (result === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
+        if (result === 'storeDown') this.#lookups.pause(place);
         // The block is saved again when it is computed again.
         this.#home.lost(key);
       }
@@ -221,12 +188,12 @@ export class PlaceScheduler implements SchedulerConnector {
     this.#home.stored(saves.filter(({ result }) => result === 'stored').map(({ key }) => key));
     this.#events.push(...this.#placeEvents.eventsOf(placeChanges));
     this.#home.evicted(evicted);
-    if (this.#host !== undefined && this.#places.length > 0) for (const key of evicted) this.#leftHost.add(key);
+    if (this.#host !== undefined) this.#lookups.leftHost(evicted);
   }
 
   requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
     const record = this.#recordOf(request);
-    this.#endLookup(record);
+    this.#lookups.end(record.lookup);
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
     if (record.remoteDecode !== undefined) record.remoteDecode.add(this.#offloaded(record, valid()));
@@ -256,15 +223,14 @@ export class PlaceScheduler implements SchedulerConnector {
     if (host === undefined)
       return sumOfCounts([
         ...this.#places.flatMap(({ tiers }) => tiers.map(countsOfTier)),
-        this.#lookups.countersOfOne(),
-        this.#remotePrefills.counters(),
+        this.#lookups.counters(false),
       ]);
     for (const { name, maxBytes } of [{ name: hostPlace, maxBytes: host.maxBytes }, ...this.#places]) {
       // So that a tier is in the reports before it is used.
       counts[`${levelPrefix}${name}.ranks`] = this.#context.identities.length;
       if (maxBytes !== undefined) counts[`${levelPrefix}${name}.maxBytes`] = maxBytes;
     }
-    return { ...counts, ...this.#lookups.counters(), ...this.#remotePrefills.counters() };
+    return { ...counts, ...this.#lookups.counters(true) };
   }
 
   /**
@@ -276,11 +242,8 @@ export class PlaceScheduler implements SchedulerConnector {
   }
 
   async close(): Promise<void> {
-    this.#wakes.close();
-    this.#sample?.cancel();
-    this.#refresh?.cancel();
     this.#lookups.close();
-    for (const record of this.#requests.values()) this.#endLookup(record);
+    for (const { lookup } of this.#requests.values()) this.#lookups.end(lookup);
     // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
     for (const { tiers } of this.#places) for (const tier of tiers) void tier.close();
     await Promise.resolve();
@@ -345,22 +308,21 @@ export class PlaceScheduler implements SchedulerConnector {
   #isOffloaded(record: RequestRecord | undefined, { group, index }: BlockPlace): boolean {
     if (record === undefined) return true;
     const end = (index + 1) * this.#blockSizes[group]!;
-    return end <= record.limits.maxOffloadTokens && (!this.#settings.offloadPromptOnly || end <= record.promptTokens);
+    return (
+      end <= record.lookup.limits.maxOffloadTokens && (!this.#settings.offloadPromptOnly || end <= record.promptTokens)
+    );
   }
 
   #recordOf(request: ConnectorRequest): RequestRecord {
     const known = this.#requests.get(request.id);
     if (known !== undefined) return known;
+    const limits = readRequestLimits(request.kvTransferParams, (message) => this.#warnOnce(message));
     const record: RequestRecord = {
-      limits: readRequestLimits(request.kvTransferParams, (message) => this.#warnOnce(message)),
+      lookup: this.#lookups.open(request, limits, loadsKv(this.#settings.role)),
       // The first call for a request is before its first output token.
       promptTokens: request.tokenCount,
       chunks: this.#filter.newChunks(),
-      answers: new Map(),
-      arrivedMs: undefined,
-      lookup: undefined,
       remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
-      remotePrefill: loadsKv(this.#settings.role) ? this.#remotePrefills.read(request) : undefined,
       isFinished: false,
     };
     this.#requests.set(request.id, record);
@@ -373,103 +335,26 @@ export class PlaceScheduler implements SchedulerConnector {
     this.#context.event?.(message);
   }
 
-  /** A request may have waited for long after its arrival. Called once for these answers, because a request must not wait again and again. */
-  #forgetOldAnswers(record: RequestRecord): void {
-    const { arrivedMs } = record;
-    record.arrivedMs = undefined;
-    if (arrivedMs === undefined || record.lookup !== undefined) return;
-    if (this.#context.clock.nowMs() - arrivedMs > earlyAnswerMs) record.answers.clear();
+  /** A block that failed is not loaded again for the request: all places were tried. */
+  #loadable({ limits }: RequestLookup, { wanted }: ConnectorRequest): readonly WantedBlock[] {
+    return loadable(wanted, limits, this.#blockSizes).filter(({ failedFrom }) => failedFrom === undefined);
   }
 
-  /** Looks up the blocks that are not in host memory, if an idle engine should wait for that or a step is in flight. */
-  #lookUpMissing(record: RequestRecord, wanted: readonly WantedBlock[], computeMs: number | undefined): void {
-    const nowMs = this.#context.clock.nowMs();
-    const isAllowed = (name: string): boolean =>
-      nowMs >= (this.#pausedUntilMs.get(name) ?? -Infinity) &&
-      record.limits.isAllowed(this.#places.find((place) => place.name === name)!.kind);
-    if (!this.#places.some(({ name }) => isAllowed(name))) return;
-    const keys = new Set<BlockKey>();
-    // A block that failed is not looked up again for the request: all places were tried.
-    for (const { key, isSaving, failedFrom } of wanted)
-      if (
-        this.#host?.has(key) !== true &&
-        (isSaving !== true || this.#host === undefined) &&
-        !record.answers.has(key) &&
-        failedFrom === undefined
-      )
-        keys.add(key);
-    if (keys.size === 0) return;
-    const asked = [...keys];
-    const promised = this.#remotePrefills.promised(record.remotePrefill, wanted);
-    const isPromised = promised.keys.size > 0;
-    const isIdle = !this.#wakes.isStepInFlight;
-    const worth = wanted.some(({ index, key }) => index === 0 && keys.has(key)) ? this.#worth.whole : this.#worth.rest;
-    const isProbable = isPromised || asked.some((key) => this.#leftHost.has(key));
-    if (isIdle && !isProbable && !worth.isWorthWaiting(computeMs)) {
-      for (const key of asked) record.answers.set(key, undefined);
-      this.#sampleLookup(worth, asked, isAllowed);
-      return;
-    }
-    record.lookup = this.#wakes.start((done) =>
-      this.#remotePrefills.lookUp<PlaceAnswers[number]>(
-        asked,
-        promised,
-        (some, answered) => this.#lookups.start(some, isAllowed, answered),
-        (answers) => {
-          record.lookup = undefined;
-          for (const [i, key] of asked.entries()) {
-            record.answers.set(key, answers[i]);
-            this.#stored?.lookedUp(key, isFound(answers[i]));
-          }
-          if (!isPromised) this.#learn(worth, asked, answers, isIdle ? this.#context.clock.nowMs() - nowMs : undefined);
-          done();
-        },
-      ),
-    );
-    if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
-  }
-
-  /** The request does not wait for it: finds out whether waiting is worth its time again. One at a time. */
-  #sampleLookup(worth: LookupWorth, keys: readonly BlockKey[], isAllowed: (name: string) => boolean): void {
-    if (this.#sample !== undefined) return;
-    this.#sample = this.#lookups.start(keys, isAllowed, (answers) => {
-      this.#sample = undefined;
-      this.#learn(worth, keys, answers);
-    });
-  }
-
-  /** A tier that has not answered says nothing. */
-  #learn(worth: LookupWorth, keys: readonly BlockKey[], answers: PlaceAnswers, waitedMs?: number): void {
-    const hasHit = answers.some((answer) => typeof answer === 'string');
-    if (hasHit || answers.includes(false)) worth.ended(hasHit, waitedMs);
-    for (const [i, key] of keys.entries()) if (answers[i] === false) this.#leftHost.delete(key);
+  /** The blocks that may be in a place below host memory only. */
+  #unknown(wanted: readonly WantedBlock[]): readonly WantedBlock[] {
+    const host = this.#host;
+    return host === undefined ? wanted : wanted.filter(({ key, isSaving }) => !host.has(key) && isSaving !== true);
   }
 
   /** Looks up the blocks of a request that were stored long ago, because other processes may have removed them. */
   #refreshStored(valid: () => readonly KvBlock[]): void {
     const stored = this.#stored;
-    if (stored === undefined || !savesKv(this.#settings.role) || this.#refresh !== undefined) return;
-    const keys = stored.old(valid);
-    if (keys.length === 0) return;
-    this.#refresh = this.#lookups.start(
-      keys,
-      () => true,
-      (answers) => {
-        this.#refresh = undefined;
-        for (const [i, key] of keys.entries()) {
-          stored.lookedUp(key, isFound(answers[i]));
-          if (answers[i] === false) stored.saveAgain(key);
-        }
-        if (stored.isSavingAgain) this.#context.wake();
-      },
-    );
-  }
-
-  #placeOf({ answers }: RequestRecord, { key, failedFrom }: WantedBlock): string | undefined {
-    if (failedFrom !== undefined) return undefined;
-    if (this.#host?.has(key) === true) return hostPlace;
-    const answer = answers.get(key);
-    return typeof answer === 'string' ? answer : undefined;
+    if (stored === undefined || !savesKv(this.#settings.role)) return;
+    const keysOf = (): readonly BlockKey[] => stored.old(valid);
+    this.#lookups.refresh(keysOf, (keys, answers) => {
+      for (const [i, key] of keys.entries()) if (answers[i] === false) stored.saveAgain(key);
+      if (stored.isSavingAgain) this.#context.wake();
+    });
   }
 
   /** Small loads from host memory are done in the step that needs them, so that the request does not wait a step. */
@@ -478,12 +363,6 @@ export class PlaceScheduler implements SchedulerConnector {
     if (!asyncLoad) return 'sync';
     const isSmall = blocks.length > 0 && blocks.length * this.#blockBytes <= syncLoadBytes;
     return isSmall && blocks.every(({ place }) => place === hostPlace) ? 'sync' : 'async';
-  }
-
-  #endLookup(record: RequestRecord): void {
-    record.lookup?.cancel();
-    record.lookup = undefined;
-    record.answers.clear();
   }
 }
 
@@ -494,6 +373,4 @@ interface BlocksToSave {
 }
 
 const nothingToOffload: BlocksToSave = { blocks: [], leased: [] };
-const isFound = (answer: PlaceAnswers[number]): boolean | undefined => (typeof answer === 'string' ? true : answer);
-
 const nothingFound: MatchAnswer = Object.freeze({ kind: 'found', blocks: [], mode: 'async' });

@@ -49,10 +49,13 @@ export class StoredKeys {
     this.#seenMs.delete(key);
   }
 
-  /** The answer of a look-up. A missing block is saved when it becomes valid. Undefined: not known. */
-  lookedUp(key: BlockKey, isFound: boolean | undefined): void {
-    if (isFound === true) this.#seen(key);
-    else if (isFound === false) this.lost(key);
+  /** The answers of a look-up: a place, or `false`. A missing block is saved when it becomes valid. Undefined: not known. */
+  lookedUp(keys: readonly BlockKey[], answers: readonly (string | false | undefined)[]): void {
+    for (const [i, key] of keys.entries()) {
+      const answer = answers[i];
+      if (typeof answer === 'string') this.#seen(key);
+      else if (answer === false) this.lost(key);
+    }
   }
 
   /** Those of the keys that were stored long ago, if it is time to look up some. */
