@@ -2,7 +2,7 @@ import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { sha256 } from '../src/base/sha256.ts';
 import { blockKey } from '../src/connector/block-key.ts';
-import { emptyOutput } from '../src/connector/connector.ts';
+import type { ConnectorOutput } from '../src/connector/connector.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
@@ -482,17 +482,16 @@ export class World {
 /** Blocks of the step's sync loads that failed or are late: tokens that depend on them do not count. */
 function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutputs = [] }: ExecutedStep) {
   if (connectorMetadata === undefined || connectorMetadata.loads.length === 0) return nothing;
-  const outputs = connectorOutputs.map((report) => (typeof report === 'object' ? report : emptyOutput));
+  const outputs = connectorOutputs.filter((report): report is ConnectorOutput => typeof report === 'object');
+  const isReported = outputs.length === connectorOutputs.length;
   const notFilled: BlockId[] = [];
   for (const { transfer, mode, blocks } of connectorMetadata.loads) {
     if (mode !== 'sync') continue;
-    const isDecided = outputs.every(({ finishedRecving }) => finishedRecving.includes(transfer));
-    const hasFailed = outputs.some(({ failedRecving }) => failedRecving.includes(transfer));
-    const failures = outputs.flatMap(({ loadFailures }) =>
-      loadFailures.filter((failure) => failure.transfer === transfer),
-    );
+    const isDecided = isReported && outputs.every(({ finishedRecving }) => finishedRecving.includes(transfer));
+    const hasFailed = ({ failedRecving, loadFailures }: ConnectorOutput, block: BlockId): boolean =>
+      failedRecving.includes(transfer) || loadFailures.some((one) => one.transfer === transfer && one.block === block);
     for (const { block } of blocks)
-      if (!isDecided || hasFailed || failures.some((failure) => failure.block === block)) notFilled.push(block);
+      if (!isDecided || outputs.some((output) => hasFailed(output, block))) notFilled.push(block);
   }
   return notFilled;
 }

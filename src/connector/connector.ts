@@ -19,7 +19,7 @@
  * The sides exchange frozen, JSON-able data, because it crosses process borders. KV bytes never cross them.
  * The ledger (`transfer/transfer-ledger.ts`) is between the two sides. It makes the ids, pins the blocks, joins the reports of
  * all ranks into one outcome per block, refuses a block that already failed from the same place, and ends loads that no
- * worker reports. So neither side needs a record of open transfers.
+ * worker reports. Neither side records open transfers.
  */
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
@@ -29,7 +29,23 @@ import type { BlockMemory } from '../core/block-memory.ts';
 import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
-import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
+import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './config.ts';
+import type { BlockLoadFailure, TransferOutcomes, TransferReport } from './reports.ts';
+
+export {
+  type ArrivedBlock,
+  type BlockLoadFailure,
+  type BlockSaveFailure,
+  type ConnectorOutput,
+  emptyOutput,
+  type LoadedElsewhere,
+  type LoadOutcome,
+  type PlaceChange,
+  type RankReport,
+  type SaveOutcome,
+  type TransferOutcomes,
+  type TransferReport,
+} from './reports.ts';
 
 /** One attempt to load or save blocks. The engine makes the ids: they ascend, and none is used twice (I6). */
 export type TransferId = Brand<number, 'TransferId'>;
@@ -120,8 +136,7 @@ export interface LoadJob {
 
 /**
  * Blocks to store. The engine does not write them until the save is drained or flushed (`jobsToFlush`). A connector that
- * copies the blocks first drains the save when they are copied. `finishedSending` says that the result for every block is
- * known.
+ * copies the blocks first drains the save when they are copied. `finishedSending`: all results are known.
  */
 export interface SaveJob {
   readonly transfer: TransferId;
@@ -143,105 +158,6 @@ export interface ConnectorMetadata {
   readonly extra?: JsonObject;
 }
 
-export interface BlockLoadFailure {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-  readonly reason: LoadFailureReason;
-  /** I/O of a load that timed out or was cancelled may still write the block. */
-  readonly isBlockBusy: boolean;
-}
-
-/** A block of an `async` load that is loaded and verified before the load is decided. */
-export interface ArrivedBlock {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-}
-
-/** A loaded block that came from another place than `LoadBlock.place`. */
-export interface LoadedElsewhere {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-  readonly place: string;
-}
-
-export interface BlockSaveFailure {
-  readonly transfer: TransferId;
-  readonly key: BlockKey;
-  readonly reason: SaveFailureReason;
-}
-
-/** Blocks that one of several places stored and removed on a rank, beside the blocks of saves and `evicted`. */
-export interface PlaceChange {
-  readonly place: string;
-  readonly stored: readonly BlockKey[];
-  readonly evicted: readonly BlockKey[];
-}
-
-/** The report of one rank after a step. Frozen. */
-export interface ConnectorOutput {
-  /** Saves that are decided. Their blocks are stored, except those in `saveFailures` of this report or an earlier one. */
-  readonly finishedSending: readonly TransferId[];
-  /** Loads that are decided. All failures of such a load are in this report or an earlier one. */
-  readonly finishedRecving: readonly TransferId[];
-  /** Loads and saves that no longer touch their blocks. */
-  readonly drained: readonly TransferId[];
-  /**
-   * Loads that failed as a whole, without a failure per block. Each is also in `finishedRecving` of this report or a
-   * later one.
-   */
-  readonly failedRecving: readonly TransferId[];
-  /** vLLM's `invalid_block_ids`, each with its transfer, so that the engine can ignore a late failure. */
-  readonly loadFailures: readonly BlockLoadFailure[];
-  readonly saveFailures: readonly BlockSaveFailure[];
-  /** Absent: every loaded block came from its place. */
-  readonly loadedElsewhere?: readonly LoadedElsewhere[];
-  /**
-   * Blocks of loads that are not decided. Nothing writes such a block any more. A request that shares the load and needs no
-   * other block of it goes on. Absent: none; a connector need not report them.
-   */
-  readonly arrived?: readonly ArrivedBlock[];
-  /** Keys of blocks that a bounded store has evicted. */
-  readonly evicted: readonly BlockKey[];
-  /** Of a connector with several places; absent: none. One for each place and rank. */
-  readonly placeChanges?: readonly PlaceChange[];
-  /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
-  readonly counters: Readonly<Record<string, number>>;
-  /** How many ranks take part in transfers that are first reported from now on; 0 = no change. */
-  readonly expectedFinishedCount: number;
-}
-
-/** The report of a rank. Undefined: it has none. `workerDied`: its process died, and so all its open transfers ended. */
-export type RankReport = ConnectorOutput | 'workerDied' | undefined;
-
-/** The result of one block of a load, on all ranks. */
-export interface LoadOutcome extends LoadBlock {
-  readonly transfer: TransferId;
-  readonly requestId: RequestId;
-  /** If the block is loaded: where it came from. Else where it was promised. */
-  readonly place: string;
-  readonly result: 'loaded' | LoadFailureReason;
-  /** I/O may still write this block: it stays pinned, and its KV is computed into another block. */
-  readonly isBlockBusy: boolean;
-}
-
-/** The result of one block of a save, on all ranks. */
-export interface SaveOutcome {
-  readonly transfer: TransferId;
-  readonly key: BlockKey;
-  readonly result: 'stored' | SaveFailureReason;
-}
-
-/** What the ledger makes of the reports of all ranks after a step. Each block of a transfer has one outcome. */
-export interface TransferOutcomes {
-  /** Also of loads whose request has ended or was preempted. */
-  readonly loads: readonly LoadOutcome[];
-  readonly saves: readonly SaveOutcome[];
-  readonly evicted: readonly BlockKey[];
-  readonly placeChanges: readonly PlaceChange[];
-  /** Sums over the ranks. */
-  readonly counters: Readonly<Record<string, number>>;
-}
-
 // --- Scheduler side ------------------------------------------------------------------------------------------------
 
 /** What a connector knows of a request. */
@@ -252,7 +168,7 @@ export interface ConnectorRequest {
   readonly wanted: readonly WantedBlock[];
   /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */
   readonly computeMs?: number;
-  /** The object that the client sent (vLLM's `kv_transfer_params`). */
+  /** Sent by the client (vLLM's `kv_transfer_params`). */
   readonly kvTransferParams?: JsonObject;
 }
 
@@ -281,9 +197,7 @@ export interface ConnectorStep {
   newTransferId(): TransferId;
 }
 
-/**
- * The connector's part of a step's metadata. The engine adds loads and cancellations, so a connector cannot omit them.
- */
+/** The connector's part of a step's metadata. The engine adds loads and cancellations, so none is omitted. */
 export interface ConnectorPlan {
   readonly saves: readonly SaveJob[];
   readonly extra?: JsonObject;
@@ -377,20 +291,6 @@ export interface SchedulerConnector {
 }
 
 // --- Worker side ---------------------------------------------------------------------------------------------------
-
-export interface TransferReport {
-  readonly finishedSending: readonly TransferId[];
-  readonly finishedRecving: readonly TransferId[];
-  readonly drained: readonly TransferId[];
-  readonly failedRecving: readonly TransferId[];
-  readonly saveFailures: readonly BlockSaveFailure[];
-  readonly loadedElsewhere?: readonly LoadedElsewhere[];
-  readonly arrived?: readonly ArrivedBlock[];
-  readonly evicted: readonly BlockKey[];
-  readonly placeChanges?: readonly PlaceChange[];
-  readonly counters: Readonly<Record<string, number>>;
-  readonly expectedFinishedCount: number;
-}
 
 /** Beside the pool, one on every rank. Only `shutdown` may throw when a store fails. */
 export interface WorkerConnector {
@@ -494,38 +394,12 @@ export interface KvConnector {
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector>;
 }
 
-export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
-export type KvLoadFailurePolicy = 'recompute' | 'fail';
 export type KvLoadPolicy = 'auto' | 'always';
 
-/** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
-export interface KvTransferConfig {
-  readonly kvConnector: string;
-  readonly kvRole: KvRole;
-  readonly kvConnectorExtraConfig: JsonObject;
-  /** The user's module, which exports the class `kvConnector`. */
-  readonly kvConnectorModulePath?: string;
-  readonly kvLoadFailurePolicy: KvLoadFailurePolicy;
-  readonly engineId?: string;
-  /** A file with keys: stored blocks have a MAC, and others are not loaded (`key-file.ts`). */
-  readonly kvTransferKeyFile?: string;
-}
-
+export type { KvLoadFailurePolicy, KvRole, KvTransferConfig };
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
 export const savesKv = (role: KvRole): boolean => role !== 'kv_consumer';
 
 export const emptyMetadata: ConnectorMetadata = Object.freeze({ loads: [], saves: [], cancelled: [], jobsToFlush: [] });
-
-export const emptyOutput: ConnectorOutput = Object.freeze({
-  finishedSending: [],
-  finishedRecving: [],
-  drained: [],
-  failedRecving: [],
-  loadFailures: [],
-  saveFailures: [],
-  evicted: [],
-  counters: {},
-  expectedFinishedCount: 0,
-});
