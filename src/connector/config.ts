@@ -1,22 +1,7 @@
 import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { didYouMean } from '../base/nearest-name.ts';
+import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
 import { kvConfigInvalid, kvConfigNotJson } from './errors.ts';
-
-export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
-export type KvLoadFailurePolicy = 'recompute' | 'fail';
-
-/** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
-export interface KvTransferConfig {
-  readonly kvConnector: string;
-  readonly kvRole: KvRole;
-  readonly kvConnectorExtraConfig: JsonObject;
-  /** The user's module, which exports the class `kvConnector`. */
-  readonly kvConnectorModulePath?: string;
-  readonly kvLoadFailurePolicy: KvLoadFailurePolicy;
-  readonly engineId?: string;
-  /** A file with keys: stored blocks have a MAC, and others are not loaded (`key-file.ts`). */
-  readonly kvTransferKeyFile?: string;
-}
 
 /** The fields in vLLM's spelling. Programs may write them in camelCase. */
 const fields = [

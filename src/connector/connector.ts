@@ -29,7 +29,6 @@ import type { BlockMemory } from '../core/block-memory.ts';
 import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
-import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './config.ts';
 import type { BlockLoadFailure, TransferOutcomes, TransferReport } from './reports.ts';
 
 export {
@@ -394,9 +393,24 @@ export interface KvConnector {
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector>;
 }
 
+export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
+export type KvLoadFailurePolicy = 'recompute' | 'fail';
+
+/** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
+export interface KvTransferConfig {
+  readonly kvConnector: string;
+  readonly kvRole: KvRole;
+  readonly kvConnectorExtraConfig: JsonObject;
+  /** The user's module, which exports the class `kvConnector`. */
+  readonly kvConnectorModulePath?: string;
+  readonly kvLoadFailurePolicy: KvLoadFailurePolicy;
+  readonly engineId?: string;
+  /** A file with keys: stored blocks have a MAC, and others are not loaded (`key-file.ts`). */
+  readonly kvTransferKeyFile?: string;
+}
+
 export type KvLoadPolicy = 'auto' | 'always';
 
-export type { KvLoadFailurePolicy, KvRole, KvTransferConfig };
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
