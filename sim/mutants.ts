@@ -280,8 +280,8 @@ export const mutants: readonly Mutant[] = [
     scenario: 'storm',
     faults: { corrupt: 0.5, falseHits: 0.5 },
     file: 'src/scheduler/external-kv.ts',
-    find: 'if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group, index, found });',
-    replace: 'if (!this.ledger.hasUnsent) blocks.push({ group, index, found });',
+    find: 'if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group: found.group, index: found.index, found });',
+    replace: 'if (!this.ledger.hasUnsent) blocks.push({ group: found.group, index: found.index, found });',
   },
   {
     bug: 'a load of a silent worker has no deadline',
@@ -442,8 +442,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I1', 'I10'],
     seed: 4,
     file: 'src/scheduler/external-kv.ts',
-    find: 'open.take({ group, index })?.key !== key',
-    replace: 'open.take({ group, index }) === undefined',
+    find: 'open.take(found)?.key !== found.key',
+    replace: 'open.take(found) === undefined',
   },
   {
     bug: 'the key does not depend on the cache salt',

@@ -7,6 +7,7 @@ import type {
   FoundBlock,
   KvBlock,
   KvLoadPolicy,
+  LoadBlock,
   LoadMode,
   LoadOutcome,
   RankReport,
@@ -184,13 +185,12 @@ export class ExternalKv {
     }
     const open = new ByPlace(wanted);
     const blocks: FoundPlace[] = [];
-    for (const { group, index, key, place } of answer.blocks) {
-      if (open.take({ group, index })?.key !== key) {
+    for (const found of answer.blocks) {
+      if (open.take(found)?.key !== found.key) {
         this.invalidAnswerCount++;
         continue;
       }
-      const found = { group, index, key, place };
-      if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group, index, found });
+      if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group: found.group, index: found.index, found });
     }
     return { blocks, mode: answer.mode };
   }
@@ -210,7 +210,10 @@ export class ExternalKv {
       return;
     }
     const promised = new ByPlace(match.blocks);
-    const blocks = placed.map((place) => ({ ...promised.take(place)!.found, block: place.block }));
+    const blocks = placed.map((placed): LoadBlock => {
+      const { group, index, key, place } = promised.take(placed)!.found;
+      return { group, index, key, place, block: placed.block };
+    });
     const load = { mode: match.mode, timeoutMs: this.#timeoutMs(state.tokens.length), blocks };
     const owner = { state, timing: this.#loadCost?.begin(countPlaces(blocks)) };
     const job = this.ledger.openLoad(state.request.id, load, owner);

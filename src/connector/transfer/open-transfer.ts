@@ -38,9 +38,6 @@ interface BlockFailure {
   readonly isBlockBusy: boolean;
 }
 
-/** Has no failure and came from its place. */
-const loaded = { result: 'loaded', isBlockBusy: false } as const;
-
 /** A load that is not drained, on all ranks. `Owner`: what the engine keeps with it. */
 export class OpenLoad<Owner> extends OpenTransfer {
   readonly job: LoadJob;
@@ -53,7 +50,8 @@ export class OpenLoad<Owner> extends OpenTransfer {
   isAbandoned: boolean = false;
   /** Its request has ended: failures need not be remembered. */
   isOwnerOver: boolean = false;
-  readonly #blocks: ReadonlyMap<BlockId, LoadBlock>;
+  /** Made when the first block arrives. */
+  #byId: ReadonlyMap<BlockId, LoadBlock> | undefined;
   readonly #failures = new Map<BlockId, BlockFailure>();
   readonly #servedBy = new Map<BlockId, string>();
   /** Blocks that some ranks have. */
@@ -68,8 +66,7 @@ export class OpenLoad<Owner> extends OpenTransfer {
     this.owner = owner;
     this.orderedMs = orderedMs;
     this.expiresAtMs = expiresAtMs;
-    this.#blocks = new Map(job.blocks.map((found) => [found.block, found]));
-    this.pinned = new Set(this.#blocks.keys());
+    this.pinned = new Set(job.blocks.map(({ block }) => block));
   }
 
   /** Whether a request waits for it. */
@@ -78,7 +75,7 @@ export class OpenLoad<Owner> extends OpenTransfer {
   }
 
   has(block: BlockId): boolean {
-    return this.#blocks.has(block);
+    return this.job.blocks.some((found) => found.block === block);
   }
 
   /**
@@ -101,8 +98,10 @@ export class OpenLoad<Owner> extends OpenTransfer {
   }
 
   arrived(block: BlockId, rank: number, expected: number): void {
-    const found = this.#blocks.get(block);
-    if (found === undefined || this.job.mode === 'sync' || this.#arrived.has(block)) return;
+    if (this.job.mode === 'sync') return;
+    this.#byId ??= new Map(this.job.blocks.map((found) => [found.block, found]));
+    const found = this.#byId.get(block);
+    if (found === undefined || this.#arrived.has(block)) return;
     const ranks = this.#arrivals.get(block) ?? new RanksReported();
     if (ranks.add(rank, expected) && ranks.isOver) {
       this.#arrivals.delete(block);
@@ -136,12 +135,10 @@ export class OpenLoad<Owner> extends OpenTransfer {
 
   #outcomeOf(found: LoadBlock): LoadOutcome {
     const { transfer, requestId } = this.job;
-    const failure = this.#failures.get(found.block);
-    if (failure !== undefined) {
-      const { reason: result, isBlockBusy } = failure;
-      return { ...found, transfer, requestId, result, isBlockBusy };
-    }
-    return { ...found, ...loaded, transfer, requestId, place: this.#servedBy.get(found.block) ?? found.place };
+    const { group, index, key, block, place: promised } = found;
+    const { reason: result = 'loaded', isBlockBusy = false } = this.#failures.get(block) ?? {};
+    const place = result === 'loaded' ? (this.#servedBy.get(block) ?? promised) : promised;
+    return { transfer, requestId, group, index, key, block, place, result, isBlockBusy };
   }
 }
 

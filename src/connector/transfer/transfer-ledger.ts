@@ -354,12 +354,12 @@ export class TransferLedger<Owner = undefined> {
   #decide(load: OpenLoad<Owner>): readonly LoadOutcome[] {
     const blocks = load.decide();
     const { requestId } = load.job;
-    for (const [i, { block, key, result, isBlockBusy }] of blocks.entries()) {
+    for (const { block, key, place, result, isBlockBusy } of blocks) {
       if (!isBlockBusy && load.pinned.delete(block)) this.#pins.release(block);
       // After a worker died, another worker may load the same block from the same place.
       if (result === 'loaded' || result === 'workerDied' || load.isAbandoned || load.isOwnerOver) continue;
       const failed = this.#failed.get(requestId) ?? new Map<BlockKey, string[]>();
-      this.#failed.set(requestId, failed.set(key, [...(failed.get(key) ?? []), load.job.blocks[i]!.place]));
+      this.#failed.set(requestId, failed.set(key, [...(failed.get(key) ?? []), place]));
     }
     return blocks;
   }
