@@ -2,7 +2,6 @@ import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { sha256 } from '../src/base/sha256.ts';
 import { blockKey } from '../src/connector/block-key.ts';
-import type { ConnectorOutput } from '../src/connector/connector.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
@@ -20,6 +19,7 @@ import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
+import { notLoaded } from './not-loaded.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
 import { ProbeChecker } from './probe-checker.ts';
@@ -477,23 +477,6 @@ export class World {
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
     return tokens * (this.#checker.liveCount + 1) + 10 + transfers;
   }
-}
-
-/** Blocks of the step's sync loads that failed or are late: tokens that depend on them do not count. */
-function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutputs = [] }: ExecutedStep) {
-  if (connectorMetadata === undefined || connectorMetadata.loads.length === 0) return nothing;
-  const outputs = connectorOutputs.filter((report): report is ConnectorOutput => typeof report === 'object');
-  const isReported = outputs.length === connectorOutputs.length;
-  const notFilled: BlockId[] = [];
-  for (const { transfer, mode, blocks } of connectorMetadata.loads) {
-    if (mode !== 'sync') continue;
-    const isDecided = isReported && outputs.every(({ finishedRecving }) => finishedRecving.includes(transfer));
-    const hasFailed = ({ failedRecving, loadFailures }: ConnectorOutput, block: BlockId): boolean =>
-      failedRecving.includes(transfer) || loadFailures.some((one) => one.transfer === transfer && one.block === block);
-    for (const { block } of blocks)
-      if (!isDecided || outputs.some((output) => hasFailed(output, block))) notFilled.push(block);
-  }
-  return notFilled;
 }
 
 const nothing: readonly never[] = [];
