@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url';
 const root = join(import.meta.dirname, '..');
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
 /** Folders in these that the simulators do not import. */
-const unused = /\bsrc\/connector\/(?:(?:fault|offloading|shared-storage)$|tier\/(?:disk|host|redis|s3)$)/;
+const unused = /\bsrc\/connector\/(?:(?:fault|shared-storage)$|tier\/(?:disk|host|redis|s3)$)/;
 
 /** One source file of the simulator with one text replaced. */
 export interface Change {

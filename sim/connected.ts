@@ -119,7 +119,7 @@ export function connected(
     reports: readonly LoadReport[] = [],
     leftOut: readonly number[] = [],
   ): readonly RequestUpdate[] => {
-    const result = { ...runner.execute(step, leftOut), leftOut, connectorOutput: outputOf(reports) };
+    const result = { ...runner.execute(step, leftOut), leftOut, connectorOutputs: [outputOf(reports)] };
     const stepUpdates = scheduler.apply(step, result, clock.nowMs).map(keptUpdate);
     updates.push(...stepUpdates);
     scheduler.checkInvariants();

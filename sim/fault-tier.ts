@@ -12,18 +12,19 @@ import {
   type FoundBlock,
   type KvBlock,
   type LoadJob,
+  type LoadOutcome,
   type MatchAnswer,
+  type RankReport,
   type SaveJob,
   type TransferId,
+  type TransferOutcomes,
 } from '../src/connector/connector.ts';
 import type { LoadFailureReason } from '../src/connector/reasons.ts';
-import { OutputAggregator } from '../src/connector/transfer/aggregator.ts';
 import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import { ArrivalLookUps } from './arrival-look-ups.ts';
 import { EarlyBlocks } from './early-blocks.ts';
-import { FailedLoads } from './failed-loads.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
@@ -54,7 +55,6 @@ export class FaultTier implements ConnectorPort {
   readonly #runner: FakeRunner;
   readonly #stores: FaultStores;
   readonly #ranks: readonly number[];
-  readonly #aggregator: OutputAggregator;
   #loads: RankLoad[] = [];
   /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
   readonly #parts = new Map<TransferId, RankLoad[]>();
@@ -65,11 +65,9 @@ export class FaultTier implements ConnectorPort {
   /** The engine may overwrite blocks that saves read: the step flushes these saves first. */
   readonly canFlush: boolean;
   readonly #mode: 'sync' | 'async' | 'mixed';
-  /** Loads by id, the failed blocks of open loads, and the cancelled loads. */
-  readonly #ordered = new Map<TransferId, LoadJob>();
-  readonly #failing = new FailedLoads();
+  /** Blocks that have failed in a store since the last step began. */
+  readonly #failing: LoadOutcome[] = [];
   readonly #cancelled = new Set<TransferId>();
-  #decided: TransferId[] = [];
   #stepLoaders: ReadonlySet<RequestId> = new Set();
   /** The requests whose own load was decided with a failed block by the last report. */
   failedLoaders: ReadonlySet<RequestId> = new Set();
@@ -79,6 +77,7 @@ export class FaultTier implements ConnectorPort {
   readonly #doubted = new Set<string>();
   readonly #reported = new Set<RankLoad>();
   readonly #early = new EarlyBlocks();
+  #isDeathUnreported: boolean = false;
   /** When the engine gives up a load. */
   readonly #expiresAtMs = new Map<TransferId, number>();
   /** Loads whose deadline is not over, and loads whose deadline is over. */
@@ -91,7 +90,6 @@ export class FaultTier implements ConnectorPort {
   faults: TierFaults;
   /** Called when look-ups have ended. */
   wake: () => void = () => undefined;
-  isOpen: (id: TransferId) => boolean = () => true;
   hits: HitChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
@@ -108,7 +106,6 @@ export class FaultTier implements ConnectorPort {
     this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
     this.#noise = new NoisyReports(prng);
-    this.#aggregator = new OutputAggregator(this.#ranks.length, (id) => this.isOpen(id));
     const placeOf = (key: BlockKey): string | undefined => this.#stores.placeOf(key, () => true);
     this.#arrivals = new ArrivalLookUps(options.arrivals, placeOf, () => this.wake());
   }
@@ -177,7 +174,6 @@ export class FaultTier implements ConnectorPort {
     if (load === undefined) return;
     const keys = new Set(valid().map(({ key }) => key));
     for (const { key } of load.blocks) if (keys.has(key)) assert(false, `I4: block ${key} is valid and will be loaded`);
-    this.#ordered.set(load.transfer, load);
     this.#timely.push(load);
     this.#expiresAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
@@ -195,27 +191,21 @@ export class FaultTier implements ConnectorPort {
     return { saves };
   }
 
-  updateConnectorOutput(output: ConnectorOutput): void {
+  updateConnectorOutput({ loads, saves }: TransferOutcomes): void {
     this.#arrivals.stepEnds();
-    this.#noise.check(output);
-    for (const id of output.finishedRecving)
+    this.#noise.check(loads, saves);
+    for (const { transfer, result } of loads)
       assert(
-        this.#heardAtMs < this.#expiresAtMs.get(id)!,
-        `I6: load ${id} was given up, and its report is accepted now`,
+        result === 'notReported' || this.#heardAtMs < this.#expiresAtMs.get(transfer)!,
+        `I6: load ${transfer} was given up, and its report is accepted now`,
       );
     this.#heardAtMs = this.nowMs;
-    this.#failing.add(output, this.#ordered);
-    const decided = output.finishedRecving.filter((id) => !this.#cancelled.has(id));
-    this.failedLoaders = this.#failing.requestsOf(decided, this.#ordered);
-    for (const { transfer, block: failed } of output.loadFailures)
-      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter(({ block }) => block === failed));
-    for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
-    for (const id of output.finishedRecving) {
-      const { requestId, blocks } = this.#ordered.get(id)!;
-      for (const { block, place, key } of blocks)
-        if (this.#failing.has(id, block)) this.#doubted.add(`${requestId} ${place} ${key}`);
-    }
-    this.#decided.push(...output.finishedRecving);
+    const failed = loads.filter(({ result }) => result !== 'loaded');
+    const awaited = failed.filter(({ transfer }) => !this.#cancelled.has(transfer));
+    this.failedLoaders = new Set(awaited.filter(isReported).map(({ requestId }) => requestId));
+    this.hits?.loadsFailed(failed.filter(isReported));
+    for (const { requestId, place, key } of failed.filter(isOfStore)) this.#doubted.add(`${requestId} ${place} ${key}`);
+    this.#failing.push(...failed.filter(isOfStore));
   }
 
   requestFinished(
@@ -269,6 +259,7 @@ export class FaultTier implements ConnectorPort {
       );
     for (const { transfer } of metadata.loads) this.#loads.push(...this.#parts.get(transfer)!);
     this.memoryInvalidated(invalid);
+    if (this.#isDeathUnreported) this.#endLoadsOfDead();
     this.#move(true);
     const failed = new Set<BlockId>();
     for (const { job, failed: blocks, isArrived } of this.#loads)
@@ -278,13 +269,15 @@ export class FaultTier implements ConnectorPort {
   }
 
   /** The part of a step after the forward pass: the reports of all ranks. */
-  finish(): ConnectorOutput {
+  finish(): readonly RankReport[] {
     this.#move(false);
-    const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
+    const reports: RankReport[] = this.#ranks.map((rank) => this.#reportOf(rank));
     if (this.#loads.length > 0)
       this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
     this.#saves.finish(this.nowMs);
-    return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
+    if (!this.#isDeathUnreported) return reports;
+    this.#isDeathUnreported = false;
+    return reports.with(0, 'workerDied');
   }
 
   /** A save that has not read its invalidated blocks stores nothing; loaded content is invalid, too. */
@@ -295,8 +288,13 @@ export class FaultTier implements ConnectorPort {
       if (isDecided) for (const block of blocks) invalidated.add(block);
   }
 
-  /** The whole pool is lost, and the I/O of the worker ends. */
+  /** The whole pool is lost, and the I/O of the worker of rank 0 ends. Its death is reported, or the end of each of its transfers. */
   workerDied(): void {
+    this.#isDeathUnreported = this.nowMs % 2 === 0;
+    this.#endLoadsOfDead();
+  }
+
+  #endLoadsOfDead(): void {
     for (const load of this.#loads) {
       if (load.rank !== 0) continue;
       if (!load.isDecided) {
@@ -472,13 +470,8 @@ export class FaultTier implements ConnectorPort {
   /** Blocks of decided, not cancelled loads that failed must not be in the new loads. */
   #checkPromises({ loads, cancelled }: ConnectorMetadata): void {
     for (const id of cancelled) this.#cancelled.add(id);
-    for (const id of this.#decided) {
-      const job = this.#ordered.get(id)!;
-      for (const { block, place, key } of job.blocks)
-        if (this.#failing.has(id, block) && !this.#cancelled.has(id))
-          this.#failed.add(`${job.requestId} ${place} ${key}`);
-    }
-    this.#decided = [];
+    for (const { transfer, requestId, place, key } of this.#failing.splice(0))
+      if (!this.#cancelled.has(transfer)) this.#failed.add(`${requestId} ${place} ${key}`);
     for (const { requestId, blocks } of loads)
       for (const { place, key } of blocks)
         if (this.#failed.has(`${requestId} ${place} ${key}`))
@@ -490,5 +483,8 @@ export class FaultTier implements ConnectorPort {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
 }
+
+const isReported = ({ result }: LoadOutcome): boolean => result !== 'notReported';
+const isOfStore = ({ result }: LoadOutcome): boolean => result !== 'workerDied';
 
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

@@ -15,9 +15,8 @@ export const saveMutants: readonly Mutant[] = [
     breaks: ['I5'],
     seed: 8,
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'if (load === undefined) this.#drainSave(this.#saves.get(id)!);\n      else this.#closeLoad(load);',
-    replace:
-      'if (load !== undefined) this.#closeLoad(load);\n      for (const open of this.#saves.values()) if (!open.isDrained) this.#drainSave(open);',
+    find: 'if (save.drained.isOver) this.#unprotect(save);',
+    replace: 'this.#unprotect(save);',
   },
   {
     bug: 'a step overwrites blocks that saves read, and does not flush these saves',
@@ -25,7 +24,7 @@ export const saveMutants: readonly Mutant[] = [
     seed: 2,
     scenario: 'offload',
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'this.#jobsToFlush.push(open.save.transfer);',
+    find: 'this.#jobsToFlush.push(save.job.transfer);',
     replace: '',
   },
   {
@@ -34,7 +33,7 @@ export const saveMutants: readonly Mutant[] = [
     seed: 4,
     scenario: 'offload',
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'if (save.blocks.some(({ block }) => isOverwritten(block))) this.#flush(open);',
+    find: 'if (blocks.some(({ block }) => isOverwritten(block))) this.#flush(save);',
     replace: '',
   },
   {

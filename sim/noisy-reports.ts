@@ -1,17 +1,16 @@
 import { assert } from '../src/base/assert.ts';
 import type { Prng } from '../src/base/prng.ts';
-import type { ConnectorOutput, TransferId } from '../src/connector/connector.ts';
+import type { ConnectorOutput, LoadOutcome, SaveOutcome, TransferId } from '../src/connector/connector.ts';
 import type { TierFaults } from './faults.ts';
 
 const unknownIds = 1e9;
-const endings = ['finishedRecving', 'finishedSending', 'drained'] as const;
 
 /** Reports that come twice or name unknown transfers, and the check that none of them reaches the connector (I6). */
 export class NoisyReports {
   readonly #prng: Prng;
   #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
-  /** The transfers whose end was reported, by kind of report. */
-  readonly #ended = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
+  /** Blocks of loads, and keys of saves, that had an outcome. */
+  readonly #ended = new Set<string>();
 
   constructor(prng: Prng) {
     this.#prng = prng;
@@ -43,13 +42,16 @@ export class NoisyReports {
     return made;
   }
 
-  /** A report that the engine has accepted. */
-  check(output: ConnectorOutput): void {
-    for (const kind of endings)
-      for (const id of output[kind]) {
-        if (id >= unknownIds) assert(false, `I6: the unknown transfer ${id} reached the connector`);
-        if (this.#ended[kind].has(id)) assert(false, `I6: transfer ${id} ends twice (${kind})`);
-        this.#ended[kind].add(id);
-      }
+  /** What the engine has accepted. */
+  check(loads: readonly LoadOutcome[], saves: readonly SaveOutcome[]): void {
+    for (const { transfer, block } of loads) this.#end(transfer, `block ${block}`);
+    for (const { transfer, key } of saves) this.#end(transfer, key);
+  }
+
+  #end(transfer: TransferId, what: string): void {
+    if (transfer >= unknownIds) assert(false, `I6: the unknown transfer ${transfer} reached the connector`);
+    const name = `${transfer} ${what}`;
+    if (this.#ended.has(name)) assert(false, `I6: transfer ${transfer} has two outcomes for ${what}`);
+    this.#ended.add(name);
   }
 }

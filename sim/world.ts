@@ -2,7 +2,6 @@ import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { sha256 } from '../src/base/sha256.ts';
 import { blockKey } from '../src/connector/block-key.ts';
-import { emptyOutput } from '../src/connector/connector.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
@@ -20,6 +19,7 @@ import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
+import { notLoaded } from './not-loaded.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
 import { ProbeChecker } from './probe-checker.ts';
@@ -195,7 +195,6 @@ export class World {
     );
     if (this.#checks && seed % 4 === 0) this.#events = new EventChecker(this.#scheduler);
     if (this.#tier !== undefined) {
-      this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
       this.#tier.wake = () => this.#scheduler.notifyTransfers();
       const { enablePrefixCaching, kvLoadFailurePolicy } = this.#options;
       const isAsked = enablePrefixCaching && kvLoadFailurePolicy !== 'fail';
@@ -340,8 +339,7 @@ export class World {
         : [];
     const result = this.#runner.execute(plan, leftOut, referenceOf);
     this.#passTime(this.#tierPrng.between(0, 20));
-    const connectorOutput = this.#tier.finish();
-    return { ...result, ...loss, leftOut, ...(connectorOutput === emptyOutput ? {} : { connectorOutput }) };
+    return { ...result, ...loss, leftOut, connectorOutputs: this.#tier.finish() };
   }
 
   /** Sampling fails for single requests, as with NaN logits. Such a fault ends this request and no other (I9). */
@@ -479,20 +477,6 @@ export class World {
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
     return tokens * (this.#checker.liveCount + 1) + 10 + transfers;
   }
-}
-
-/** Blocks of the step's sync loads that failed or are late: tokens that depend on them do not count. */
-function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: output = emptyOutput }: ExecutedStep) {
-  if (connectorMetadata === undefined || connectorMetadata.loads.length === 0) return nothing;
-  const notFilled: BlockId[] = [];
-  for (const { transfer, mode, blocks } of connectorMetadata.loads) {
-    if (mode !== 'sync') continue;
-    const isWhole = output.finishedRecving.includes(transfer) && !output.failedRecving.includes(transfer);
-    for (const { block } of blocks)
-      if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.block === block))
-        notFilled.push(block);
-  }
-  return notFilled;
 }
 
 const nothing: readonly never[] = [];

@@ -122,7 +122,7 @@ export async function openMeasuredEngine(
       identities: ranks.map(({ identity }) => identity),
       event: (message) => resolved.onEvent?.({ level: 'warn', message, fields: {} }),
     });
-    const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
+    const executor = new PipelineExecutor(ranks);
     const model = {
       ...describeModel(resolved, { config, file }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),

@@ -89,8 +89,8 @@ class Run {
     this.#store?.begin(plan, this.#nowMs);
     if (plan.tokenCount > 0) this.#nowMs += this.#scenario.stepMs + this.#scenario.tokenMs * plan.tokenCount;
     const sampled = plan.sequences.map(({ sample, requestId: id }) => sample && { token: this.#nextToken(id) });
-    const connectorOutput = this.#store?.finish(this.#nowMs);
-    const result = { stepId: plan.stepId, sampled, ...(connectorOutput === undefined ? {} : { connectorOutput }) };
+    const connectorOutputs = [this.#store?.finish(this.#nowMs)];
+    const result = { stepId: plan.stepId, sampled, connectorOutputs };
     for (const { requestId: id, newTokens, finish, stats } of this.#scheduler.apply(plan, result, this.#nowMs)) {
       const { arrivesMs } = this.#requests.get(id)!;
       const output = (this.#outputs.get(id) ?? 0) + newTokens.length;

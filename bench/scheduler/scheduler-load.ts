@@ -67,7 +67,7 @@ export class SchedulerLoad {
   resultOf(plan: ScheduledStep) {
     const sampled = plan.sequences.map(({ sample }) => sample && sampledToken);
     const result = { stepId: plan.stepId, sampled };
-    return this.#connector === undefined ? result : { ...result, connectorOutput: this.#outputOf(plan) };
+    return this.#connector === undefined ? result : { ...result, connectorOutputs: [this.#outputOf(plan)] };
   }
 
   step(): readonly RequestUpdate[] {

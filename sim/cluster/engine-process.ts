@@ -8,7 +8,6 @@ import {
 } from '../../src/connector/connector.ts';
 import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
-import { OutputAggregator } from '../../src/connector/transfer/aggregator.ts';
 import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
 import type { RequestId } from '../../src/core/ids.ts';
 import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
@@ -68,7 +67,6 @@ export class EngineProcess {
   readonly #runner: LinearRunner;
   readonly #scheduler: Scheduler;
   readonly #worker: TierWorker | undefined;
-  readonly #aggregator: OutputAggregator;
   #isDead: boolean = false;
   #isClosing: boolean = false;
   #pausedUntilMs = 0;
@@ -100,7 +98,6 @@ export class EngineProcess {
       this.#worker.registerKvCaches(this.#runner);
     }
     this.#scheduler = new Scheduler(spec, options.scheduler, sha256, { connector, loadPolicy });
-    this.#aggregator = new OutputAggregator(1, (id) => this.#scheduler.isOpenTransfer(id));
     this.#run().catch((error: unknown) => time.fail(error));
   }
 
@@ -176,7 +173,7 @@ export class EngineProcess {
     const hasTokens = plan.sequences.length > 0;
     const { result, output } = await stepWithConnector(this.#worker, metadata, 1, hasTokens ? forward : undefined);
     if (result === undefined) await this.#time.sleep(ms);
-    return { stepId: plan.stepId, sampled: [], ...result, connectorOutput: this.#aggregator.aggregate([output]) };
+    return { stepId: plan.stepId, sampled: [], ...result, connectorOutputs: [output] };
   }
 
   /** Until the scheduler has something to do. */

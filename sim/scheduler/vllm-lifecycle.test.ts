@@ -237,7 +237,7 @@ function prefillInstance(role: KvRole = 'kv_producer', blocks = 100) {
     const plan = scheduler.plan(0)!;
     const ids = sent.map(({ transfer }) => transfer);
     const connectorOutput = { ...emptyOutput, finishedSending: ids, drained: ids };
-    const updates = scheduler.apply(plan, { ...runner.execute(plan), connectorOutput }, 0);
+    const updates = scheduler.apply(plan, { ...runner.execute(plan), connectorOutputs: [connectorOutput] }, 0);
     scheduler.checkInvariants();
     return { plan, updates };
   };

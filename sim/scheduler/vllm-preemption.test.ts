@@ -56,7 +56,7 @@ function offloading(blocks: number) {
       drained: [...arrived, ...sent],
     };
     sent = [];
-    const updates = scheduler.apply(plan, { ...runner.execute(plan), connectorOutput }, 0);
+    const updates = scheduler.apply(plan, { ...runner.execute(plan), connectorOutputs: [connectorOutput] }, 0);
     for (const { requestId, newTokens } of updates)
       outputs.set(requestId, [...(outputs.get(requestId) ?? []), ...newTokens.map(({ token }) => token)]);
     scheduler.checkInvariants();

@@ -21,7 +21,7 @@ import type {
   KvConnector,
   KvEvent,
   KvIdentity,
-  LoadJob,
+  LoadOutcome,
   SchedulerConnector,
   TransferId,
   WorkerConnector,
@@ -53,9 +53,7 @@ export interface HarnessOptions {
 }
 
 interface SeenLoad {
-  readonly job: LoadJob;
   readonly request: HarnessRequest;
-  readonly failures: Map<BlockId, LoadFailureReason>;
   /** Blocks that became invalid while the load was under way. */
   readonly invalid: Set<BlockId>;
 }
@@ -77,7 +75,7 @@ export class EngineHarness {
   readonly #outbox = new Outbox((update) => this.#deliver(update));
   readonly #loads = new Map<TransferId, SeenLoad>();
   /** The blocks of saves that may still read them. */
-  readonly #saves = new Map<TransferId, readonly BlockId[]>();
+  readonly #saves = new Map<TransferId, { readonly blocks: readonly BlockId[]; ranks: number }>();
   #wakeups = 0;
   #isNotified: boolean = false;
   #wake: (() => void) | undefined;
@@ -104,7 +102,7 @@ export class EngineHarness {
       side.registerKvCaches(runner.blockMemory);
       return new InlineRank(runner, options.identities[rank]!, side);
     });
-    this.#executor = new PipelineExecutor(this.#ranks.map(acrossProcesses), (id) => this.scheduler.isOpenTransfer(id));
+    this.#executor = new PipelineExecutor(this.#ranks.map(acrossProcesses));
     this.scheduler = new Scheduler(
       {
         groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers: layersOfAll(sides.length) }],
@@ -161,7 +159,7 @@ export class EngineHarness {
    * right.
    */
   invalidateBlocks(blocks: readonly BlockId[] = this.#blocks()): void {
-    const saving = new Set([...this.#saves.values()].flat());
+    const saving = new Set([...this.#saves.values()].flatMap(({ blocks: saved }) => saved));
     for (const block of blocks) if (!saving.has(block)) this.#corrupt(block);
     for (const { invalid } of this.#loads.values()) for (const block of blocks) invalid.add(block);
     const updates = this.scheduler.invalidate(blocks);
@@ -210,7 +208,12 @@ export class EngineHarness {
 
   /** One step of the engine. If there is no work, waits for a notification or the next deadline. */
   async step(): Promise<void> {
-    const execute = (plan: ScheduledStep) => this.#executor.execute(plan);
+    const execute = async (plan: ScheduledStep) => {
+      const result = await this.#executor.execute(plan);
+      for (const report of result.connectorOutputs ?? [])
+        if (typeof report === 'object') for (const id of report.drained) this.#drained(id);
+      return result;
+    };
     const executor = { kvCacheSpec: this.#executor.kvCacheSpec, execute, close: () => this.#executor.close() };
     this.#isNotified = false;
     const nowMs = (): number => systemClock.nowMs();
@@ -274,8 +277,7 @@ export class EngineHarness {
       getMatchedBlocks: (request) => side.getMatchedBlocks(request),
       updateStateAfterAlloc: (request, load, valid) => {
         const ours = assertDefined(this.requests.get(request.id), 'a request that waits is known');
-        if (load !== undefined)
-          this.#loads.set(load.transfer, { job: load, request: ours, failures: new Map(), invalid: new Set() });
+        if (load !== undefined) this.#loads.set(load.transfer, { request: ours, invalid: new Set() });
         side.updateStateAfterAlloc(request, load, () => valid().filter(({ key }) => offers(key)));
       },
       buildConnectorMeta: (given) => {
@@ -283,20 +285,12 @@ export class EngineHarness {
         // As between processes: the plan must survive JSON.
         const plan: ConnectorPlan = JSON.parse(JSON.stringify(side.buildConnectorMeta({ ...given, newlyValid })));
         for (const { transfer, blocks } of plan.saves)
-          this.#saves.set(
-            transfer,
-            blocks.map(({ block }) => block),
-          );
+          this.#saves.set(transfer, { blocks: blocks.map(({ block }) => block), ranks: this.#ranks.length });
         return plan;
       },
-      updateConnectorOutput: (output) => {
-        for (const { transfer, block, reason } of output.loadFailures) {
-          const { failures } = this.#loads.get(transfer)!;
-          if (!failures.has(block)) failures.set(block, reason);
-        }
-        for (const transfer of output.finishedRecving) this.#checkLoad(transfer);
-        for (const transfer of output.drained) this.#saves.delete(transfer);
-        side.updateConnectorOutput(output);
+      updateConnectorOutput: (outcomes) => {
+        for (const outcome of outcomes.loads) this.#checkBlock(outcome);
+        side.updateConnectorOutput(outcomes);
       },
       requestFinished: (request, valid) =>
         side.requestFinished(request, () => valid().filter(({ key }) => offers(key))),
@@ -305,21 +299,20 @@ export class EngineHarness {
     };
   }
 
-  /**
-   * All ranks have reported the load: the blocks that did not fail must be right on every rank, before any request uses
-   * them.
-   */
-  #checkLoad(transfer: TransferId): void {
-    const { job, request, failures, invalid } = this.#loads.get(transfer)!;
-    this.#loads.delete(transfer);
-    for (const { index, block } of job.blocks) {
-      const reason = failures.get(block);
-      if (reason !== undefined) request.failures.push(reason);
-      else if (!invalid.has(block)) {
-        request.loadedBlocks++;
-        const tokens = request.tokens.slice(0, (index + 1) * suiteBlockSize);
-        for (const runner of this.#runners) runner.check(tokens, index * suiteBlockSize, block, request.id);
-      }
+  /** A rank no longer reads the blocks of the save. */
+  #drained(id: TransferId): void {
+    const save = this.#saves.get(id);
+    if (save !== undefined && --save.ranks === 0) this.#saves.delete(id);
+  }
+
+  /** All ranks have reported the block: if it has not failed, it must be right on every rank, before any request uses it. */
+  #checkBlock({ transfer, index, block, result }: LoadOutcome): void {
+    const { request, invalid } = this.#loads.get(transfer)!;
+    if (result !== 'loaded') request.failures.push(result);
+    else if (!invalid.has(block)) {
+      request.loadedBlocks++;
+      const tokens = request.tokens.slice(0, (index + 1) * suiteBlockSize);
+      for (const runner of this.#runners) runner.check(tokens, index * suiteBlockSize, block, request.id);
     }
   }
 

@@ -123,9 +123,9 @@ function casesFor(mutate: Mutation | undefined, names: RegExp): { readonly name:
     override async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
       const side = await super.openScheduler(context);
       return replacing(side, {
-        updateConnectorOutput: (output) => {
-          side.updateConnectorOutput(output);
-          if (output.finishedRecving.length > 0) for (const write of lateWrites.splice(0)) write();
+        updateConnectorOutput: (outcomes) => {
+          side.updateConnectorOutput(outcomes);
+          if (outcomes.loads.length > 0) for (const write of lateWrites.splice(0)) write();
         },
       });
     }

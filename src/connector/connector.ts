@@ -12,13 +12,14 @@
  *                                                        saveKvLayer       x L  |
  *                                                        waitForSave            |
  *                                                        getFinished            |
- *   updateConnectorOutput <- one output of all ranks --  getBlockIdsWithLoadErrors
+ *   updateConnectorOutput <- outcomes -- ledger <- report of each rank --  getBlockIdsWithLoadErrors
  *   requestFinished       once per request               clearConnectorMetadata /
  *   takeEvents                                           shutdown
  *
  * The sides exchange frozen, JSON-able data, because it crosses process borders. KV bytes never cross them.
- * The ledger (`transfer/transfer-ledger.ts`) is between the scheduler and the scheduler side. It makes the ids, pins the
- * blocks, refuses a block that already failed from the same place, and ends loads that no worker reports.
+ * The ledger (`transfer/transfer-ledger.ts`) is between the two sides. It makes the ids, pins the blocks, joins the reports of
+ * all ranks into one outcome per block, refuses a block that already failed from the same place, and ends loads that no
+ * worker reports. Neither side records open transfers.
  */
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
@@ -29,7 +30,22 @@ import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
 import type { ConnectorStats } from './connector-stats.ts';
-import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
+import type { BlockLoadFailure, TransferOutcomes, TransferReport } from './reports.ts';
+
+export {
+  type ArrivedBlock,
+  type BlockLoadFailure,
+  type BlockSaveFailure,
+  type ConnectorOutput,
+  emptyOutput,
+  type LoadedElsewhere,
+  type LoadOutcome,
+  type PlaceChange,
+  type RankReport,
+  type SaveOutcome,
+  type TransferOutcomes,
+  type TransferReport,
+} from './reports.ts';
 
 /** One attempt to load or save blocks. The engine makes the ids: they ascend, and none is used twice (I6). */
 export type TransferId = Brand<number, 'TransferId'>;
@@ -61,6 +77,14 @@ export interface KvIdentityGroup {
 /** A full block of a request, and the key of its content. */
 export interface KvBlock extends BlockPlace {
   readonly key: BlockKey;
+}
+
+/** A full block that a request lacks, and what the ledger knows of its key. */
+export interface WantedBlock extends KvBlock {
+  /** Places from which a load of the block failed for this request. A promise from there is refused. Absent: none. */
+  readonly failedFrom?: readonly string[];
+  /** A save of the block is open. Absent: no. */
+  readonly isSaving?: true;
 }
 
 /** A block that a store promises. The load may still fail. */
@@ -112,8 +136,7 @@ export interface LoadJob {
 
 /**
  * Blocks to store. The engine does not write them until the save is drained or flushed (`jobsToFlush`). A connector that
- * copies the blocks first drains the save when they are copied. `finishedSending` says that the result for every block is
- * known.
+ * copies the blocks first drains the save when they are copied. `finishedSending`: all results are known.
  */
 export interface SaveJob {
   readonly transfer: TransferId;
@@ -135,75 +158,6 @@ export interface ConnectorMetadata {
   readonly extra?: JsonObject;
 }
 
-export interface BlockLoadFailure {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-  readonly reason: LoadFailureReason;
-  /** I/O of a load that timed out or was cancelled may still write the block. */
-  readonly isBlockBusy: boolean;
-}
-
-/** A block of an `async` load that is loaded and verified before the load is decided. */
-export interface ArrivedBlock {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-}
-
-/** A loaded block that came from another place than `LoadBlock.place`. */
-export interface LoadedElsewhere {
-  readonly transfer: TransferId;
-  readonly block: BlockId;
-  readonly place: string;
-}
-
-export interface BlockSaveFailure {
-  readonly transfer: TransferId;
-  readonly key: BlockKey;
-  readonly reason: SaveFailureReason;
-}
-
-/** Blocks that one of several places stored and removed on a rank, beside the blocks of saves and `evicted`. */
-export interface PlaceChange {
-  readonly place: string;
-  readonly stored: readonly BlockKey[];
-  readonly evicted: readonly BlockKey[];
-}
-
-/** The report of one rank after a step, or of all ranks together (`transfer/aggregator.ts`). Frozen. */
-export interface ConnectorOutput {
-  /** Saves that are decided. Their blocks are stored, except those in `saveFailures` of this report or an earlier one. */
-  readonly finishedSending: readonly TransferId[];
-  /** Loads that are decided. All failures of such a load are in this report or an earlier one. */
-  readonly finishedRecving: readonly TransferId[];
-  /** Loads and saves that no longer touch their blocks. */
-  readonly drained: readonly TransferId[];
-  /**
-   * Loads that failed as a whole, without a failure per block. Each is also in `finishedRecving` of this report or a
-   * later one.
-   */
-  readonly failedRecving: readonly TransferId[];
-  /** vLLM's `invalid_block_ids`, each with its transfer, so that the engine can ignore a late failure. */
-  readonly loadFailures: readonly BlockLoadFailure[];
-  readonly saveFailures: readonly BlockSaveFailure[];
-  /** Absent: every loaded block came from its place. */
-  readonly loadedElsewhere?: readonly LoadedElsewhere[];
-  /**
-   * Blocks of loads that are not decided. Nothing writes such a block any more. A request that shares the load and needs no
-   * other block of it goes on. Absent: none; a connector need not report them.
-   */
-  readonly arrived?: readonly ArrivedBlock[];
-  /** Keys of blocks that a bounded store has evicted. */
-  readonly evicted: readonly BlockKey[];
-  /** Of a connector with several places; absent: none. One for each place and rank. */
-  readonly placeChanges?: readonly PlaceChange[];
-  /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
-  readonly counters: Readonly<Record<string, number>>;
-  /** The changes since the last report; absent: none. A connector of its own need not report them. */
-  readonly stats?: ConnectorStats;
-  /** How many ranks take part in transfers that begin after this report; 0 = no change. */
-  readonly expectedFinishedCount: number;
-}
-
 // --- Scheduler side ------------------------------------------------------------------------------------------------
 
 /** What a connector knows of a request. */
@@ -211,10 +165,10 @@ export interface ConnectorRequest {
   readonly id: RequestId;
   readonly tokenCount: TokenCount;
   /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
-  readonly wanted: readonly KvBlock[];
+  readonly wanted: readonly WantedBlock[];
   /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */
   readonly computeMs?: number;
-  /** The object that the client sent (vLLM's `kv_transfer_params`). */
+  /** Sent by the client (vLLM's `kv_transfer_params`). */
   readonly kvTransferParams?: JsonObject;
 }
 
@@ -238,12 +192,12 @@ export interface ConnectorStep {
   readonly newlyValid: readonly ValidBlock[];
   /** A valid block with this key, of any request or only cached; undefined when the pool has none. */
   validBlock(key: BlockKey): BlockId | undefined;
+  /** Whether an open save has this block. */
+  isSaving(key: BlockKey): boolean;
   newTransferId(): TransferId;
 }
 
-/**
- * The connector's part of a step's metadata. The engine adds loads and cancellations, so a connector cannot omit them.
- */
+/** The connector's part of a step's metadata. The engine adds loads and cancellations, so none is omitted. */
 export interface ConnectorPlan {
   readonly saves: readonly SaveJob[];
   readonly extra?: JsonObject;
@@ -304,8 +258,8 @@ export interface SchedulerConnector {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void;
   /** Once per step, also for steps without tokens. The connector starts to collect for the next step. */
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan;
-  /** After each step, with the reports of all ranks in one. It has only open ids: no late and no duplicate ones. */
-  updateConnectorOutput(output: ConnectorOutput): void;
+  /** After each step: what became of transfers, once for each block. Late and duplicate reports are not among it. */
+  updateConnectorOutput(outcomes: TransferOutcomes): void;
   /**
    * Once per request, when it ends for any reason, before its blocks are released. Transfers may still be under way, and
    * the next step offers the newest blocks to be saved. The engine pins these blocks, so nothing needs to be delayed.
@@ -339,21 +293,6 @@ export interface SchedulerConnector {
 }
 
 // --- Worker side ---------------------------------------------------------------------------------------------------
-
-export interface TransferReport {
-  readonly finishedSending: readonly TransferId[];
-  readonly finishedRecving: readonly TransferId[];
-  readonly drained: readonly TransferId[];
-  readonly failedRecving: readonly TransferId[];
-  readonly saveFailures: readonly BlockSaveFailure[];
-  readonly loadedElsewhere?: readonly LoadedElsewhere[];
-  readonly arrived?: readonly ArrivedBlock[];
-  readonly evicted: readonly BlockKey[];
-  readonly placeChanges?: readonly PlaceChange[];
-  readonly counters: Readonly<Record<string, number>>;
-  readonly stats?: ConnectorStats;
-  readonly expectedFinishedCount: number;
-}
 
 /** Beside the pool, one on every rank. Only `shutdown` may throw when a store fails. */
 export interface WorkerConnector {
@@ -459,7 +398,6 @@ export interface KvConnector {
 
 export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
 export type KvLoadFailurePolicy = 'recompute' | 'fail';
-export type KvLoadPolicy = 'auto' | 'always';
 
 /** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
 export interface KvTransferConfig {
@@ -474,21 +412,11 @@ export interface KvTransferConfig {
   readonly kvTransferKeyFile?: string;
 }
 
+export type KvLoadPolicy = 'auto' | 'always';
+
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
 export const savesKv = (role: KvRole): boolean => role !== 'kv_consumer';
 
 export const emptyMetadata: ConnectorMetadata = Object.freeze({ loads: [], saves: [], cancelled: [], jobsToFlush: [] });
-
-export const emptyOutput: ConnectorOutput = Object.freeze({
-  finishedSending: [],
-  finishedRecving: [],
-  drained: [],
-  failedRecving: [],
-  loadFailures: [],
-  saveFailures: [],
-  evicted: [],
-  counters: {},
-  expectedFinishedCount: 0,
-});

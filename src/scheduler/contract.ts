@@ -1,5 +1,5 @@
 import type { JsonObject } from '../base/json.ts';
-import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.ts';
+import type { ConnectorMetadata, RankReport } from '../connector/connector.ts';
 import type { ConnectorStats } from '../connector/connector-stats.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
@@ -9,9 +9,9 @@ export interface ScheduledStep extends StepPlan {
   readonly connectorMetadata?: ConnectorMetadata;
 }
 
-/** A result, with one transfer report of all workers if there is a connector. */
+/** A result, with a transfer report of each rank if there is a connector. */
 export interface ExecutedStep extends StepResult {
-  readonly connectorOutput?: ConnectorOutput;
+  readonly connectorOutputs?: readonly RankReport[];
   /**
    * Sequences (indices in the plan) that were not computed because a load of this step failed. Their tokens would not
    * count in any case.

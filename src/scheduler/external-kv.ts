@@ -1,21 +1,22 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
 import { type BlockKey, blockKey, digestBytes, groupOfKey, writeKeyDigest } from '../connector/block-key.ts';
-import {
-  type ConnectorMetadata,
-  type ConnectorOutput,
-  type ConnectorRequest,
-  emptyOutput,
-  type FoundBlock,
-  type KvBlock,
-  type KvLoadPolicy,
-  type LoadJob,
-  type LoadMode,
-  type SchedulerConnector,
-  type TransferId,
+import type {
+  ConnectorMetadata,
+  ConnectorRequest,
+  FoundBlock,
+  KvBlock,
+  KvLoadPolicy,
+  LoadBlock,
+  LoadMode,
+  LoadOutcome,
+  RankReport,
+  SchedulerConnector,
+  TransferId,
 } from '../connector/connector.ts';
 import { addStats, type ConnectorStats, namedCounts, sumOfStats } from '../connector/connector-stats.ts';
-import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
+import type { OpenLoad } from '../connector/transfer/open-transfer.ts';
+import { TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { ByPlace } from '../core/by-place.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
@@ -67,31 +68,32 @@ export interface FoundPlace extends BlockPlace {
   readonly found: FoundBlock;
 }
 
-interface OpenLoad {
-  readonly job: LoadJob;
-  readonly placed: readonly PlacedBlock[];
+/** What the ledger keeps with a load. */
+interface LoadOwner {
   readonly state: RequestState;
-  /** Blocks that came from another place than promised. */
-  readonly elsewhere: Map<BlockId, string>;
-  readonly orderedMs: number;
-  /** Absent: loads are not measured. */
+  /** Undefined: loads are not measured. */
   readonly timing: LoadTiming | undefined;
 }
 
+/** Outcomes of blocks of one load that requests wait for. */
+export interface RequestLoad {
+  /** The request that ordered the load. Others may share its blocks. */
+  readonly state: RequestState;
+  readonly mode: LoadMode;
+  readonly blocks: readonly LoadOutcome[];
+}
+
 /**
- * The scheduler's calls to a connector: which blocks it asks for, which loads are in progress for which requests, and
- * which blocks may be stored. The ledger has the ids, pins and deadlines of transfers; this class knows which requests
- * wait for them. Time changes only by `setTime`.
+ * The scheduler's calls to a connector: which blocks it asks for, when requests need their loads no longer, and which
+ * blocks may be stored. The ledger has all open transfers. Time changes only by `setTime`.
  */
 export class ExternalKv {
-  readonly ledger: TransferLedger;
+  readonly ledger: TransferLedger<LoadOwner>;
   readonly #kv: KvCache;
   readonly #connector: ConnectorPort;
   readonly #timeoutMs: (tokens: number) => number;
   readonly #askLaterMaxMs: number;
   readonly #pollMs: number;
-  /** Loads that a request waits for. */
-  readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
   /** Of the workers. */
   readonly #stats: ConnectorStats = {};
@@ -105,8 +107,6 @@ export class ExternalKv {
   #isNotified: boolean = false;
   /** The time of the last notification, if it was given. */
   #notifiedMs: number | undefined;
-  /** When the loads of the present report ended, as far as it is known. */
-  #loadsEndedMs = 0;
   /** Blocks in answers of the connector that the engine did not ask for, or with a wrong key. */
   invalidAnswerCount = 0;
 
@@ -214,11 +214,14 @@ export class ExternalKv {
       return;
     }
     const promised = new ByPlace(match.blocks);
-    const blocks = placed.map((place) => ({ ...promised.take(place)!.found, block: place.block }));
-    const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
+    const blocks = placed.map((placed): LoadBlock => {
+      const { group, index, key, place } = promised.take(placed)!.found;
+      return { group, index, key, place, block: placed.block };
+    });
+    const load = { mode: match.mode, timeoutMs: this.#timeoutMs(state.tokens.length), blocks };
+    const owner = { state, timing: this.#loadCost?.begin(countPlaces(blocks)) };
+    const job = this.ledger.openLoad(state.request.id, load, owner);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
-    const timing = this.#loadCost?.begin(countPlaces(blocks));
-    this.#loads.set(job.transfer, { job, placed, state, elsewhere: new Map(), orderedMs: this.#nowMs, timing });
     this.#connector.updateStateAfterAlloc(request, job, () => this.#valid(state));
   }
 
@@ -248,6 +251,7 @@ export class ExternalKv {
         stepId,
         newlyValid: newlyValid.all,
         newTransferId,
+        isSaving: (key) => this.ledger.isSaving(key),
         validBlock: (key) => this.#validBlock(key) ?? newlyValid.overwrittenBlock(key),
       }),
       (block) => newlyValid.isOverwritten(block),
@@ -269,52 +273,42 @@ export class ExternalKv {
   }
 
   /**
-   * Applies the report of a step, which computed tokens if `isComputing`. Returns the blocks that have arrived before their load is decided, and the loads that are
-   * decided now, by the report or a deadline, and have waiting requests.
+   * Applies the reports of a step, which computed tokens if `isComputing`, and informs the connector. Returns the outcomes
+   * of loads that requests wait for: of all blocks of decided loads, and of blocks that have arrived before.
    */
-  receive(output: ConnectorOutput | undefined, isComputing = false): ReceivedLoads {
+  receive(reports: readonly RankReport[], isComputing = false): readonly RequestLoad[] {
     // In a step with tokens, a load may end long before its report.
-    this.#loadsEndedMs = isComputing && this.#isNotified ? (this.#notifiedMs ?? this.#nowMs) : this.#nowMs;
-    const change = this.ledger.apply(output ?? emptyOutput);
-    this.#connector.updateConnectorOutput(change.accepted);
-    const { counters } = change.accepted;
+    const endedMs = isComputing && this.#isNotified ? (this.#notifiedMs ?? this.#nowMs) : this.#nowMs;
+    const { loads, outcomes } = this.ledger.apply(reports);
+    this.#connector.updateConnectorOutput(outcomes);
+    const { counters } = outcomes;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
-    if (change.accepted.stats !== undefined) addStats(this.#stats, change.accepted.stats);
-    for (const { transfer, block, place } of change.accepted.loadedElsewhere ?? [])
-      this.#loads.get(transfer)?.elsewhere.set(block, place);
-    const arrived: PlacedBlock[] = [];
-    for (const { transfer, block } of change.arrived) {
-      const place = this.#loads.get(transfer)?.placed.find((placed) => placed.block === block);
-      if (place !== undefined) arrived.push(place);
-    }
-    const outcomes: OpenLoadOutcome[] = [];
-    for (const decided of [...change.decided, ...this.ledger.takeExpired()]) {
-      const open = this.#loads.get(decided.load.transfer);
-      if (open === undefined) continue;
-      this.#loads.delete(decided.load.transfer);
-      this.#measure(open, decided);
-      this.#forgetIfOver(open.state);
-      this.#countLoaded(open, decided);
-      outcomes.push({ decided, ...open });
-    }
-    return { arrived, outcomes };
+    if (outcomes.stats !== undefined) addStats(this.#stats, outcomes.stats);
+    return loads.map(({ load, blocks }) => {
+      const { state } = load.owner;
+      if (load.isDecided) {
+        this.#measure(load, blocks, endedMs);
+        this.#countLoaded(state, blocks);
+      }
+      return { state, mode: load.job.mode, blocks };
+    });
   }
 
   /** The time of a load is known if each block came from its place, and if no step waited for the load. */
-  #measure({ timing, orderedMs, job, elsewhere }: OpenLoad, decided?: DecidedLoad): void {
-    if (timing === undefined) return;
-    const isWhole = decided?.failed.length === 0 && elsewhere.size === 0 && job.mode !== 'sync';
-    this.#loadCost!.end(timing, isWhole ? this.#loadsEndedMs - orderedMs : undefined);
+  #measure({ owner, orderedMs, job }: OpenLoad<LoadOwner>, blocks: readonly LoadOutcome[], endedMs: number): void {
+    if (owner.timing === undefined) return;
+    const isWhole = blocks.every(({ result, place }, i) => result === 'loaded' && place === job.blocks[i]!.place);
+    this.#loadCost!.end(owner.timing, isWhole && job.mode !== 'sync' ? endedMs - orderedMs : undefined);
   }
 
   /** Counts the loaded tokens of the request by the place that they came from. */
-  #countLoaded({ state, elsewhere }: OpenLoad, { loaded }: DecidedLoad): void {
+  #countLoaded(state: RequestState, outcomes: readonly LoadOutcome[]): void {
     const byPlace = new Map<string, BlockPlace[]>();
-    for (const block of loaded) {
-      const place = elsewhere.get(block.block) ?? block.place;
-      const blocks = byPlace.get(place);
-      if (blocks === undefined) byPlace.set(place, [block]);
-      else blocks.push(block);
+    for (const outcome of outcomes) {
+      if (outcome.result !== 'loaded') continue;
+      const blocks = byPlace.get(outcome.place);
+      if (blocks === undefined) byPlace.set(outcome.place, [outcome]);
+      else blocks.push(outcome);
     }
     for (const [place, blocks] of byPlace)
       state.loaded(
@@ -327,7 +321,7 @@ export class ExternalKv {
   lateIn(metadata: ConnectorMetadata | undefined): BlockId[] {
     const late: BlockId[] = [];
     for (const { transfer, mode, blocks } of metadata?.loads ?? [])
-      if (mode === 'sync' && this.#loads.has(transfer)) for (const { block } of blocks) late.push(block);
+      if (mode === 'sync' && this.ledger.isAwaited(transfer)) for (const { block } of blocks) late.push(block);
     return late;
   }
 
@@ -347,22 +341,13 @@ export class ExternalKv {
 
   /** The blocks of a request were released: cancels loads that no request waits for any more. */
   released(state: RequestState): void {
-    for (const [transfer, open] of this.#loads) {
-      if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;
-      this.#loads.delete(transfer);
-      this.#measure(open);
-      // Only this load: another request may wait for another load of the same request.
-      this.ledger.abandonLoad(transfer);
-      this.#forgetIfOver(open.state);
+    for (const load of this.ledger.awaited()) {
+      if (load.job.blocks.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;
+      const { timing } = load.owner;
+      if (timing !== undefined) this.#loadCost!.end(timing, undefined);
+      this.ledger.abandon(load);
     }
-    this.#forgetIfOver(state);
-  }
-
-  /** Lets the ledger forget a request that has ended and has no open load. */
-  #forgetIfOver(state: RequestState): void {
-    if (state.status !== 'ended') return;
-    for (const open of this.#loads.values()) if (open.state === state) return;
-    this.ledger.forget(state.request.id);
+    if (state.status === 'ended') this.ledger.forget(state.request.id);
   }
 
   /**
@@ -389,8 +374,8 @@ export class ExternalKv {
   }
 
   /**
-   * I5, I6, I8: the pins are those of the transfers, and no request fills a block that a save reads. Each load that a
-   * request waits for is open.
+   * I5, I8: the pins are those of the transfers, and no request fills a block that a save reads. A request waits only for
+   * blocks of open loads.
    */
   checkInvariants(): void {
     const { pool, residency } = this.#kv.parts;
@@ -403,10 +388,7 @@ export class ExternalKv {
       this.ledger.eachSavedBlock((block) => {
         if (residency.isOwned(block)) fail(`I5: a request fills block ${block}, which a save still reads`);
       });
-    for (const { placed, job } of this.#loads.values()) {
-      if (!this.ledger.isOpen(job.transfer)) fail(`I6: a request waits for load ${job.transfer}, which is not open`);
-      for (const { block } of placed) awaited[block] = 1;
-    }
+    for (const { job } of this.ledger.awaited()) for (const { block } of job.blocks) awaited[block] = 1;
     for (let id = 1; id < pool.blockCount; id++) {
       const block = id as BlockId;
       if (pool.pinCount(block) !== counts[block])
@@ -442,26 +424,18 @@ export class ExternalKv {
   }
 
   #lookUpOf(state: RequestState, places: readonly BlockPlace[]): ConnectorRequest {
-    const wanted = places.map((place) => blockOf(state, place));
+    const blocks = places.map((place) => blockOf(state, place));
+    const wanted = this.ledger.wanted(state.request.id, blocks);
     const request = this.#requestOf(state, wanted);
     if (this.#loadCost?.isReady !== true) return request;
     return { ...request, computeMs: this.#loadCost.computeMs(spansOf(this.#kv, places)) };
   }
 
-  #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {
+  #requestOf(state: RequestState, wanted: ConnectorRequest['wanted']): ConnectorRequest {
     const { id, kvTransferParams } = state.request;
     const tokenCount = state.tokens.length as ConnectorRequest['tokenCount'];
     return { id, tokenCount, wanted, ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
-}
-
-export interface ReceivedLoads {
-  readonly arrived: readonly PlacedBlock[];
-  readonly outcomes: readonly OpenLoadOutcome[];
-}
-
-export interface OpenLoadOutcome extends OpenLoad {
-  readonly decided: DecidedLoad;
 }
 
 export const nothingFound: Match = Object.freeze({ blocks: [], mode: 'sync' });

@@ -1,5 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { LoadOutcome } from '../connector/connector.ts';
 import { type BlockPlace, placeName } from '../core/block-place.ts';
 import { kvLoadFailed } from '../core/errors.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
@@ -8,7 +9,7 @@ import type { RequestUpdate } from '../core/request.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
-import type { ExternalKv, OpenLoadOutcome } from './external-kv.ts';
+import type { ExternalKv, RequestLoad } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import { spansOf } from './spans-of.ts';
@@ -31,16 +32,6 @@ export interface RecoveryParts {
   readonly end: (states: readonly RequestState[]) => readonly { readonly kvTransferParams?: JsonObject }[];
 }
 
-/** Blocks that the plan of a step counted on and that may not be valid. */
-export interface UnavailableKv {
-  /** Blocks that were found invalid, in the step or while it was in flight. */
-  readonly invalid: readonly BlockId[];
-  /** Blocks of sync loads that are not decided. */
-  readonly late: readonly BlockId[];
-  /** Loads that are decided; some of their blocks may have failed. */
-  readonly outcomes: readonly OpenLoadOutcome[];
-}
-
 /**
  * Recovery from invalid KV: a load fails or is late, a block is invalid, a worker dies. In each case the blocks are not
  * valid, and the requests that have them plan again, or end by the policy `fail`.
@@ -54,7 +45,7 @@ export interface UnavailableKv {
  * With window or state groups, the request asks for all blocks whose tokens it would compute. Blocks that it did not
  * need before, such as an earlier checkpoint or the window in front of a failed block, may now save tokens.
  *
- * `apply` calls `receive` and then `recover`; the next `plan` calls `queryAgain`.
+ * The scheduler's `apply` calls `apply`, which commits the step in the middle. The next `plan` calls `queryAgain`.
  */
 export class Recovery {
   readonly #parts: RecoveryParts;
@@ -88,66 +79,76 @@ export class Recovery {
     this.#reported.push(...blocks);
   }
 
-  /** Takes the loads and invalid blocks that a step reports. Blocks that arrived are valid from here on. */
-  receive(plan: ScheduledStep, result: ExecutedStep): UnavailableKv {
+  /**
+   * Applies what a step reports of loads and invalid blocks. Loaded blocks are valid from here on. `commit` commits the tokens
+   * of the step without those that depend on unavailable blocks. Then owners compute failed blocks, and requests wait for
+   * late blocks. Returns the updates of requests that end by the policy `fail`.
+   */
+  apply(
+    plan: ScheduledStep,
+    result: ExecutedStep,
+    commit: (unavailable: readonly BlockId[]) => void,
+  ): readonly RequestUpdate[] {
     const { kv, external } = this.#parts;
     const reported = this.#reported;
     this.#reported = [];
     const invalid = result.invalidBlocks === undefined ? reported : [...result.invalidBlocks, ...reported];
-    if (external === undefined) return { invalid, late: nothing, outcomes: nothing };
-    const { arrived, outcomes } = external.receive(result.connectorOutput, plan.tokenCount > 0);
-    const late = external.lateIn(plan.connectorMetadata);
-    for (const place of arrived) kv.loadArrived(place);
-    for (const { decided, placed } of outcomes) {
-      const failed = new Set(decided.failed.map(({ block }) => block));
-      for (const place of placed) if (!failed.has(place.block)) kv.loadArrived(place);
-    }
-    return { invalid, late, outcomes };
-  }
-
-  /** Blocks that are not valid, on which tokens of the step may depend: no token reads a block of an async load. */
-  unavailableBlocks({ invalid, late, outcomes }: UnavailableKv): readonly BlockId[] {
-    if (outcomes.length === 0 && late.length === 0) return invalid;
-    const blocks = [...invalid, ...late];
-    for (const { decided, job } of outcomes)
-      if (job.mode === 'sync') for (const { block } of decided.failed) blocks.push(block);
-    return blocks;
-  }
-
-  /** Called after the step's tokens are committed. Owners compute failed blocks, and requests wait for late blocks. */
-  recover({ invalid, late, outcomes }: UnavailableKv): readonly RequestUpdate[] {
-    const { kv } = this.#parts;
+    const loads = external?.receive(result.connectorOutputs ?? nothing, plan.tokenCount > 0) ?? nothing;
+    const late = external?.lateIn(plan.connectorMetadata) ?? nothing;
+    const unavailable = [...invalid, ...late];
+    for (const { blocks, mode } of loads)
+      for (const block of blocks) {
+        if (block.result === 'loaded') kv.loadArrived(block);
+        // No token reads a block of an async load.
+        else if (mode === 'sync') unavailable.push(block.block);
+      }
+    commit(unavailable);
     kv.loadLate(late);
-    if (outcomes.length === 0) return this.invalidate(invalid);
-    this.#countAffected(outcomes.flatMap(({ decided }) => decided.failed.map(({ block }) => block)));
-    const failed = new Set<KvRequest>();
-    for (const { decided, state } of outcomes) {
-      if (decided.failed.length === 0) continue;
-      this.#failedLoads += decided.failed.length;
-      state.loadsFailed(decided.failed.length);
-      const affected = new Set<KvRequest>();
-      for (const { block, isBlockBusy } of decided.failed)
-        for (const user of kv.loadFailed(block, isBlockBusy)) affected.add(user);
-      this.#loadsFailed(affected, decided.failed);
-      // Requests that share the load try themselves: their own load may succeed. The request of the load ends by the policy `fail`, also if
-      // it has planned again since, because a shared block failed, and no longer has the failed blocks.
-      if (state.kv.admitted) failed.add(state.kv);
-    }
-    return [...this.#fail(failed), ...this.invalidate(invalid)];
+    return this.#lost(loads, invalid);
   }
 
   /** These blocks are invalid. No step is in flight. Returns the updates of requests that end by the policy `fail`. */
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
-    if (blocks.length === 0) return nothing;
+    return this.#lost(nothing, blocks);
+  }
+
+  /** The requests that have failed blocks of these loads, or invalid blocks, plan again, and ask the connector for these blocks. */
+  #lost(loads: readonly RequestLoad[], invalid: readonly BlockId[]): readonly RequestUpdate[] {
+    const failed = loads.map(({ blocks }) => blocks.filter(({ result }) => result !== 'loaded'));
+    if (invalid.length === 0 && failed.every(({ length }) => length === 0)) return nothing;
     const { kv, external } = this.#parts;
-    external?.dropInvalid(blocks);
-    this.#countAffected(blocks);
+    this.#countAffected([...failed.flat().map(({ block }) => block), ...invalid]);
+    const ending = new Set<KvRequest>();
+    for (const [i, { state }] of loads.entries()) {
+      const blocks = failed[i]!;
+      if (blocks.length === 0) continue;
+      this.#failedLoads += blocks.length;
+      state.loadsFailed(blocks.length);
+      const users = this.#stopLoading(blocks);
+      this.#reloadFailed(users, blocks);
+      // Requests that share the load try themselves: their own load may succeed. The request of the load ends by the policy `fail`, also if
+      // it has planned again since, because a shared block failed, and no longer has the failed blocks.
+      if (state.kv.admitted) ending.add(state.kv);
+    }
+    if (invalid.length > 0) {
+      external?.dropInvalid(invalid);
+      // A transfer that fills such a block cannot be trusted any more, so no request waits for it.
+      const users = this.#stopLoading(invalid.map((block) => ({ block, isBlockBusy: true })));
+      for (const user of kv.invalidate(invalid)) users.add(user);
+      for (const user of users) {
+        ending.add(user);
+        if (external !== undefined) this.#toReload.set(user, undefined);
+      }
+    }
+    return this.#fail(ending);
+  }
+
+  /** Nothing fills these blocks any more, except I/O in busy blocks. Returns the requests that waited for them. */
+  #stopLoading(blocks: readonly Pick<LoadOutcome, 'block' | 'isBlockBusy'>[]): Set<KvRequest> {
     const users = new Set<KvRequest>();
-    // A transfer that fills such a block cannot be trusted any more, so no request waits for it.
-    for (const block of blocks) for (const user of kv.loadFailed(block, true)) users.add(user);
-    for (const user of kv.invalidate(blocks)) users.add(user);
-    if (external !== undefined) for (const user of users) this.#toReload.set(user, undefined);
-    return this.#fail(users);
+    for (const { block, isBlockBusy } of blocks)
+      for (const user of this.#parts.kv.loadFailed(block, isBlockBusy)) users.add(user);
+    return users;
   }
 
   /** Asks the connector for invalid blocks. Requests that wait for an answer or a load leave their running slots. */
@@ -195,7 +196,7 @@ export class Recovery {
   }
 
   /** Loads of these blocks failed. Another store may have them; for other blocks the earlier answers stay. */
-  #loadsFailed(users: Iterable<KvRequest>, places: readonly BlockPlace[]): void {
+  #reloadFailed(users: Iterable<KvRequest>, places: readonly BlockPlace[]): void {
     const { external } = this.#parts;
     assert(external !== undefined, 'a load has failed without a connector');
     const names = places.map(placeName);

@@ -1,4 +1,3 @@
-import type { TransferId } from '../connector/connector.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import type { StepPlan } from '../core/step.ts';
@@ -70,12 +69,6 @@ export interface SchedulerInterface {
    * clock of `plan`; loads that end while a step computes are then measured until now and not until its end.
    */
   notifyTransfers(nowMs?: number): void;
-
-  /**
-   * Whether a report about this transfer is still expected. Called by the executor that aggregates the workers'
-   * reports.
-   */
-  isOpenTransfer(id: TransferId): boolean;
 
   /**
    * Called after `plan` has returned undefined: the latest time of the next `plan`, on the clock of `nowMs`. Undefined:

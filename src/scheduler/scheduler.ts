@@ -1,6 +1,5 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
-import type { TransferId } from '../connector/connector.ts';
 import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../core/request.ts';
@@ -22,7 +21,7 @@ import { planShortPrompts, promptInProgress } from './plan-short.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
 import { continueRaces } from './race.ts';
-import { Recovery, type UnavailableKv } from './recovery.ts';
+import { Recovery } from './recovery.ts';
 import { byPriority, byTurn, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
@@ -157,10 +156,6 @@ export class Scheduler implements SchedulerInterface {
     return { stats: state.stats(), ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
 
-  isOpenTransfer(id: TransferId): boolean {
-    return this.#external?.ledger.isOpen(id) === true;
-  }
-
   notifyTransfers(nowMs?: number): void {
     this.#external?.notify(nowMs);
   }
@@ -246,11 +241,10 @@ export class Scheduler implements SchedulerInterface {
     );
     this.#setTime(nowMs);
     this.#inFlight = undefined;
-    const unavailable = this.#recovery.receive(plan, result);
-    const blocks = this.#recovery.unavailableBlocks(unavailable);
-    commitStep(this.#kv, inFlight, blocks, result);
-    this.#layersComputed(inFlight, result, unavailable);
-    const failures = this.#recovery.recover(unavailable);
+    const failures = this.#recovery.apply(plan, result, (unavailable) => {
+      commitStep(this.#kv, inFlight, unavailable, result);
+      this.#layersComputed(inFlight, result, unavailable);
+    });
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
@@ -375,16 +369,14 @@ export class Scheduler implements SchedulerInterface {
   #layersComputed(
     { plan, states }: StepInFlight,
     { leftOut = nothing }: ExecutedStep,
-    unavailable: UnavailableKv,
+    unavailable: readonly BlockId[],
   ): void {
     const layered = this.#layered;
     if (layered === undefined) return;
     const last = states.length - 1;
     if (last >= 0 && plan.sequences[last]!.layers !== undefined)
       layered.applied(states[last]!, !leftOut.includes(last));
-    layered.changed(unavailable.invalid);
-    layered.changed(unavailable.late);
-    for (const { decided } of unavailable.outcomes) layered.changed(decided.failed.map(({ block }) => block));
+    layered.changed(unavailable);
   }
 
   #setTime(nowMs: number | undefined): void {

@@ -1,6 +1,4 @@
 import { assert, assertDefined } from '../base/assert.ts';
-import type { TransferId } from '../connector/connector.ts';
-import { OutputAggregator } from '../connector/transfer/aggregator.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
@@ -12,21 +10,18 @@ import type { Rank, RankOutput, RankTrouble } from './rank.ts';
 const closeTimeoutMs = 5_000;
 
 /**
- * All ranks as one executor. Hidden states go from rank to rank, the last rank samples, and the ranks' reports about
- * transfers become one report. A block that failed on one rank is invalid on all ranks.
+ * All ranks as one executor. Hidden states go from rank to rank, and the last rank samples. A block that is invalid on one rank
+ * is invalid on all ranks.
  */
 export class PipelineExecutor implements Executor {
   readonly kvCacheSpec: KvCacheSpec;
   readonly #ranks: readonly Rank[];
-  readonly #aggregator: OutputAggregator;
   #isExecuting: boolean = false;
   #lastStep = 0;
 
-  /** `isOpen`: whether the engine still waits for a transfer. */
-  constructor(ranks: readonly Rank[], isOpen: (id: TransferId) => boolean = () => true) {
+  constructor(ranks: readonly Rank[]) {
     assert(ranks.length > 0, 'an executor needs a rank');
     this.#ranks = ranks;
-    this.#aggregator = new OutputAggregator(ranks.length, isOpen);
     this.kvCacheSpec = specOfAll(ranks.map(({ kvCacheSpec }) => kvCacheSpec));
   }
 
@@ -57,7 +52,7 @@ export class PipelineExecutor implements Executor {
       ...(invalid.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...invalid] }),
       ...(step.connectorMetadata === undefined
         ? {}
-        : { connectorOutput: this.#aggregator.aggregate(done.map(({ connectorOutput }) => connectorOutput)) }),
+        : { connectorOutputs: done.map(({ connectorOutput }) => connectorOutput) }),
     };
   }
 

@@ -8,7 +8,6 @@ import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
-import { OpenTransfers } from './open-transfers.ts';
 import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
 import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
 import { StepEncoder } from './step-codec.ts';
@@ -43,7 +42,6 @@ export class ProcessRank<Setup> implements OpenedRank {
   readonly identity: KvIdentity;
   readonly attentionDescription: string;
   readonly #options: ProcessRankOptions<Setup>;
-  readonly #transfers = new OpenTransfers();
   readonly #budget: RestartBudget;
   readonly #deadlines: StepDeadlines;
   /** The process that serves; undefined while the next one starts. */
@@ -117,16 +115,11 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   async #execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
-    if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
     if (!this.#isDeathUnreported) {
       // If a worker serves, the step is sent without an await before it.
       const worker = this.#serving ?? (await this.#next());
       const answer = this.#isDeathUnreported ? undefined : await this.#run(worker, step, upstream);
-      if (answer !== undefined) {
-        const output = decodeOutput(answer);
-        if (output.connectorOutput !== undefined) this.#transfers.reported(output.connectorOutput);
-        return output;
-      }
+      if (answer !== undefined) return decodeOutput(answer);
     }
     const hasDied = this.#isDeathUnreported || this.#closing !== undefined;
     assert(hasDied, `step ${step.stepId} has no answer of ${this.#options.name}, whose process has not died`);
@@ -157,7 +150,7 @@ export class ProcessRank<Setup> implements OpenedRank {
       result: { stepId, sampled: sequences.map(() => undefined) },
       leftOut: sequences.map((_, index) => index),
       invalidBlocks,
-      ...(connectorMetadata === undefined ? {} : { connectorOutput: this.#transfers.settle() }),
+      ...(connectorMetadata === undefined ? {} : { connectorOutput: 'workerDied' }),
     };
   }
 

@@ -1,4 +1,4 @@
-import type { ConnectorOutput, KvIdentity } from '../connector/connector.ts';
+import type { KvIdentity, RankReport } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
@@ -75,7 +75,7 @@ export interface UpstreamOutput {
 /** The output of a rank for a step. `sampled` and `failures` are from the last rank, `hidden` from all others. */
 export interface RankOutput extends UpstreamOutput {
   readonly result: StepResult;
-  readonly connectorOutput?: ConnectorOutput;
+  readonly connectorOutput?: RankReport;
   /** Blocks whose KV on this rank is invalid: all of them after its process died. */
   readonly invalidBlocks?: readonly BlockId[];
 }

@@ -53,9 +53,9 @@ function plantDiscard(kv: KvCache, external: ExternalKv): () => void {
   let arrived: BlockId[] = [];
   external.receive = function (this: ExternalKv, ...args: Parameters<ExternalKv['receive']>) {
     const received = original.receive.apply(this, args);
-    for (const { decided, placed } of received.outcomes) {
-      const failed = new Set(decided.failed.map(({ block }) => block));
-      if (failed.size > 0) arrived.push(...placed.map(({ block }) => block).filter((block) => !failed.has(block)));
+    for (const { blocks } of received) {
+      const loaded = blocks.filter(({ result }) => result === 'loaded').map(({ block }) => block);
+      if (loaded.length < blocks.length) arrived.push(...loaded);
     }
     return received;
   };

@@ -78,9 +78,8 @@ export interface RunResult {
   readonly stored: StoredBlocks;
 }
 
-/** Late reports, repeated reports and reports of unknown transfers, ignored by the aggregator or the ledger. */
-export const ignoredReports = ({ stats: { transfers } }: RunResult): number =>
-  transfers.ignored + (transfers.counters.duplicateReports ?? 0);
+/** Late reports, repeated reports and reports of unknown transfers. */
+export const ignoredReports = ({ stats: { transfers } }: RunResult): number => transfers.ignored;
 
 const maxModelLen = 512;
 
@@ -206,9 +205,7 @@ export class RecoveryHarness {
       return new InlineRank(withBlocks(runner, blocks), identity, side);
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
-    const executor = checkedBefore(new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id)), () =>
-      scheduler.checkInvariants(),
-    );
+    const executor = checkedBefore(new PipelineExecutor(ranks), () => scheduler.checkInvariants());
     const scheduling: SchedulerOptions = {
       maxNumBatchedTokens: 64,
       maxNumSeqs: 16,

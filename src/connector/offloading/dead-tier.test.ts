@@ -8,23 +8,17 @@ import { testsNeed } from '../../../test/support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../../../test/support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../test/support/s3-server.ts';
 import { SilentServer } from '../../../test/support/silent-server.ts';
-import {
-  type BlockId,
-  type BlockIndex,
-  groupIndex,
-  type RequestId,
-  type StepId,
-  type TokenCount,
-} from '../../core/ids.ts';
+import { type BlockId, type BlockIndex, groupIndex, type RequestId, type TokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
-import { type ConnectorRequest, emptyOutput, type KvBlock, type TransferId } from '../connector.ts';
+import type { ConnectorRequest, KvBlock } from '../connector.ts';
+import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
-import { OffloadingScheduler } from './offloading-scheduler.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 
 const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
 const lookupTimeoutMs = 500;
@@ -115,7 +109,7 @@ function newScheduler(tier: Tier) {
       kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, lookup_timeout_seconds: lookupTimeoutMs / 1000 },
     }),
   );
-  const scheduler = new OffloadingScheduler(
+  const scheduler = new PlaceScheduler(
     [{ name: 'below', tiers: [counted], kind: { medium: 'STORAGE', locality: 'REMOTE' } }],
     { clock: time, timers: time, wake: () => undefined, identities: [identity] },
     settings,
@@ -219,26 +213,9 @@ describe('a tier that answers look-ups and whose loads fail', () => {
       return answer.kind === 'found' && answer.blocks.length === 1;
     };
     expect(await promised(0)).toBe(true);
-    const transfer = 1 as TransferId;
-    scheduler.updateStateAfterAlloc(
-      request(0),
-      {
-        transfer,
-        requestId: request(0).id,
-        mode: 'async',
-        timeoutMs: 1000,
-        blocks: [{ ...block(0), place: 'below', block: 7 as BlockId }],
-      },
-      () => [],
-    );
-    scheduler.buildConnectorMeta({
-      stepId: 1 as StepId,
-      newlyValid: [],
-      newTransferId: () => transfer,
-      validBlock: () => undefined,
-    });
-    scheduler.updateConnectorOutput({
-      ...emptyOutput,
+    const { load, output } = ledgerBeside(scheduler, time);
+    const { transfer } = load('r0', [{ ...block(0), place: 'below', block: 7 as BlockId }]);
+    output({
       finishedRecving: [transfer],
       loadFailures: [{ transfer, block: 7 as BlockId, reason: 'storeDown', isBlockBusy: false }],
     });

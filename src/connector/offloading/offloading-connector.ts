@@ -20,9 +20,10 @@ import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stuckMax } from '../transfer/stall-watch.ts';
 import { leasedKeys } from './leased-keys.ts';
-import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { checkTier, kindOf, openTier, storesAtOnce } from './open-tier.ts';
+import type { Place } from './place-lookups.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';
@@ -49,7 +50,7 @@ export class OffloadingConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext & TierWrapping): Promise<SchedulerConnector> {
     this.#checkChunks(context);
     const { identities, event } = context;
-    const places: SecondaryPlace[] = [];
+    const places: Place[] = [];
     const opened: Tier[] = [];
     try {
       for (const { name, spec } of this.#settings.secondaries) {
@@ -59,13 +60,13 @@ export class OffloadingConnector implements KvConnector {
           opened.push(bare);
           tiers.push(context.wrapTier?.(bare, identity) ?? bare);
         }
-        places.push({ name, tiers, kind: kindOf(spec) });
+        places.push({ name, tiers, kind: kindOf(spec), maxBytes: 'maxBytes' in spec ? spec.maxBytes : undefined });
       }
     } catch (error) {
       for (const tier of opened) void tier.close();
       throw error;
     }
-    return new OffloadingScheduler(places, context, this.#settings);
+    return new PlaceScheduler(places, context, this.#settings);
   }
 
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {

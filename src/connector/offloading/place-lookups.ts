@@ -1,16 +1,20 @@
 import type { BlockKey } from '../block-key.ts';
-import type { SchedulerConnectorContext } from '../connector.ts';
+import type { PlaceKind, SchedulerConnectorContext } from '../connector.ts';
 import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
-import { circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
+import { type CircuitBreakerOptions, circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { Tier } from '../tier/tier.ts';
 import { type RunningLookup, TierLookups } from '../tier/tier-lookups.ts';
 
-/** A secondary tier as look-ups see it. */
+/** A place for blocks, as the scheduler side sees it. */
 export interface Place {
   readonly name: string;
   /** One per rank. */
   readonly tiers: readonly Tier[];
+  /** Absent: storage, and the tier is allowed for each request (`kv_load_tiers`). */
+  readonly kind?: PlaceKind;
+  /** For reports. */
+  readonly maxBytes?: number | undefined;
 }
 
 /** Where each block is: the name of a place, `false` if no place has it, undefined if that is not known. */
@@ -21,12 +25,17 @@ export type PlaceAnswers = readonly (string | false | undefined)[];
  * slow place delays only blocks that no other place has. Each place has a circuit breaker of its own.
  */
 export class PlaceLookups {
-  readonly #places: readonly { readonly name: string; readonly lookups: TierLookups }[];
+  readonly #places: readonly { readonly place: Place; readonly lookups: TierLookups }[];
 
-  constructor(places: readonly Place[], context: SchedulerConnectorContext, timeoutMs: number) {
-    this.#places = places.map(({ name, tiers }) => ({
-      name,
-      lookups: new TierLookups(tiers, context, timeoutMs, circuitBreakerDefaults),
+  constructor(
+    places: readonly Place[],
+    context: SchedulerConnectorContext,
+    timeoutMs: number,
+    breaker: CircuitBreakerOptions = circuitBreakerDefaults,
+  ) {
+    this.#places = places.map((place) => ({
+      place,
+      lookups: new TierLookups(place.tiers, context, timeoutMs, breaker),
     }));
   }
 
@@ -36,7 +45,7 @@ export class PlaceLookups {
    */
   start(
     keys: readonly BlockKey[],
-    isAllowed: (place: string) => boolean,
+    isAllowed: (place: Place) => boolean,
     done: (answers: PlaceAnswers) => void,
   ): RunningLookup | undefined {
     const answers = keys.map((): (boolean | undefined)[] => new Array(this.#places.length));
@@ -49,8 +58,8 @@ export class PlaceLookups {
       for (const lookup of running) lookup.cancel();
       done(answers.map((ofKey) => this.#placeOf(ofKey, isAllowed)));
     };
-    for (const [at, { name, lookups }] of this.#places.entries()) {
-      if (!isAllowed(name)) continue;
+    for (const [at, { place, lookups }] of this.#places.entries()) {
+      if (!isAllowed(place)) continue;
       const asked = keys.filter((key) => !lookups.isCoolingDown(key));
       if (asked.length === 0) continue;
       const lookup = lookups.start(asked, (found: LookupAnswers) => {
@@ -74,13 +83,18 @@ export class PlaceLookups {
     };
   }
 
+  /** Of the only place, without its name. */
+  statsOfOne(): ConnectorStats {
+    return this.#places[0]!.lookups.stats();
+  }
+
   stats(): ConnectorStats {
     const tiers: Record<string, TierTotals> = {};
     const levels: Record<string, TierLevels> = {};
-    for (const { name, lookups } of this.#places) {
+    for (const { place, lookups } of this.#places) {
       const { levels: open, ...opened } = lookups.stats();
-      tiers[name] = opened;
-      levels[name] = { ...open };
+      tiers[place.name] = opened;
+      levels[place.name] = { ...open };
     }
     return { tiers, levels: { tiers: levels } };
   }
@@ -90,9 +104,9 @@ export class PlaceLookups {
   }
 
   /** The first place that has the block. */
-  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: string) => boolean): string | false | undefined {
+  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: Place) => boolean): string | false | undefined {
     const at = ofKey.indexOf(true);
-    if (at >= 0) return this.#places[at]!.name;
-    return this.#places.every(({ name }, i) => !isAllowed(name) || ofKey[i] === false) ? false : undefined;
+    if (at >= 0) return this.#places[at]!.place.name;
+    return this.#places.every(({ place }, i) => !isAllowed(place) || ofKey[i] === false) ? false : undefined;
   }
 }

@@ -1,5 +1,5 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
-import type { KvBlock, PlaceKind } from '../connector.ts';
+import type { PlaceKind, WantedBlock } from '../connector.ts';
 
 /** What the client of one request allows, in `kv_transfer_params`. */
 export interface RequestLimits {
@@ -8,7 +8,7 @@ export interface RequestLimits {
   /** KV of at most the first so many tokens is stored. */
   readonly maxOffloadTokens: number;
   /** Whether blocks of this tier may be loaded. */
-  isAllowed(place: PlaceKind): boolean;
+  isAllowed(place: PlaceKind | undefined): boolean;
 }
 
 const names = ['max_load_tokens', 'max_offload_tokens', 'kv_load_tiers'] as const;
@@ -41,7 +41,8 @@ export function readRequestLimits(
     maxLoadTokens: tokens('max_load_tokens'),
     maxOffloadTokens: tokens('max_offload_tokens'),
     // Host memory is always allowed: an empty list means no secondary tier.
-    isAllowed: (place) => allowed === undefined || allowed === 'wrong' || isListed(place, allowed),
+    isAllowed: (place) =>
+      place === undefined || allowed === undefined || allowed === 'wrong' || isListed(place, allowed),
   };
 }
 
@@ -53,10 +54,10 @@ export const noLimits: RequestLimits = {
 
 /** The blocks that may be loaded: in each group the first ones, for at most `maxLoadTokens` tokens. */
 export function loadable(
-  wanted: readonly KvBlock[],
+  wanted: readonly WantedBlock[],
   { maxLoadTokens }: RequestLimits,
   blockSizes: readonly number[],
-): readonly KvBlock[] {
+): readonly WantedBlock[] {
   if (maxLoadTokens === Infinity) return wanted;
   const left = blockSizes.map(() => maxLoadTokens);
   return wanted.filter(({ group }) => {

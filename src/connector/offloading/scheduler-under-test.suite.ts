@@ -1,29 +1,14 @@
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import type { JsonObject } from '../../base/json.ts';
-import {
-  type BlockId,
-  type BlockIndex,
-  groupIndex,
-  type RequestId,
-  type StepId,
-  type TokenCount,
-} from '../../core/ids.ts';
+import { type BlockId, type BlockIndex, groupIndex, type RequestId, type TokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
-import {
-  type ConnectorOutput,
-  type ConnectorRequest,
-  emptyOutput,
-  type KvBlock,
-  type KvRole,
-  type LoadJob,
-  type TransferId,
-  type ValidBlock,
-} from '../connector.ts';
+import type { ConnectorRequest, KvBlock, KvRole, LoadJob, ValidBlock } from '../connector.ts';
+import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
-import { OffloadingScheduler } from './offloading-scheduler.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 
 export const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
 export const open = new AbortController().signal;
@@ -44,26 +29,26 @@ export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both',
       kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, ...extra },
     }),
   );
-  const scheduler = new OffloadingScheduler(
+  const scheduler = new PlaceScheduler(
     hasStore ? [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }] : [],
     { clock: time, timers: time, wake: () => void wakeups++, identities: [identity], event: (m) => events.push(m) },
     settings,
   );
-  let transfers = 0;
+  const { step: planned, output, load, asked } = ledgerBeside(scheduler, time);
   const step = (newlyValid: readonly ValidBlock[], inPool: ReadonlyMap<BlockKey, BlockId> = new Map()) =>
-    scheduler.buildConnectorMeta({
-      stepId: 1 as StepId,
-      newlyValid,
-      newTransferId: () => ++transfers as TransferId,
-      validBlock: (key) => inPool.get(key),
-    });
-  const output = (change: Partial<ConnectorOutput>): void =>
-    scheduler.updateConnectorOutput({ ...emptyOutput, ...change });
+    planned(newlyValid, (key) => inPool.get(key));
   /** Saves these blocks, and the workers report them as stored. */
   const save = (...blocks: ValidBlock[]): void => {
     for (const { transfer } of step(blocks).saves) output({ finishedSending: [transfer] });
   };
-  return { scheduler, store, time, events, step, output, save, wakeups: () => wakeups };
+  /** Orders a load of these blocks, each from a place. */
+  const loads = (id: string, ...places: (readonly [number, string])[]): LoadJob => {
+    const blocks = places.map(([index, place]) => ({ ...block(index), place, block: (index + 50) as BlockId }));
+    const job = load(id, blocks);
+    scheduler.updateStateAfterAlloc(request(id, []), job, () => []);
+    return job;
+  };
+  return { scheduler, store, time, events, step, output, save, loads, asked, wakeups: () => wakeups };
 }
 
 export const block = (index: number): KvBlock => ({
@@ -86,11 +71,4 @@ export const found = (...places: (readonly [number, string])[]) => ({
   kind: 'found',
   mode: 'async',
   blocks: places.map(([index, place]) => ({ ...block(index), place })),
-});
-export const loadOf = (id: string, transfer: number, places: readonly (readonly [number, string])[]): LoadJob => ({
-  transfer: transfer as TransferId,
-  requestId: id as RequestId,
-  mode: 'async',
-  timeoutMs: 1000,
-  blocks: places.map(([index, place]) => ({ ...block(index), place, block: (index + 50) as BlockId })),
 });

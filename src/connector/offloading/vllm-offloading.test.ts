@@ -10,7 +10,6 @@ import { replacing } from '../../../test/support/replacing.ts';
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
-import type { TransferId } from '../connector.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import { headerBytes } from '../tier/block-header.ts';
@@ -18,7 +17,7 @@ import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { OffloadingConnector } from './offloading-connector.ts';
-import { found, loadOf, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
+import { found, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
 import { newStack } from './stack-under-test.suite.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-vllm-offloading-'));
@@ -163,7 +162,7 @@ test('small_hit_loads_synchronously: a hit within the budget loads within the st
 
 describe('pending transfer defers lookup', () => {
   test('a block that is being saved is answered "ask later", and no tier is asked for it', async () => {
-    const { scheduler, step, output, time, store } = newScheduler();
+    const { scheduler, step, output, time, store, asked } = newScheduler();
     let lookups = 0;
     const has = store.has.bind(store);
     store.has = (keys, until) => {
@@ -172,7 +171,7 @@ describe('pending transfer defers lookup', () => {
     };
     const { saves } = step([valid(0), valid(1)]);
     const deadlineMs = time.nowMs() + 1_000;
-    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual({ kind: 'askLater', deadlineMs });
+    expect(scheduler.getMatchedBlocks(asked(request('a', [0, 1])))).toEqual({ kind: 'askLater', deadlineMs });
     await settled();
     expect(lookups).toBe(0);
     output({ finishedSending: [saves[0]!.transfer] });
@@ -180,12 +179,12 @@ describe('pending transfer defers lookup', () => {
   });
 
   test('complete_store per job: a save that ends makes only its own blocks known', async () => {
-    const { scheduler, step, output } = newScheduler();
+    const { scheduler, step, output, asked } = newScheduler();
     const [first] = step([valid(0)]).saves;
     const [second] = step([valid(1)]).saves;
     output({ finishedSending: [second!.transfer] });
     expect(scheduler.getMatchedBlocks(request('a', [1]))).toEqual(found([1, 'host']));
-    expect(scheduler.getMatchedBlocks(request('b', [0]))).toMatchObject({ kind: 'askLater' });
+    expect(scheduler.getMatchedBlocks(asked(request('b', [0])))).toMatchObject({ kind: 'askLater' });
     output({
       finishedSending: [first!.transfer],
       saveFailures: [{ transfer: first!.transfer, key: suiteKey(0), reason: 'storeFull' }],
@@ -254,14 +253,14 @@ describe('tiering', () => {
   });
 
   test('promotion: a block is in host memory when its load from a tier below is reported, and not before', async () => {
-    const { scheduler, store, output } = newScheduler();
+    const { scheduler, store, output, loads } = newScheduler();
     await store.store(suiteKey(3), suiteBytes(suiteKey(3)), signal);
     for (const id of ['a', 'b']) scheduler.getMatchedBlocks(request(id, [3]));
     await settled();
     for (const id of ['a', 'b']) expect(scheduler.getMatchedBlocks(request(id, [3]))).toEqual(found([3, 'disk']));
-    scheduler.updateStateAfterAlloc(request('a', []), loadOf('a', 1, [[3, 'disk']]), () => []);
+    const { transfer } = loads('a', [3, 'disk']);
     expect(scheduler.getMatchedBlocks(request('b', [3]))).not.toEqual(found([3, 'host']));
-    output({ finishedRecving: [1 as TransferId] });
+    output({ finishedRecving: [transfer] });
     expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
   });
 

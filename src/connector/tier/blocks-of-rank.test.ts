@@ -1,19 +1,20 @@
 /** A pipeline whose second rank has no layer of the second KV group: its blocks are stored and loaded on the first rank only. */
 import { describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
+import { systemClock } from '../../base/clock.ts';
+import { blockId, blockIndex, groupIndex, requestId, tokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import {
   type ConnectorMetadata,
   type ConnectorRequest,
   emptyMetadata,
-  emptyOutput,
   type KvIdentity,
   type LoadBlock,
   type TransferId,
 } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { faultRule } from '../fault/fault-rules.ts';
+import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import { HostTier } from './host/tier-host.ts';
@@ -181,22 +182,23 @@ describe('the scheduler side of two ranks, of which one has no layers of a group
 
   it('saves such a block again only if the rank with layers lost it', async () => {
     const { scheduler, put, found, tiers } = make();
-    const step = () =>
-      scheduler.buildConnectorMeta({
-        stepId: stepId(1),
-        newlyValid: [
-          { group: groupIndex(1), index: blockIndex(0), key: b, requestId: requestId('r'), block: blockId(1) },
-        ],
-        validBlock: () => undefined,
-        newTransferId: () => 7 as TransferId,
-      });
+    const { step: planned, output } = ledgerBeside(scheduler, systemClock);
+    const offered = {
+      group: groupIndex(1),
+      index: blockIndex(0),
+      key: b,
+      requestId: requestId('r'),
+      block: blockId(1),
+    };
+    const step = () => planned([offered], () => undefined);
     await put(0, b);
     await found([b]);
     expect(step().saves).toEqual([]);
     await tiers[0]!.delete(b);
     await found([b]);
-    expect(step().saves).toMatchObject([{ blocks: [{ key: b }] }]);
-    scheduler.updateConnectorOutput({ ...emptyOutput, finishedSending: [7 as TransferId] });
+    const { saves } = step();
+    expect(saves).toMatchObject([{ blocks: [{ key: b }] }]);
+    output({ finishedSending: [saves[0]!.transfer] });
     expect(scheduler.takeEvents()).toEqual([{ kind: 'stored', keys: [b], place: 'host' }]);
   });
 });

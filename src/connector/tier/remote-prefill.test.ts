@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import type { JsonObject } from '../../base/json.ts';
-import { blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
-import type { ConnectorRequest, KvBlock, TransferId } from '../connector.ts';
+import { blockId, blockIndex, groupIndex, requestId, tokenCount } from '../../core/ids.ts';
+import type { ConnectorRequest, KvBlock } from '../connector.ts';
+import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { HostTier } from './host/tier-host.ts';
 import { modelFolder } from './identity.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
@@ -52,15 +53,11 @@ function newScheduler(role: 'kv_both' | 'kv_consumer' = 'kv_both') {
 
 describe('TierScheduler with prefill and decode on different servers', () => {
   it('answers do_remote_decode with all blocks of the request, also those that its block tables no longer have', () => {
-    const { scheduler } = newScheduler();
+    const { scheduler, time } = newScheduler();
     const prefill = request([0, 1, 2], { do_remote_decode: true });
     scheduler.updateStateAfterAlloc(prefill, undefined, () => [block(0)]);
-    scheduler.buildConnectorMeta({
-      stepId: stepId(1),
-      newlyValid: [{ ...block(1), requestId: prefill.id, block: blockId(1) }],
-      validBlock: () => undefined,
-      newTransferId: () => 1 as TransferId,
-    });
+    const valid = { ...block(1), requestId: prefill.id, block: blockId(1) };
+    ledgerBeside(scheduler, time).step([valid], () => undefined);
     expect(scheduler.requestFinished(prefill, () => [block(2)]).kvTransferParams).toEqual({
       do_remote_decode: false,
       do_remote_prefill: true,

@@ -4,7 +4,7 @@ import type { Timer } from '../../base/timers.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, SchedulerConnectorContext } from '../connector.ts';
-import { CircuitBreaker, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
+import { CircuitBreaker, circuitBreakerDefaults } from './circuit-breaker.ts';
 import { modelFolder } from './identity.ts';
 import type { RunningLookup } from './tier-lookups.ts';
 
@@ -94,6 +94,10 @@ export class RemotePrefills {
   /**
    * A look-up of `keys` that is repeated for those of `promised` that are missing, until `promised.untilMs`. A store without an
    * answer is not waited for.
+   *
+   *     look-up --> all promised blocks found, or no answer --> done
+   *        ^                  | one is missing
+   *        |____ pause <______|------ untilMs --------------> done, with what was found
    */
   lookUp<Answer>(
     keys: readonly BlockKey[],
@@ -105,17 +109,58 @@ export class RemotePrefills {
     const permit = this.#breaker.tryAcquire();
     if (permit === undefined) return start(keys, done);
     const { clock, timers } = this.#context;
-    const waiting = new WaitingLookup(keys, promised, start, {
-      clock,
-      timers,
-      permit,
-      waits: () => this.#waits++,
-      done: (answers, isInVain) => {
-        if (isInVain) this.#waitsInVain++;
-        done(answers);
-      },
-    });
-    return waiting.begin();
+    const answers = new Map<BlockKey, Answer>();
+    let running: RunningLookup | undefined;
+    let pause: Timer | undefined;
+    let end: Timer | undefined;
+    let pauseMs = pauseMinMs;
+    const stop = (): void => {
+      end?.cancel();
+      pause?.cancel();
+      running?.cancel();
+    };
+    const finish = (): void => {
+      stop();
+      done(keys.map((key) => answers.get(key)!));
+    };
+    const waitInVain = (): void => {
+      permit.fail();
+      this.#waitsInVain++;
+      finish();
+    };
+    const ask = (some: readonly BlockKey[]): RunningLookup | undefined => {
+      running = start(some, (found) => {
+        running = undefined;
+        for (const [i, key] of some.entries()) answers.set(key, found[i]!);
+        const missing = some.filter((key) => promised.keys.has(key) && answers.get(key) === false);
+        if (missing.length === 0) {
+          permit.succeed();
+          return finish();
+        }
+        if (end === undefined) {
+          this.#waits++;
+          end = timers.after(Math.max(0, promised.untilMs - clock.nowMs()), waitInVain);
+        }
+        pause = timers.after(pauseMs, () => {
+          pauseMs = Math.min(pauseMs * 2, pauseMaxMs);
+          if (ask(missing) !== undefined) return;
+          // No store can be asked.
+          permit.withdraw();
+          finish();
+        });
+      });
+      return running;
+    };
+    const first = ask(keys);
+    if (first === undefined) {
+      permit.withdraw();
+      return undefined;
+    }
+    const cancel = (): void => {
+      permit.withdraw();
+      stop();
+    };
+    return { deadlineMs: Math.max(first.deadlineMs, promised.untilMs + slackMs), cancel };
   }
 
   counters(): Readonly<Record<string, number>> {
@@ -131,107 +176,6 @@ export class RemotePrefills {
 }
 
 const nothingPromised: PromisedBlocks = { keys: new Set(), untilMs: -Infinity };
-
-interface WaitingParts<Answer> extends Pick<SchedulerConnectorContext, 'clock' | 'timers'> {
-  readonly permit: Permit;
-  /** A promised block is missing, and the request waits for it. */
-  readonly waits: () => void;
-  readonly done: (answers: readonly Answer[], isInVain: boolean) => void;
-}
-
-/**
- *     look-up --> all promised blocks found, or no answer --> done
- *        ^                  | one is missing
- *        |____ pause <______|------ untilMs --------------> done, with what was found
- */
-class WaitingLookup<Answer> {
-  readonly #keys: readonly BlockKey[];
-  readonly #promised: PromisedBlocks;
-  readonly #start: StartLookup<Answer>;
-  readonly #parts: WaitingParts<Answer>;
-  readonly #answers = new Map<BlockKey, Answer>();
-  #running: RunningLookup | undefined;
-  #end: Timer | undefined;
-  #pause: Timer | undefined;
-  #pauseMs = pauseMinMs;
-  #isOver: boolean = false;
-
-  constructor(
-    keys: readonly BlockKey[],
-    promised: PromisedBlocks,
-    start: StartLookup<Answer>,
-    parts: WaitingParts<Answer>,
-  ) {
-    this.#keys = keys;
-    this.#promised = promised;
-    this.#start = start;
-    this.#parts = parts;
-  }
-
-  begin(): RunningLookup | undefined {
-    if (!this.#ask(this.#keys)) {
-      this.#parts.permit.withdraw();
-      return undefined;
-    }
-    const deadlineMs = Math.max(this.#running!.deadlineMs, this.#promised.untilMs + slackMs);
-    return { deadlineMs, cancel: () => this.#cancel() };
-  }
-
-  /** False: no store can be asked. */
-  #ask(keys: readonly BlockKey[]): boolean {
-    this.#running = this.#start(keys, (answers) => {
-      this.#running = undefined;
-      for (const [i, key] of keys.entries()) this.#answers.set(key, answers[i]!);
-      this.#answered();
-    });
-    return this.#running !== undefined;
-  }
-
-  #answered(): void {
-    const { clock, timers, permit, waits } = this.#parts;
-    const missing = this.#keys.filter((key) => this.#promised.keys.has(key) && this.#answers.get(key) === false);
-    if (missing.length === 0) {
-      permit.succeed();
-      this.#finish(false);
-      return;
-    }
-    if (this.#end === undefined) {
-      waits();
-      this.#end = timers.after(Math.max(0, this.#promised.untilMs - clock.nowMs()), () => {
-        permit.fail();
-        this.#finish(true);
-      });
-    }
-    this.#pause = timers.after(this.#pauseMs, () => {
-      this.#pauseMs = Math.min(this.#pauseMs * 2, pauseMaxMs);
-      if (this.#ask(missing)) return;
-      permit.withdraw();
-      this.#finish(false);
-    });
-  }
-
-  #finish(isInVain: boolean): void {
-    if (this.#isOver) return;
-    this.#stop();
-    this.#parts.done(
-      this.#keys.map((key) => this.#answers.get(key)!),
-      isInVain,
-    );
-  }
-
-  #cancel(): void {
-    this.#parts.permit.withdraw();
-    this.#stop();
-  }
-
-  #stop(): void {
-    this.#isOver = true;
-    this.#end?.cancel();
-    this.#pause?.cancel();
-    this.#running?.cancel();
-    this.#running = undefined;
-  }
-}
 
 /** The setting of both connectors that load what a prefill server stores. 0: no wait. */
 export function remotePrefillTimeoutMs(extra: FieldReader): number | undefined {

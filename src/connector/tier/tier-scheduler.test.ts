@@ -1,9 +1,10 @@
 import { describe, expect, it, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { type BlockId, blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
+import { type BlockId, blockId, blockIndex, groupIndex, requestId, tokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
-import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from '../connector.ts';
+import type { ConnectorRequest, KvBlock, LoadJob } from '../connector.ts';
 import { namedCounts } from '../connector-stats.ts';
+import { ledgerBeside } from '../ledger-beside.suite.ts';
 import { HostTier } from './host/tier-host.ts';
 import { lookUpEach } from './look-up.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
@@ -44,35 +45,32 @@ function tierWithAnswers(
 function make(tiers: readonly Tier[]) {
   const time = new ManualTime();
   let wakes = 0;
-  let transfers = 0;
   const scheduler = new TierScheduler(
     tiers,
     { clock: time, timers: time, wake: () => void wakes++, identities: tiers.map(() => suiteIdentity) },
     { role: 'kv_both', mode: 'async', lookupTimeoutMs: 1000 },
   );
+  const engine = ledgerBeside(scheduler, time);
   /** The keys that were found, or the deadline of the look-up. */
   const ask = (request: ConnectorRequest): readonly BlockKey[] | number => {
-    const answer = scheduler.getMatchedBlocks(request);
+    const answer = scheduler.getMatchedBlocks(engine.asked(request));
     return answer.kind === 'askLater' ? answer.deadlineMs : answer.blocks.map(({ key }) => key);
   };
   const admit = (request: ConnectorRequest, load?: LoadJob, valid: readonly KvBlock[] = []): void =>
     scheduler.updateStateAfterAlloc(request, load, () => valid);
   /** One step: offers the keys as newly valid, executes the saves, and returns their keys. */
   const step = async (offered: readonly BlockKey[], valid: readonly BlockKey[] = []): Promise<readonly BlockKey[]> => {
-    const plan = scheduler.buildConnectorMeta({
-      stepId: stepId(1),
-      newlyValid: blocksOf(offered).map((block) => ({ ...block, requestId: requestId('r'), block: blockId(7) })),
-      validBlock: (key): BlockId | undefined => (valid.includes(key) ? blockId(8) : undefined),
-      newTransferId: () => ++transfers as TransferId,
-    });
+    const plan = engine.step(
+      blocksOf(offered).map((block) => ({ ...block, requestId: requestId('r'), block: blockId(7) })),
+      (key): BlockId | undefined => (valid.includes(key) ? blockId(8) : undefined),
+    );
     for (const { transfer, blocks } of plan.saves) {
       for (const { key } of blocks) for (const tier of tiers) await tier.store(key, suiteBytes(key), open);
-      scheduler.updateConnectorOutput({ ...emptyOutput, finishedSending: [transfer] });
+      engine.output({ finishedSending: [transfer], drained: [transfer] });
     }
-    scheduler.checkInvariants();
     return plan.saves.flatMap(({ blocks }) => blocks.map(({ key }) => key));
   };
-  return { scheduler, time, ask, admit, step, wakes: () => wakes };
+  return { scheduler, engine, time, ask, admit, step, wakes: () => wakes };
 }
 
 describe('a look-up', () => {
@@ -188,16 +186,15 @@ describe('a look-up', () => {
 
   it('is repeated after an admission, but not for blocks that failed to load', async () => {
     const tier = tierWithAnswers(() => true);
-    const { scheduler, ask, admit } = make([tier]);
+    const { engine, ask, admit } = make([tier]);
     ask(requestFor('r'));
     await turns();
     const found = blocksOf(keys).map((block, i) => ({ ...block, place: 'host', block: blockId(i + 1) }));
-    const load = { transfer: 50 as TransferId, requestId: requestId('r'), mode: 'async', timeoutMs: 1, blocks: found };
-    admit(requestFor('r'), load as LoadJob);
+    const load = engine.load('r', found);
+    admit(requestFor('r'), load);
     const failure = (block: number, reason: 'corrupt' | 'workerDied') =>
       ({ transfer: load.transfer, block: blockId(block), reason, isBlockBusy: false }) as const;
-    scheduler.updateConnectorOutput({
-      ...emptyOutput,
+    engine.output({
       loadFailures: [failure(2, 'corrupt'), failure(4, 'workerDied')],
       finishedRecving: [load.transfer],
     });

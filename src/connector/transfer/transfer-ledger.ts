@@ -1,20 +1,27 @@
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
 import {
-  type ArrivedBlock,
   type ConnectorMetadata,
   type ConnectorOutput,
   type ConnectorPlan,
   emptyOutput,
   type FoundBlock,
+  type KvBlock,
   type LoadBlock,
   type LoadJob,
   type LoadMode,
-  type SaveJob,
+  type LoadOutcome,
+  type PlaceChange,
+  type RankReport,
+  type SaveOutcome,
   type TransferId,
+  type TransferOutcomes,
+  type WantedBlock,
 } from '../connector.ts';
-import type { LoadFailureReason } from '../reasons.ts';
+import { OpenLoad, OpenSave } from './open-transfer.ts';
+import { RankCounters } from './rank-counters.ts';
 
 /** The pool's part of I5: a pinned block is neither allocated nor written. Pins are counted. */
 export interface BlockPins {
@@ -28,52 +35,49 @@ export interface BlockPins {
  */
 export type SaveProtection = 'pins' | 'fences';
 
-/** The result of a load. */
-export interface DecidedLoad {
-  readonly load: LoadJob;
-  readonly loaded: readonly LoadBlock[];
-  readonly failed: readonly FailedBlock[];
-  /** Its request has ended or was preempted. */
-  readonly isAbandoned: boolean;
+/** What a report said about one load. */
+export interface LoadChange<Owner> {
+  readonly load: OpenLoad<Owner>;
+  /** Of a decided load: all its blocks. Else those that have arrived since the last change. */
+  readonly blocks: readonly LoadOutcome[];
 }
 
-export interface FailedBlock extends LoadBlock {
-  readonly reason: LoadFailureReason;
-  /** I/O may still write this block: it stays pinned, and its KV is computed into another block. */
-  readonly isBlockBusy: boolean;
-}
-
-export interface LedgerChange {
-  /** Blocks of loads that are not decided, with KV that is valid on all ranks. */
-  readonly arrived: readonly ArrivedBlock[];
-  readonly decided: readonly DecidedLoad[];
-  /** The output without late, duplicate and unknown reports, for the scheduler side. */
-  readonly accepted: ConnectorOutput;
+export interface LedgerChange<Owner> {
+  /** Of loads that a request waits for. */
+  readonly loads: readonly LoadChange<Owner>[];
+  readonly outcomes: TransferOutcomes;
 }
 
 /** A worker must report a load at most this long after the load's deadline. */
 export const graceMs = 5_000;
 
 /**
- * The engine's record of all transfers that are not finished. The connector decides which blocks to load and store. The
- * ledger enforces rules for every connector (I5, I6, I8):
+ * The engine's only record of transfers, from their order to the last report of the last rank. The connector decides which
+ * blocks to load and store. The ledger enforces rules for every connector (I5, I6, I8):
  *
- *  - an id is used once;
+ *  - an id is used once, and each rank reports an end once: further reports are counted and ignored;
+ *  - a load is decided, or drained, when all ranks have reported that, and a block that failed on one rank has failed;
  *  - a block is pinned while I/O touches it, or the save that reads it is flushed before the block is overwritten;
- *  - late reports are ignored;
- *  - a block that failed is not loaded from the same place again;
- *  - a load without a report expires.
+ *  - a block that failed is not loaded from the same place again for the same request;
+ *  - a load without a report expires, and the transfers of a process that died have ended.
+ *
+ * `Owner`: what the engine keeps with a load.
  */
-export class TransferLedger {
+export class TransferLedger<Owner = undefined> {
   readonly #clock: Clock;
   readonly #pins: BlockPins;
   readonly #protection: SaveProtection;
-  readonly #loads = new Map<TransferId, OpenLoad>();
+  readonly #loads = new Map<TransferId, OpenLoad<Owner>>();
   readonly #saves = new Map<TransferId, OpenSave>();
+  /** In how many undecided saves each block is. */
+  readonly #saving = new Map<BlockKey, number>();
   /** By block, the saves that read it; only with fences. */
   readonly #fences = new Map<BlockId, number>();
-  /** Per request, the blocks that failed and their places: `place/key`. */
-  readonly #failed = new Map<RequestId, Set<string>>();
+  /** Per request and block, the places from which a load failed. */
+  readonly #failed = new Map<RequestId, Map<BlockKey, string[]>>();
+  readonly #counters = new RankCounters();
+  /** How many ranks report; undefined: those that are there. */
+  #expected: number | undefined;
   #lastId = 0;
   #unsent: LoadJob[] = [];
   #cancelled: TransferId[] = [];
@@ -111,65 +115,79 @@ export class TransferLedger {
     return ++this.#lastId as TransferId;
   }
 
-  isOpen(id: TransferId): boolean {
-    return this.#loads.has(id) || this.#saves.has(id);
+  /** Whether a request waits for the load. */
+  isAwaited(id: TransferId): boolean {
+    return this.#loads.get(id)?.isAwaited === true;
+  }
+
+  /** Loads that a request waits for. */
+  awaited(): OpenLoad<Owner>[] {
+    return [...this.#loads.values()].filter(({ isAwaited }) => isAwaited);
+  }
+
+  isSaving(key: BlockKey): boolean {
+    return this.#saving.has(key);
   }
 
   /** False for a block that failed for this request from the same place. */
-  isUsable(request: RequestId, block: FoundBlock): boolean {
-    return this.#failed.get(request)?.has(nameOf(block)) !== true;
+  isUsable(request: RequestId, { key, place }: FoundBlock): boolean {
+    return this.#failed.get(request)?.get(key)?.includes(place) !== true;
+  }
+
+  /** The blocks with what the ledger knows of them, for the connector. */
+  wanted(request: RequestId, blocks: readonly KvBlock[]): readonly WantedBlock[] {
+    const failed = this.#failed.get(request);
+    if (failed === undefined && this.#saving.size === 0) return blocks;
+    return blocks.map((block) => {
+      const failedFrom = failed?.get(block.key);
+      const isSaving = this.isSaving(block.key);
+      if (failedFrom === undefined && !isSaving) return block;
+      return { ...block, ...(failedFrom === undefined ? {} : { failedFrom }), ...(isSaving ? { isSaving } : {}) };
+    });
   }
 
   /** Orders a load and pins its blocks. The next metadata has the load. */
-  openLoad(requestId: RequestId, mode: LoadMode, timeoutMs: number, blocks: readonly LoadBlock[]): LoadJob {
+  openLoad(
+    requestId: RequestId,
+    { mode, timeoutMs, blocks }: { mode: LoadMode; timeoutMs: number; blocks: readonly LoadBlock[] },
+    owner: Owner,
+  ): LoadJob {
     assert(blocks.length > 0, 'a load without blocks');
     assert(new Set(blocks.map(({ block }) => block)).size === blocks.length, 'one block id for two blocks');
     for (const found of blocks) {
       assert(this.isUsable(requestId, found), `block ${found.key} failed for ${requestId} from ${found.place} before`);
       this.#pins.pin(found.block);
     }
-    const load = Object.freeze({ transfer: this.newTransferId(), requestId, mode, timeoutMs, blocks });
-    this.#loads.set(load.transfer, {
-      load,
-      failures: new Map(),
-      pinned: new Set(blocks.map(({ block }) => block)),
-      expiresAtMs: this.#clock.nowMs() + timeoutMs + graceMs,
-      isDecided: false,
-      isAbandoned: false,
-    });
-    this.#unsent.push(load);
-    return load;
+    const job = Object.freeze({ transfer: this.newTransferId(), requestId, mode, timeoutMs, blocks });
+    const nowMs = this.#clock.nowMs();
+    this.#loads.set(job.transfer, new OpenLoad(job, owner, nowMs, nowMs + timeoutMs + graceMs));
+    this.#unsent.push(job);
+    return job;
   }
 
-  /** The request has ended or was preempted: its loads are cancelled, and their blocks stay pinned until drained. */
-  abandon(requestId: RequestId): void {
-    for (const [id, { load }] of this.#loads) if (load.requestId === requestId) this.abandonLoad(id);
-  }
-
-  /** As `abandon`, for one load. Ids that are not open are ignored. */
-  abandonLoad(id: TransferId): void {
-    const open = this.#loads.get(id);
-    if (open === undefined || open.isAbandoned) return;
-    open.isAbandoned = true;
-    const at = this.#unsent.indexOf(open.load);
+  /** No request waits for the load: it is cancelled, and its blocks stay pinned until it is drained. */
+  abandon(load: OpenLoad<Owner>): void {
+    assert(load.isAwaited, `load ${load.job.transfer} is abandoned, and no request waits for it`);
+    load.isAbandoned = true;
+    const at = this.#unsent.indexOf(load.job);
     if (at >= 0) {
       // No worker has the load: there is nothing to cancel.
       this.#unsent.splice(at, 1);
-      this.#closeLoad(open);
-    } else this.#cancelled.push(id);
+      this.#closeLoad(load);
+    } else this.#cancelled.push(load.job.transfer);
   }
 
-  /** The request has ended: its loads are abandoned, and its failures are forgotten. */
+  /** The request has ended. Other requests may still wait for its loads. */
   forget(requestId: RequestId): void {
-    this.abandon(requestId);
     this.#failed.delete(requestId);
+    for (const load of this.#loads.values()) if (load.job.requestId === requestId) load.isOwnerOver = true;
   }
 
   /** The next step overwrites the block: it flushes the saves that still read it. */
   willOverwrite(block: BlockId): void {
     if (!this.#fences.has(block)) return;
-    for (const open of this.#saves.values())
-      if (open.isProtected && open.save.blocks.some((read) => read.block === block)) this.#flush(open);
+    for (const save of this.#saves.values())
+      if (save.isProtected && save.job.blocks.some((read) => read.block === block)) this.#flush(save);
   }
 
   /**
@@ -177,16 +195,18 @@ export class TransferLedger {
    * `isOverwritten`: this step overwrites the block, so it flushes its save.
    */
   composeMetadata(plan: ConnectorPlan, isOverwritten: (block: BlockId) => boolean = () => false): ConnectorMetadata {
-    for (const save of plan.saves) {
-      assert(
-        !this.isOpen(save.transfer) && save.transfer <= this.#lastId,
-        `save ${save.transfer} has an id that the ledger did not make`,
-      );
-      assert(save.blocks.length > 0, 'a save without blocks');
-      const open: OpenSave = { save, isProtected: true, isDrained: false, isFinished: false };
-      for (const { block } of save.blocks) this.#protect(block);
-      this.#saves.set(save.transfer, open);
-      if (save.blocks.some(({ block }) => isOverwritten(block))) this.#flush(open);
+    for (const job of plan.saves) {
+      const { transfer, blocks } = job;
+      const isNew = !this.#saves.has(transfer) && !this.#loads.has(transfer) && transfer <= this.#lastId;
+      assert(isNew, `save ${transfer} has an id that the ledger did not make`);
+      assert(blocks.length > 0, 'a save without blocks');
+      const save = new OpenSave(job);
+      for (const { block, key } of blocks) {
+        this.#protect(block);
+        this.#saving.set(key, (this.#saving.get(key) ?? 0) + 1);
+      }
+      this.#saves.set(transfer, save);
+      if (blocks.some(({ block }) => isOverwritten(block))) this.#flush(save);
     }
     this.#flushedSaves += this.#jobsToFlush.length;
     const metadata: ConnectorMetadata = Object.freeze({
@@ -202,43 +222,46 @@ export class TransferLedger {
     return metadata;
   }
 
-  /** Applies the report of all ranks. Reports about ids that are not open are counted and ignored. */
-  apply(output: ConnectorOutput): LedgerChange {
-    const accepted = this.#accept(output);
-    for (const { transfer, block, reason, isBlockBusy } of accepted.loadFailures) {
-      const { failures } = this.#loads.get(transfer)!;
-      failures.set(block, merged(failures.get(block), { reason, isBlockBusy }));
+  /** Applies the reports of a step, one of each rank, and ends the loads that should have been reported long ago. */
+  apply(reports: readonly RankReport[]): LedgerChange<Owner> {
+    const evicted = new Set<BlockKey>();
+    const placeChanges: PlaceChange[] = [];
+    this.#counters.begin();
+    for (const report of reports)
+      if (typeof report === 'object' && report.expectedFinishedCount > 0) this.#expected = report.expectedFinishedCount;
+    const expected = this.#expected ?? reports.length;
+    for (const [rank, report] of reports.entries()) {
+      // Most ranks report nothing in most steps.
+      if (report === undefined || report === emptyOutput) continue;
+      if (report === 'workerDied') {
+        this.#workerDied(rank, expected);
+        continue;
+      }
+      this.#counters.add(rank, report.counters);
+      if (report.stats !== undefined) this.#counters.addStats(rank, report.stats);
+      this.#applyLoads(report, rank, expected);
+      this.#applySaves(report, rank, expected);
+      this.#late += report.drained.filter((id) => !this.#drainedOn(id, rank, expected)).length;
+      for (const key of report.evicted) evicted.add(key);
+      if (report.placeChanges !== undefined) placeChanges.push(...report.placeChanges);
     }
-    for (const id of accepted.failedRecving) failWhole(this.#loads.get(id)!, 'storeFailed', false);
-    const decided = accepted.finishedRecving.map((id) => this.#decide(this.#loads.get(id)!));
-    for (const id of accepted.drained) {
-      const load = this.#loads.get(id);
-      if (load === undefined) this.#drainSave(this.#saves.get(id)!);
-      else this.#closeLoad(load);
-    }
-    for (const id of accepted.finishedSending) {
-      const open = this.#saves.get(id)!;
-      open.isFinished = true;
-      if (open.isDrained) this.#saves.delete(id);
-    }
-    return { arrived: accepted.arrived ?? nothing, decided, accepted };
+    const { sums: counters, stats } = this.#counters;
+    const loads: LoadOutcome[] = [];
+    const changes = this.#changedLoads(loads);
+    return {
+      loads: changes,
+      outcomes: {
+        loads,
+        saves: this.#endedSaves(),
+        evicted: [...evicted],
+        placeChanges,
+        counters,
+        ...(stats === undefined ? {} : { stats }),
+      },
+    };
   }
 
-  /** Loads without a report long after their deadline: a worker is stuck, or a connector forgot them. */
-  takeExpired(): readonly DecidedLoad[] {
-    const nowMs = this.#clock.nowMs();
-    const expired: DecidedLoad[] = [];
-    for (const open of this.#loads.values()) {
-      if (open.isDecided || open.expiresAtMs > nowMs) continue;
-      // The workers may still write all blocks.
-      failWhole(open, 'notReported', true);
-      if (!open.isAbandoned) this.#cancelled.push(open.load.transfer);
-      expired.push(this.#decide(open));
-    }
-    return expired;
-  }
-
-  /** When `takeExpired` may next return a load; undefined when all loads are decided. */
+  /** When a load expires next; undefined when all loads are decided. */
   nextExpiryMs(): number | undefined {
     let next: number | undefined;
     for (const { isDecided, expiresAtMs } of this.#loads.values()) {
@@ -255,96 +278,126 @@ export class TransferLedger {
 
   /** Calls `visit` for each block that a save may still read, once per save. O(open blocks). */
   eachSavedBlock(visit: (block: BlockId) => void): void {
-    for (const { save, isProtected } of this.#saves.values())
-      if (isProtected) for (const { block } of save.blocks) visit(block);
+    for (const { job, isProtected } of this.#saves.values())
+      if (isProtected) for (const { block } of job.blocks) visit(block);
   }
 
-  #accept(output: ConnectorOutput): ConnectorOutput {
-    if (output === emptyOutput) return output;
-    const keep = <T>(items: readonly T[], isExpected: (item: T) => boolean): readonly T[] => {
-      if (items.length === 0) return items;
-      const kept = items.filter(isExpected);
-      this.#late += items.length - kept.length;
-      return kept;
+  #applyLoads(report: ConnectorOutput, rank: number, expected: number): void {
+    const undecided = (id: TransferId): OpenLoad<Owner> | undefined => {
+      const load = this.#loads.get(id);
+      return load?.isDecided === false ? load : undefined;
     };
-    const undecided = (id: TransferId): boolean => this.#loads.get(id)?.isDecided === false;
-    const unfinished = (id: TransferId): boolean => this.#saves.get(id)?.isFinished === false;
-    const finishedRecving = keep(output.finishedRecving, undecided);
-    const finishing = new Set(finishedRecving);
-    return {
-      ...output,
-      finishedRecving,
-      // A load that is drained but not decided is ignored; it expires (`takeExpired`).
-      drained: keep(output.drained, (id) => {
-        const isLoad = this.#loads.get(id)?.isDecided === true || finishing.has(id);
-        return isLoad || this.#saves.get(id)?.isDrained === false;
-      }),
-      failedRecving: keep(output.failedRecving, undecided),
-      loadFailures: keep(
-        output.loadFailures,
-        ({ transfer, block: failed }) =>
-          undecided(transfer) && this.#loads.get(transfer)!.load.blocks.some(({ block }) => block === failed),
-      ),
-      finishedSending: keep(output.finishedSending, unfinished),
-      saveFailures: keep(output.saveFailures, ({ transfer }) => unfinished(transfer)),
-      ...(output.arrived === undefined ? {} : { arrived: this.#acceptArrived(output, finishing) }),
-    };
-  }
-
-  /** A block that failed on one rank, as after a worker's death, has not arrived. */
-  #acceptArrived(
-    { arrived = nothing, loadFailures }: ConnectorOutput,
-    finishing: ReadonlySet<TransferId>,
-  ): readonly ArrivedBlock[] {
-    return arrived.filter(({ transfer, block }) => {
-      const open = this.#loads.get(transfer);
-      if (open === undefined || open.isDecided || finishing.has(transfer) || open.failures.has(block)) return false;
-      if (loadFailures.some((failure) => failure.transfer === transfer && failure.block === block)) return false;
-      return open.load.mode === 'async' && open.load.blocks.some((found) => found.block === block);
-    });
-  }
-
-  #decide(open: OpenLoad): DecidedLoad {
-    assert(!open.isDecided, `load ${open.load.transfer} is decided twice`);
-    open.isDecided = true;
-    const loaded: LoadBlock[] = [];
-    const failed: FailedBlock[] = [];
-    for (const found of open.load.blocks) {
-      const { block } = found;
-      const failure = open.failures.get(block);
-      if (failure === undefined) loaded.push(found);
-      else failed.push({ ...found, ...failure });
-      if (failure?.isBlockBusy !== true && open.pinned.delete(block)) this.#pins.release(block);
+    for (const { transfer, block, reason, isBlockBusy } of report.loadFailures) {
+      const load = undecided(transfer);
+      if (load?.has(block) !== true) this.#late++;
+      else load.fail(block, { reason, isBlockBusy });
     }
-    if (!open.isAbandoned) this.#remember(open.load.requestId, failed);
-    return { load: open.load, loaded, failed, isAbandoned: open.isAbandoned };
+    for (const id of report.failedRecving) {
+      const load = undecided(id);
+      if (load === undefined) this.#late++;
+      else load.failAll({ reason: 'storeFailed', isBlockBusy: false });
+    }
+    for (const { transfer, block, place } of report.loadedElsewhere ?? []) undecided(transfer)?.servedBy(block, place);
+    for (const { transfer, block } of report.arrived ?? []) undecided(transfer)?.arrived(block, rank, expected);
+    for (const id of report.finishedRecving) if (undecided(id)?.decided.add(rank, expected) !== true) this.#late++;
   }
 
-  #remember(requestId: RequestId, failed: readonly FailedBlock[]): void {
-    // After a worker died, another worker may load the same block from the same place.
-    const failedInStore = failed.filter(({ reason }) => reason !== 'workerDied');
-    if (failedInStore.length === 0) return;
-    const names = this.#failed.get(requestId) ?? new Set();
-    this.#failed.set(requestId, names);
-    for (const block of failedInStore) names.add(nameOf(block));
+  #applySaves(report: ConnectorOutput, rank: number, expected: number): void {
+    const undecided = (id: TransferId): OpenSave | undefined => {
+      const save = this.#saves.get(id);
+      return save?.isDecided === false ? save : undefined;
+    };
+    for (const { transfer, key, reason } of report.saveFailures) {
+      const save = undecided(transfer);
+      if (save?.has(key) !== true) this.#late++;
+      else save.fail(key, reason);
+    }
+    for (const id of report.finishedSending) if (undecided(id)?.decided.add(rank, expected) !== true) this.#late++;
   }
 
-  #closeLoad(open: OpenLoad): void {
-    for (const block of open.pinned) this.#pins.release(block);
-    assert(this.#loads.delete(open.load.transfer), `load ${open.load.transfer} is closed twice`);
+  /** False: a late, duplicate or unknown report. */
+  #drainedOn(id: TransferId, rank: number, expected: number): boolean {
+    return (this.#loads.get(id) ?? this.#saves.get(id))?.drained.add(rank, expected) === true;
   }
 
-  #drainSave(open: OpenSave): void {
-    assert(!open.isDrained, `save ${open.save.transfer} is drained twice`);
-    open.isDrained = true;
-    this.#release(open);
-    if (open.isFinished) this.#saves.delete(open.save.transfer);
+  /** The memory of the rank is gone: its transfers have ended, and what it had not reported has failed. */
+  #workerDied(rank: number, expected: number): void {
+    this.#counters.died(rank);
+    for (const load of this.#loads.values()) {
+      load.drained.add(rank, expected);
+      if (load.isDecided || !load.decided.add(rank, expected)) continue;
+      load.failAll({ reason: 'workerDied', isBlockBusy: false });
+      this.#counters.addStats(rank, { loadFailed: { workerDied: load.job.blocks.length } });
+    }
+    for (const save of this.#saves.values()) {
+      save.drained.add(rank, expected);
+      if (save.isDecided || !save.decided.add(rank, expected)) continue;
+      for (const { key } of save.job.blocks) save.fail(key, 'workerDied');
+      this.#counters.addStats(rank, { saveFailed: { workerDied: save.job.blocks.length } });
+    }
   }
 
-  #flush(open: OpenSave): void {
-    assert(this.#protection === 'fences', `save ${open.save.transfer} cannot be flushed: its blocks are pinned`);
-    this.#jobsToFlush.push(open.save.transfer);
-    this.#release(open);
+  /** Adds the outcomes to `outcomes`, each once. */
+  #changedLoads(outcomes: LoadOutcome[]): LoadChange<Owner>[] {
+    const changes: LoadChange<Owner>[] = [];
+    if (this.#loads.size === 0) return changes;
+    const nowMs = this.#clock.nowMs();
+    for (const load of this.#loads.values()) {
+      const { job, isAwaited } = load;
+      const isExpired = !load.isDecided && load.expiresAtMs <= nowMs;
+      if (isExpired && !load.decided.isOver) {
+        // The workers may still write all blocks.
+        load.failAll({ reason: 'notReported', isBlockBusy: true });
+        if (!load.isAbandoned) this.#cancelled.push(job.transfer);
+      }
+      const isDecidedNow = !load.isDecided && (isExpired || load.decided.isOver);
+      const blocks = isDecidedNow ? this.#decide(load) : load.isDecided ? nothing : load.takeArrived();
+      for (const block of blocks) if (!isDecidedNow || !load.hasArrived(block.block)) outcomes.push(block);
+      if (blocks.length > 0 && isAwaited) changes.push({ load, blocks });
+      if (load.isDecided && load.drained.isOver) this.#closeLoad(load);
+    }
+    return changes;
+  }
+
+  #decide(load: OpenLoad<Owner>): readonly LoadOutcome[] {
+    const blocks = load.decide();
+    const { requestId } = load.job;
+    for (const { block, key, place, result, isBlockBusy } of blocks) {
+      if (!isBlockBusy && load.pinned.delete(block)) this.#pins.release(block);
+      // After a worker died, another worker may load the same block from the same place.
+      if (result === 'loaded' || result === 'workerDied' || load.isAbandoned || load.isOwnerOver) continue;
+      const failed = this.#failed.get(requestId) ?? new Map<BlockKey, string[]>();
+      this.#failed.set(requestId, failed.set(key, [...(failed.get(key) ?? []), place]));
+    }
+    return blocks;
+  }
+
+  #closeLoad(load: OpenLoad<Owner>): void {
+    for (const block of load.pinned) this.#pins.release(block);
+    this.#loads.delete(load.job.transfer);
+  }
+
+  #endedSaves(): SaveOutcome[] {
+    const outcomes: SaveOutcome[] = [];
+    for (const save of this.#saves.values()) {
+      if (save.drained.isOver) this.#unprotect(save);
+      if (save.decided.isOver && !save.isDecided) {
+        outcomes.push(...save.decide());
+        for (const { key } of save.job.blocks) {
+          const count = this.#saving.get(key)! - 1;
+          if (count > 0) this.#saving.set(key, count);
+          else this.#saving.delete(key);
+        }
+      }
+      if (save.isDecided && save.drained.isOver) this.#saves.delete(save.job.transfer);
+    }
+    return outcomes;
+  }
+
+  #flush(save: OpenSave): void {
+    assert(this.#protection === 'fences', `save ${save.job.transfer} cannot be flushed: its blocks are pinned`);
+    this.#jobsToFlush.push(save.job.transfer);
+    this.#unprotect(save);
   }
 
   #protect(block: BlockId): void {
@@ -352,10 +405,10 @@ export class TransferLedger {
     else this.#fences.set(block, (this.#fences.get(block) ?? 0) + 1);
   }
 
-  #release(open: OpenSave): void {
-    if (!open.isProtected) return;
-    open.isProtected = false;
-    for (const { block } of open.save.blocks) {
+  #unprotect(save: OpenSave): void {
+    if (!save.isProtected) return;
+    save.isProtected = false;
+    for (const { block } of save.job.blocks) {
       const count = this.#fences.get(block) ?? 0;
       if (this.#protection === 'pins') this.#pins.release(block);
       else if (count > 1) this.#fences.set(block, count - 1);
@@ -365,41 +418,3 @@ export class TransferLedger {
 }
 
 const nothing: readonly never[] = [];
-
-interface BlockFailure {
-  readonly reason: LoadFailureReason;
-  readonly isBlockBusy: boolean;
-}
-
-/** Ranks may differ: the first reason about the store counts, and a block that is busy on one rank is busy. */
-function merged(before: BlockFailure | undefined, now: BlockFailure): BlockFailure {
-  if (before === undefined) return now;
-  const { reason } = before.reason === 'workerDied' ? now : before;
-  return { reason, isBlockBusy: before.isBlockBusy || now.isBlockBusy };
-}
-
-interface OpenLoad {
-  readonly load: LoadJob;
-  readonly failures: Map<BlockId, BlockFailure>;
-  /** Blocks that I/O may touch: all until the load is decided, then the busy ones until it is drained. */
-  readonly pinned: Set<BlockId>;
-  readonly expiresAtMs: number;
-  isDecided: boolean;
-  isAbandoned: boolean;
-}
-
-interface OpenSave {
-  readonly save: SaveJob;
-  /** Its blocks are pinned or fenced: it is neither drained nor flushed. */
-  isProtected: boolean;
-  isDrained: boolean;
-  isFinished: boolean;
-}
-
-function failWhole(open: OpenLoad, reason: LoadFailureReason, isBlockBusy: boolean): void {
-  for (const { block } of open.load.blocks) {
-    open.failures.set(block, merged(open.failures.get(block), { reason, isBlockBusy }));
-  }
-}
-
-const nameOf = (block: FoundBlock): string => `${block.place}/${block.key}`;

@@ -1,10 +1,4 @@
-import type {
-  BlockLoadFailure,
-  ConnectorMetadata,
-  ConnectorOutput,
-  TransferReport,
-  WorkerConnector,
-} from '../connector.ts';
+import type { BlockLoadFailure, ConnectorMetadata, ConnectorOutput, WorkerConnector } from '../connector.ts';
 
 /**
  * One step of a rank with a connector, with the calls in the order of the contract. `forward` computes the step without
@@ -32,12 +26,8 @@ export async function stepWithConnector<Result>(
     }
     const report = side.getFinished();
     failures.push(...side.getBlockIdsWithLoadErrors());
-    return { result, output: outputOf(report, failures) };
+    return { result, output: Object.freeze({ ...report, loadFailures: failures }) };
   } finally {
     side.clearConnectorMetadata();
   }
-}
-
-function outputOf(report: TransferReport, loadFailures: readonly BlockLoadFailure[]): ConnectorOutput {
-  return Object.freeze({ ...report, loadFailures });
 }

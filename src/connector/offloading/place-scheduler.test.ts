@@ -1,20 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { BlockId } from '../../core/ids.ts';
-import type { TransferId } from '../connector.ts';
 import { suiteBytes, suiteKey } from '../tier/tier.suite.ts';
-import {
-  block,
-  found,
-  identity,
-  loadOf,
-  newScheduler,
-  open,
-  request,
-  settled,
-  valid,
-} from './scheduler-under-test.suite.ts';
+import { block, found, identity, newScheduler, open, request, settled, valid } from './scheduler-under-test.suite.ts';
 
-describe('OffloadingScheduler', () => {
+describe('PlaceScheduler', () => {
   it('finds blocks of host memory at once, without asking a tier', () => {
     const { scheduler, save } = newScheduler();
     save(valid(0), valid(1));
@@ -61,11 +50,11 @@ describe('OffloadingScheduler', () => {
   });
 
   it('a request waits for a block that is just being saved', () => {
-    const { scheduler, step, output } = newScheduler();
+    const { scheduler, step, output, asked } = newScheduler();
     const { saves } = step([valid(0)]);
-    expect(scheduler.getMatchedBlocks(request('a', [0]))).toMatchObject({ kind: 'askLater' });
+    expect(scheduler.getMatchedBlocks(asked(request('a', [0])))).toMatchObject({ kind: 'askLater' });
     output({ finishedSending: [saves[0]!.transfer] });
-    expect(scheduler.getMatchedBlocks(request('a', [0]))).toEqual(found([0, 'host']));
+    expect(scheduler.getMatchedBlocks(asked(request('a', [0])))).toEqual(found([0, 'host']));
   });
 
   it('forgets blocks that host memory evicted, and saves them again when they are computed again', async () => {
@@ -87,26 +76,19 @@ describe('OffloadingScheduler', () => {
   });
 
   it('a block that was loaded from a tier below is in host memory afterwards', () => {
-    const { scheduler, output } = newScheduler();
-    scheduler.updateStateAfterAlloc(request('a', []), loadOf('a', 1, [[3, 'disk']]), () => []);
-    output({ finishedRecving: [1 as TransferId] });
+    const { scheduler, output, loads } = newScheduler();
+    const { transfer } = loads('a', [3, 'disk']);
+    output({ finishedRecving: [transfer] });
     expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
   });
 
   it('a block that failed to load is not promised to the request again, and others look it up', async () => {
-    const { scheduler, save, output } = newScheduler();
+    const { scheduler, save, output, loads, asked } = newScheduler();
     save(valid(0), valid(1));
-    scheduler.updateStateAfterAlloc(
-      request('a', []),
-      loadOf('a', 1, [
-        [0, 'host'],
-        [1, 'host'],
-      ]),
-      () => [],
-    );
-    const failure = { transfer: 1 as TransferId, block: 50 as BlockId, reason: 'corrupt', isBlockBusy: false } as const;
-    output({ finishedRecving: [1 as TransferId], loadFailures: [failure] });
-    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([1, 'host']));
+    const { transfer } = loads('a', [0, 'host'], [1, 'host']);
+    const failure = { transfer, block: 50 as BlockId, reason: 'corrupt', isBlockBusy: false } as const;
+    output({ finishedRecving: [transfer], loadFailures: [failure] });
+    expect(scheduler.getMatchedBlocks(asked(request('a', [0, 1])))).toEqual(found([1, 'host']));
     expect(scheduler.getMatchedBlocks(request('b', [0]))).toMatchObject({ kind: 'askLater' });
     await settled();
     expect(scheduler.getMatchedBlocks(request('b', [0]))).toEqual(found());

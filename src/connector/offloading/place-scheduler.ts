@@ -1,0 +1,381 @@
+import { assert } from '../../base/assert.ts';
+import type { BlockPlace } from '../../core/block-place.ts';
+import type { BlockId, RequestId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import {
+  type ConnectorPlan,
+  type ConnectorRequest,
+  type ConnectorStep,
+  type FoundBlock,
+  type KvBlock,
+  type KvEvent,
+  type KvLoadPolicy,
+  type LoadJob,
+  loadsKv,
+  type MatchAnswer,
+  type PlaceContent,
+  type PlaceKind,
+  type SaveBlock,
+  type SchedulerConnector,
+  type SchedulerConnectorContext,
+  savesKv,
+  type TransferOutcomes,
+  type WantedBlock,
+} from '../connector.ts';
+import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
+import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
+import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import { StoredKeys } from '../tier/stored-keys.ts';
+import type { Tier } from '../tier/tier.ts';
+import { HostDirectory, hostPlace } from './host-directory.ts';
+import { leaseMessage, NewLeases } from './leased-keys.ts';
+import type { OffloadingSettings } from './offloading-settings.ts';
+import { PlaceEvents } from './place-events.ts';
+import type { Place, PlaceAnswers } from './place-lookups.ts';
+import { loadable, readRequestLimits } from './request-limits.ts';
+import { type RequestLookup, RequestLookups } from './request-lookups.ts';
+import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
+
+/** With host memory: the places are written from there. Without: the only place is. */
+export type PlaceSchedulerOptions = Pick<OffloadingSettings, 'role' | 'asyncLoad' | 'lookupTimeoutMs'> & {
+  readonly [Name in SchedulerSetting]?: OffloadingSettings[Name] | undefined;
+} & { readonly host?: { readonly maxBytes: number }; readonly breaker?: CircuitBreakerOptions };
+
+type SchedulerSetting =
+  | 'engineId'
+  | 'blocksPerChunk'
+  | 'chunkTokens'
+  | 'storeThreshold'
+  | 'trackedOffersMax'
+  | 'offloadPromptOnly'
+  | 'syncLoadBytes'
+  | 'loadPolicy'
+  | 'wholeLoadTimeoutMs'
+  | 'remotePrefillTimeoutMs';
+
+/** What is known of one request. */
+interface RequestRecord {
+  readonly lookup: RequestLookup;
+  readonly promptTokens: number;
+  readonly chunks: RequestChunks | undefined;
+  /** Another server continues the request, and loads its blocks from a secondary tier. */
+  readonly remoteDecode: RemoteDecode | undefined;
+  isFinished: boolean;
+}
+
+/** How long a request waits for a block that is just being saved. */
+const savingWaitMs = 1_000;
+/**
+ * The scheduler side of every connector that keeps blocks in tiers: in host memory of the workers and in the places below it, or in
+ * one place alone. Saves go to the first of them. Blocks in host memory are found at once, in a directory made from the
+ * workers' reports. Other blocks are looked up in the background: the first answer for a request is `askLater`. A block is
+ * in a place if all ranks have their part of it.
+ */
+export class PlaceScheduler implements SchedulerConnector {
+  /** `TierWorker` flushes saves. */
+  readonly canFlush = true;
+  readonly #context: SchedulerConnectorContext;
+  readonly #settings: PlaceSchedulerOptions;
+  readonly #places: readonly Place[];
+  readonly #lookups: RequestLookups;
+  readonly #leases = new NewLeases();
+  readonly #blockSizes: readonly number[];
+  readonly #blockBytes: number;
+  readonly #filter: StoreFilter;
+  /** Undefined: there is no host memory, and `#stored` has what is known of the only place. */
+  readonly #host: HostDirectory | undefined;
+  readonly #stored: StoredKeys | undefined;
+  readonly #placeEvents: PlaceEvents;
+  readonly #requests = new Map<RequestId, RequestRecord>();
+  readonly #warned = new Set<string>();
+  /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
+  #openStores = 0;
+  /** Of the secondary tiers. */
+  #events: KvEvent[] = [];
+
+  constructor(places: readonly Place[], context: SchedulerConnectorContext, settings: PlaceSchedulerOptions) {
+    this.#context = context;
+    this.#settings = settings;
+    this.#places = places;
+    for (const { tiers } of places) assert(tiers.length === context.identities.length, 'one tier per rank');
+    const lookedUp = (keys: readonly BlockKey[], answers: PlaceAnswers) => this.#stored?.lookedUp(keys, answers);
+    this.#lookups = new RequestLookups(places, context, { ...settings, lookedUp });
+    const { groups } = context.identities[0]!;
+    this.#blockSizes = groups.map(({ blockSize }) => blockSize);
+    this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
+    this.#placeEvents = new PlaceEvents(context.identities);
+    const { host, chunkTokens, blocksPerChunk = 1, storeThreshold = 0, trackedOffersMax = 0 } = settings;
+    if (host === undefined) {
+      assert(places.length === 1, 'several places are below host memory');
+      this.#stored = new StoredKeys(places[0]!.name, context.clock);
+    } else {
+      // Ranks without KV in some blocks have room for others.
+      const held = context.identities.map((rank) => Math.ceil(host.maxBytes / rank.worldSize / rank.blockBytes));
+      this.#host = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
+    }
+    this.#filter = new StoreFilter({
+      storeThreshold,
+      trackedOffersMax,
+      blocksPerChunk: this.#blockSizes.map((size) =>
+        chunkTokens === undefined ? blocksPerChunk : Math.max(1, chunkTokens / size),
+      ),
+    });
+  }
+
+  get loadTimeoutMs(): number | undefined {
+    return this.#settings.wholeLoadTimeoutMs;
+  }
+
+  get loadPolicy(): KvLoadPolicy | undefined {
+    return this.#settings.loadPolicy;
+  }
+
+  requestArrived(request: ConnectorRequest): void {
+    if (!loadsKv(this.#settings.role)) return;
+    const { lookup } = this.#recordOf(request);
+    this.#lookups.arrived(lookup, this.#unknown(this.#loadable(lookup, request)), request.computeMs);
+  }
+
+  getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
+    if (!loadsKv(this.#settings.role)) return nothingFound;
+    const { lookup } = this.#recordOf(request);
+    const wanted = this.#loadable(lookup, request);
+    if (wanted.length === 0) return nothingFound;
+    const deadlineMs = this.#lookups.deadlineOf(lookup, this.#unknown(wanted), request.computeMs);
+    if (deadlineMs !== undefined) return { kind: 'askLater', deadlineMs };
+    // A block that is being saved will be in host memory soon.
+    if (this.#host !== undefined && wanted.some(({ isSaving }) => isSaving === true))
+      return { kind: 'askLater', deadlineMs: this.#context.clock.nowMs() + savingWaitMs };
+    const blocks: FoundBlock[] = [];
+    for (const block of wanted) {
+      const place = this.#host?.has(block.key) === true ? hostPlace : this.#lookups.placeOf(lookup, block.key);
+      if (place !== undefined) blocks.push({ ...block, place });
+    }
+    return { kind: 'found', blocks, mode: this.#modeOf(blocks) };
+  }
+
+  updateStateAfterAlloc(request: ConnectorRequest, _: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
+    const record = this.#recordOf(request);
+    // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
+    this.#lookups.end(record.lookup);
+    this.#refreshStored(valid);
+    if (record.chunks === undefined && record.remoteDecode === undefined) return;
+    const blocks = valid();
+    for (const block of blocks) record.chunks?.addValid(block);
+    this.#lease(record, blocks);
+  }
+
+  buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
+    this.#lookups.stepBegins();
+    const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
+    for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
+    const plan = { saves: blocks.length === 0 ? [] : [{ transfer: step.newTransferId(), blocks }] };
+    return leased.length === 0 ? plan : { ...plan, extra: leaseMessage(leased) };
+  }
+
+  updateConnectorOutput({ loads, saves, evicted, placeChanges, stats }: TransferOutcomes): void {
+    this.#lookups.stepEnds();
+    for (const { key, place, result } of loads) {
+      // A block from a secondary tier is now in host memory, too.
+      if (result === 'loaded') this.#host?.loaded(key);
+      // A worker's death says nothing about the stores.
+      else if (result !== 'workerDied') {
+        if (result === 'storeDown') this.#lookups.pause(place);
+        // The block is saved again when it is computed again.
+        this.#home.lost(key);
+      }
+    }
+    for (const { openStores = 0 } of Object.values(stats?.levels?.tiers ?? {})) this.#openStores += openStores;
+    this.#home.stored(saves.filter(({ result }) => result === 'stored').map(({ key }) => key));
+    this.#events.push(...this.#placeEvents.eventsOf(placeChanges));
+    this.#home.evicted(evicted);
+    if (this.#host !== undefined) this.#lookups.leftHost(evicted);
+  }
+
+  requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
+    const record = this.#recordOf(request);
+    this.#lookups.end(record.lookup);
+    // The next step still offers the newest blocks of the request.
+    record.isFinished = true;
+    if (record.remoteDecode !== undefined) record.remoteDecode.add(this.#offloaded(record, valid()));
+    const { engineId } = this.#settings;
+    const { identities } = this.#context;
+    return remoteDecodeAnswer(request, record.remoteDecode?.blocks ?? [], { engineId, identities });
+  }
+
+  takeEvents(): readonly KvEvent[] {
+    const events = [...this.#home.takeEvents(), ...this.#events];
+    this.#events = [];
+    return events;
+  }
+
+  placeKind(place: string): PlaceKind | undefined {
+    if (place === hostPlace) return { medium: 'CPU', locality: 'LOCAL' };
+    return this.#places.find(({ name }) => name === place)?.kind;
+  }
+
+  listed(): readonly PlaceContent[] {
+    return this.#host === undefined ? [] : [{ place: hostPlace, keys: this.#host.keys }];
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return this.#lookups.counters();
+  }
+
+  stats(): ConnectorStats {
+    const { host } = this.#settings;
+    if (host === undefined) {
+      const ofTier = (tier: Tier) => ({ own: tier.counters(), levels: { own: tier.levels?.() ?? {} } });
+      return sumOfStats([...this.#places[0]!.tiers.map(ofTier), this.#lookups.stats(false)]);
+    }
+    const tiers: Record<string, TierTotals> = {};
+    const levels: Record<string, TierLevels> = {};
+    for (const { name, maxBytes } of [{ name: hostPlace, maxBytes: host.maxBytes }, ...this.#places]) {
+      // So that a tier is in the reports before it is used.
+      tiers[name] = {};
+      levels[name] = maxBytes === undefined ? {} : { maxBytes };
+    }
+    return sumOfStats([{ tiers, levels: { tiers: levels } }, this.#lookups.stats(true)]);
+  }
+
+  /**
+   * Steps go on while blocks are written to secondary tiers, so that the workers report the end. Blocks that a look-up has found
+   * missing need a step to be saved.
+   */
+  hasPendingWork(): boolean {
+    return this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
+  }
+
+  async close(): Promise<void> {
+    this.#lookups.close();
+    for (const { lookup } of this.#requests.values()) this.#lookups.end(lookup);
+    // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
+    for (const { tiers } of this.#places) for (const tier of tiers) void tier.close();
+    await Promise.resolve();
+  }
+
+  /** What is known of the place that saves go to. */
+  get #home(): HostDirectory | StoredKeys {
+    return this.#host ?? this.#stored!;
+  }
+
+  /** Other servers can load what this one stores. */
+  get #isProducer(): boolean {
+    return savesKv(this.#settings.role) && this.#places.length > 0;
+  }
+
+  #blocksToSave(step: ConnectorStep): BlocksToSave {
+    const blocks: SaveBlock[] = [];
+    const seen = new Set<BlockKey>();
+    const saved = new Set<BlockKey>();
+    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#home.has(key) || step.isSaving(key);
+    const save = (key: BlockKey, block: BlockId): void => {
+      if (isKept(key) || seen.has(key)) return;
+      seen.add(key);
+      if (!this.#filter.isOftenNeeded(key)) return;
+      saved.add(key);
+      blocks.push({ key, block });
+    };
+    for (const valid of step.newlyValid) {
+      const record = this.#requests.get(valid.requestId);
+      if (!this.#isOffloaded(record, valid)) continue;
+      if (record?.remoteDecode !== undefined) {
+        this.#lease(record, [valid]);
+        if (this.#host !== undefined) continue;
+      }
+      const chunk = record?.chunks?.add(valid);
+      if (record?.chunks === undefined) save(valid.key, valid.block);
+      else if (chunk !== undefined)
+        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block);
+    }
+    for (const key of this.#stored?.takeMissing() ?? []) {
+      const block = step.validBlock(key);
+      if (block !== undefined) save(key, block);
+    }
+    // Of these, each block is stored at once: another server needs it, whatever is stored for later.
+    const { keys, toSave } = this.#leases.take(step, isKept);
+    return { blocks: [...blocks, ...toSave], leased: keys };
+  }
+
+  /** Another server is about to load these blocks of the request. */
+  #lease(record: RequestRecord, blocks: readonly KvBlock[]): void {
+    if (record.remoteDecode === undefined) return;
+    const offloaded = this.#offloaded(record, blocks);
+    record.remoteDecode.add(offloaded);
+    // Without host memory, a save goes to the place at once.
+    if (this.#host !== undefined) this.#leases.add(offloaded);
+  }
+
+  #offloaded(record: RequestRecord, blocks: readonly KvBlock[]): readonly KvBlock[] {
+    return blocks.filter((block) => this.#isOffloaded(record, block));
+  }
+
+  #isOffloaded(record: RequestRecord | undefined, { group, index }: BlockPlace): boolean {
+    if (record === undefined) return true;
+    const end = (index + 1) * this.#blockSizes[group]!;
+    return (
+      end <= record.lookup.limits.maxOffloadTokens && (!this.#settings.offloadPromptOnly || end <= record.promptTokens)
+    );
+  }
+
+  #recordOf(request: ConnectorRequest): RequestRecord {
+    const known = this.#requests.get(request.id);
+    if (known !== undefined) return known;
+    const limits = readRequestLimits(request.kvTransferParams, (message) => this.#warnOnce(message));
+    const record: RequestRecord = {
+      lookup: this.#lookups.open(request, limits, loadsKv(this.#settings.role)),
+      // The first call for a request is before its first output token.
+      promptTokens: request.tokenCount,
+      chunks: this.#filter.newChunks(),
+      remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
+      isFinished: false,
+    };
+    this.#requests.set(request.id, record);
+    return record;
+  }
+
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message) || this.#warned.size >= 100) return;
+    this.#warned.add(message);
+    this.#context.event?.(message);
+  }
+
+  /** A block that failed is not loaded again for the request: all places were tried. */
+  #loadable({ limits }: RequestLookup, { wanted }: ConnectorRequest): readonly WantedBlock[] {
+    return loadable(wanted, limits, this.#blockSizes).filter(({ failedFrom }) => failedFrom === undefined);
+  }
+
+  /** The blocks that may be in a place below host memory only. */
+  #unknown(wanted: readonly WantedBlock[]): readonly WantedBlock[] {
+    const host = this.#host;
+    return host === undefined ? wanted : wanted.filter(({ key, isSaving }) => !host.has(key) && isSaving !== true);
+  }
+
+  /** Looks up the blocks of a request that were stored long ago, because other processes may have removed them. */
+  #refreshStored(valid: () => readonly KvBlock[]): void {
+    const stored = this.#stored;
+    if (stored === undefined || !savesKv(this.#settings.role)) return;
+    const keysOf = (): readonly BlockKey[] => stored.old(valid);
+    this.#lookups.refresh(keysOf, (keys, answers) => {
+      for (const [i, key] of keys.entries()) if (answers[i] === false) stored.saveAgain(key);
+      if (stored.isSavingAgain) this.#context.wake();
+    });
+  }
+
+  /** Small loads from host memory are done in the step that needs them, so that the request does not wait a step. */
+  #modeOf(blocks: readonly FoundBlock[]): 'sync' | 'async' {
+    const { asyncLoad, syncLoadBytes = 0 } = this.#settings;
+    if (!asyncLoad) return 'sync';
+    const isSmall = blocks.length > 0 && blocks.length * this.#blockBytes <= syncLoadBytes;
+    return isSmall && blocks.every(({ place }) => place === hostPlace) ? 'sync' : 'async';
+  }
+}
+
+interface BlocksToSave {
+  readonly blocks: readonly SaveBlock[];
+  /** Another server is about to load these. */
+  readonly leased: readonly BlockKey[];
+}
+
+const nothingToOffload: BlocksToSave = { blocks: [], leased: [] };
+const nothingFound: MatchAnswer = Object.freeze({ kind: 'found', blocks: [], mode: 'async' });
