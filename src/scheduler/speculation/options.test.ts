@@ -57,7 +57,7 @@ test.each([
     'method is "eagle3", but must be one of ngram, suffix, draft_model',
   ],
   ['{"num_speculative_tokens":4,"quantization":"fp8"}', 'the key "quantization" is unknown'],
-  ['{"num_speculative_tokens":4,"draft_sample_method":"greedy"}', 'not supported: the draft model guesses greedily'],
+  ['{"num_speculative_tokens":4,"draft_sample_method":"greedy"}', 'not supported: the draft model drafts greedily'],
   ['{"num_speculative_tokens":4,"method":"draft_model"}', 'the method "draft_model" needs "model"'],
   [
     '{"num_speculative_tokens":4,"method":"ngram","model":"m.gguf"}',
