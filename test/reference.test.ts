@@ -282,6 +282,19 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       );
     });
 
+    const withPrediction: [name: string, options: Pick<ModelOptions, 'architecture'> & Partial<ModelOptions>][] = [
+      ['deepseek2', { architecture: 'deepseek2', layers: 2, predictionLayers: 2 }],
+      ['qwen35', { architecture: 'qwen35', layers: 3, stateLayers: [0, 2], predictionLayers: 1 }],
+      ['qwen35moe', { architecture: 'qwen35moe', layers: 3, predictionLayers: 1 }],
+    ];
+    it.each(some(withPrediction))(
+      'with architecture %s and layers for multi-token prediction',
+      async (name, options) => {
+        const path = await modelFor(`${name}-prediction`, { type: 'F32', ...options });
+        await compare(path, { isF32: true, tolerance: latent(true) });
+      },
+    );
+
     it('with the Lite shape, which llama.cpp recognizes by its 26 or 27 layers', async () => {
       const path = await modelFor('deepseek2-lite', { architecture: 'deepseek2', type: 'F32', ...liteShape });
       await compare(path, { isF32: true, tolerance: latent(true), ourTolerance: 0.005 });

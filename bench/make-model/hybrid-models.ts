@@ -63,7 +63,7 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
   const { architecture, layerCount, headCountKv, states, shortConvolution, mamba, experts } = config;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
   if (config.deltaNet !== undefined) {
-    setDeltaNetMetadata(native, gguf, config, config.deltaNet);
+    setDeltaNetMetadata(native, gguf, options, { ...config, deltaNet: config.deltaNet });
     return;
   }
   const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
@@ -94,13 +94,21 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
 /** Types of GGUF's arrays. */
 const [int32, bool] = [5, 7];
 
-function setDeltaNetMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, deltaNet: DeltaNetConfig): void {
-  const { architecture, layerCount, headCountKv, states, experts, rope } = config;
+function setDeltaNetMetadata(
+  native: NativeApi,
+  gguf: GgufPtr,
+  options: ModelOptions,
+  config: ModelConfig & { readonly deltaNet: DeltaNetConfig },
+): void {
+  const { architecture, layerCount, headCountKv, states, experts, rope, deltaNet } = config;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
   u32('attention.head_count_kv', headCountKv);
-  const listed = Uint8Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
+  const layersOfFile = layerCount + (options.predictionLayers ?? 0);
+  const listed = Uint8Array.from({ length: layersOfFile }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
+  const isThird = (layer: number): boolean => (layer + 1) % 3 === 0;
   // The pattern of each third layer has a shorter form.
-  if (listed.every((isState, i) => (isState === 1) === ((i + 1) % 3 !== 0))) u32('full_attention_interval', 3);
+  if (listed.every((isState, i) => i >= layerCount || (isState === 1) !== isThird(i)))
+    u32('full_attention_interval', 3);
   else native.gguf_set_arr_data(gguf, `${architecture}.attention.recurrent_layers`, bool, listed, listed.length);
   u32('ssm.conv_kernel', deltaNet.taps);
   u32('ssm.inner_size', deltaNet.heads * deltaNet.headDim);

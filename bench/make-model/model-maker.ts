@@ -11,8 +11,9 @@ import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../..
 import type { LatentAttention } from '../../src/ggml/latent-config.ts';
 import type { MambaConfig } from '../../src/ggml/mamba-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
-import { expectedTensors, hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
+import { hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import { fileTensors } from './file-tensors.ts';
 import { hybridConfig, hybridFilling, isHybrid, isQwen35, scalesOf, setHybridMetadata } from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
 import { type Filling, RandomRows } from './random-rows.ts';
@@ -70,6 +71,8 @@ export interface ModelOptions {
   readonly rotated?: number;
   /** Of granitehybrid: whether layers with attention have RoPE; default: they do not. */
   readonly rope?: boolean;
+  /** Of qwen35, qwen35moe and deepseek2: layers for multi-token prediction, which come after `layers`; default 0. */
+  readonly predictionLayers?: number;
   /** Three reserved tokens are those for filling in the middle. */
   readonly fillsInMiddle?: boolean;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
@@ -88,7 +91,7 @@ export function writeShaped(path: string, shape: ModelShape, type: ModelOptions[
 
 async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const config = configOf(options);
-  const shapes = expectedTensors(config);
+  const shapes = fileTensors(options, config);
   const typeOf = (name: string): string => {
     const layer = /^blk\.(\d+)\./.exec(name)?.[1];
     const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
@@ -269,7 +272,9 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   native.gguf_set_val_str(gguf, 'general.name', config.name ?? 'random');
   u32('context_length', config.contextLength);
   if (options.poolingType !== undefined) u32('pooling_type', options.poolingType);
-  u32('block_count', config.layerCount);
+  const { predictionLayers = 0 } = options;
+  u32('block_count', config.layerCount + predictionLayers);
+  if (predictionLayers > 0) u32('nextn_predict_layers', predictionLayers);
   u32('embedding_length', config.embeddingLength);
   u32('feed_forward_length', config.feedForwardLength);
   if (config.experts !== undefined) {

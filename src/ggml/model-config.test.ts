@@ -135,6 +135,20 @@ describe('the configuration of a model', () => {
     expect((await configOfTiny({ architecture, experts })).experts).toMatchObject(experts);
   });
 
+  it.each(['qwen35', 'qwen35moe', 'deepseek2'] as const)(
+    'has only the layers of %s that compute the next token',
+    async (architecture) => {
+      const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];
+      const options = { architecture, type: 'F16', layers: 3, stateLayers: [0, 2] } as const;
+      await writeTinyModel(plain, options);
+      await writeTinyModel(predicting, { ...options, predictionLayers: 2 });
+      const [one, other] = [await readGguf(plain), await readGguf(predicting)];
+      expect(other.fileBytes).toBeGreaterThan(1.3 * one.fileBytes);
+      expect([...other.tensors.keys()]).toEqual([...one.tensors.keys()]);
+      expect(readModelConfig(other)).toEqual(readModelConfig(one));
+    },
+  );
+
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
@@ -212,6 +226,11 @@ describe('a deepseek2 that is not supported', () => {
     ['no length of the latent vector', { 'attention.kv_lora_rank': { u32: 0 } }, /kv_lora_rank must be between 1/],
     ['groups of experts', { expert_group_count: { u32: 8 } }, /this router \(expert_group_count = 8\)/],
     ['another router', { expert_gating_func: { u32: 3 } }, /this router \(expert_gating_func = 3\)/],
+    [
+      'only prediction layers',
+      { nextn_predict_layers: { u32: 1 } },
+      /nextn_predict_layers must be less than block_count/,
+    ],
     ['a temperature of attention', { 'attention.temperature_scale': { f32: 0.1 } }, /attention temperature/],
   ];
   it.each(cases)('is refused with a message that names the problem: %s', async (_, changes, message) => {
@@ -247,6 +266,11 @@ describe('a model that is not supported', () => {
       /rope.scaling.type = longrope/,
     ],
     ['experts', { keys: { 'llama.expert_count': { u32: 8 } } }, /a mixture of experts \(expert_count = 8\)/],
+    [
+      'prediction layers of another architecture',
+      { keys: { 'llama.nextn_predict_layers': { u32: 1 } } },
+      /layers for multi-token prediction \(nextn_predict_layers = 1\)/,
+    ],
     ['layers of different sizes', { keys: { 'llama.attention.head_count': { i32s: [2] } } }, /different sizes/],
     ['an embedding model', { keys: { 'llama.attention.causal': { bool: false } } }, /embedding model/],
     ['a missing tensor', { tensors: { 'blk.0.ffn_up.weight': undefined } }, /no tensor blk.0.ffn_up.weight/],

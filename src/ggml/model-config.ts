@@ -15,8 +15,10 @@ import {
   readQwen35Experts,
 } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
+import type { GgufMetadata } from './gguf-metadata.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
+import { predictionLayers } from './model-tensors.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readHybridWindow, readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
@@ -124,8 +126,7 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   };
   const embeddingLength = positive('embedding_length');
   const headCount = positive('attention.head_count');
-  const layerCount = positive('block_count');
-  if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const layerCount = readLayerCount(metadata, architecture, positive('block_count'));
   const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
   const { headCountKv, layersWithout } =
     latent === undefined
@@ -274,7 +275,9 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const temperature = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
   if (temperature !== 0) throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
-  if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
+  if (predicted > predictionLayers(metadata, architecture)) {
+    throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
+  }
   if (metadata.bool(`${architecture}.attention.causal`) === false) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
   }
@@ -283,6 +286,16 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
+}
+
+/** Layers that are computed: those of the file without prediction layers. */
+function readLayerCount(metadata: GgufMetadata, architecture: Architecture, blockCount: number): number {
+  if (blockCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const predicted = predictionLayers(metadata, architecture);
+  if (predicted >= blockCount) {
+    throw metadata.invalid(`${architecture}.nextn_predict_layers`, `less than block_count, which is ${blockCount}`);
+  }
+  return blockCount - predicted;
 }
 
 /**
