@@ -13,7 +13,14 @@ import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { isHybrid, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import {
+  isHybrid,
+  longContexts,
+  smallStates,
+  temporaryFolder,
+  tinyHybrid,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -58,9 +65,18 @@ const allModels = [
   ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
+  // Layers without RoPE; windows and norms of all heads together; LongRoPE and fused matrices; a temperature.
+  ['smollm3', 'Q8_0', 'f16', 'our', 'native'],
+  ['olmo2', 'Q8_0', 'f16', 'our', 'native'],
+  ['olmo2', 'F16', 'f16', "ggml's", 'gather'],
+  ['glm4', 'Q4_K_M', 'f16', 'our', 'native'],
+  ['phi3', 'Q8_0', 'q8_0', 'our', 'native'],
+  ['phi3', 'F16', 'f16', "ggml's", 'gather'],
+  ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
+  ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
 const shortForm =
-  /llama (Q8_0|Q4_K) |qwen3moe Q8_0|gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|granitehybrid F16|qwen35moe/;
+  /llama (Q8_0|Q4_K) |qwen3moe Q8_0|gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|granitehybrid F16|qwen35moe|olmo2 Q8_0|mistral3 F16/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );
@@ -69,6 +85,7 @@ const models = allModels.filter(
 function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
   if (architecture === 'lfm2') return tinyHybrid;
+  if (architecture in longContexts) return longContexts[architecture] ?? {};
   return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
 }
 

@@ -70,10 +70,7 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
   native.gguf_set_arr_data(gguf, `${architecture}.attention.head_count_kv`, int32, counts, counts.length);
   if (shortConvolution !== undefined) u32('shortconv.l_cache', shortConvolution.taps);
   if (options.window !== undefined) u32('attention.sliding_window', options.window);
-  if (options.windowLayers !== undefined) {
-    const pattern = Uint8Array.from({ length: layerCount }, (_, i) => (options.windowLayers?.includes(i) ? 1 : 0));
-    native.gguf_set_arr_data(gguf, `${architecture}.attention.sliding_window_pattern`, bool, pattern, pattern.length);
-  }
+  if (options.windowLayers !== undefined) setWindowLayers(native, gguf, config, options.windowLayers);
   if (mamba !== undefined) {
     u32('ssm.conv_kernel', mamba.taps);
     u32('ssm.inner_size', mambaWidth(mamba));
@@ -89,6 +86,17 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
   f32('logit_scale', scales.logits);
   native.gguf_set_val_bool(gguf, `${architecture}.rope.scaling.finetuned`, config.rope.mode !== 'none');
   if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
+}
+
+/** The pattern of windows that has a boolean for each layer. */
+export function setWindowLayers(
+  native: NativeApi,
+  gguf: GgufPtr,
+  { architecture, layerCount }: Pick<ModelConfig, 'architecture' | 'layerCount'>,
+  layers: readonly number[],
+): void {
+  const pattern = Uint8Array.from({ length: layerCount }, (_, i) => (layers.includes(i) ? 1 : 0));
+  native.gguf_set_arr_data(gguf, `${architecture}.attention.sliding_window_pattern`, bool, pattern, pattern.length);
 }
 
 /** Types of GGUF's arrays. */

@@ -75,6 +75,10 @@ export async function readGguf(path: string): Promise<GgufFile> {
   };
 }
 
+/** Of the tensors that are read. */
+export const weightBytesOf = ({ tensors }: GgufFile): number =>
+  [...tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+
 /** One file. */
 function readHeader(path: string): Promise<GgufFile> {
   return withFile(path, async (handle, state) => {

@@ -188,7 +188,8 @@ export class HubCache {
 async function removeLink(location: string): Promise<void> {
   const found = await lstat(location).catch(() => undefined);
   if (found === undefined) return;
-  if (!found.isSymbolicLink() && process.platform !== 'win32') throw new Error(`${location} is not a link of this cache`);
+  if (!found.isSymbolicLink() && process.platform !== 'win32')
+    throw new Error(`${location} is not a link of this cache`);
   await rm(location, { force: true });
 }
 

@@ -233,6 +233,7 @@ export class GgmlRunner implements Runner {
         blockSize: options.blockSize,
         kvType,
         groups: layerGroups(config, blockOptionsOf(options)),
+        freqFactors: config.rope.freqFactors,
       });
       const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
       const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;

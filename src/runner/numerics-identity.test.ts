@@ -10,7 +10,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: true });
 afterAll(() => device.close());
 
 const rope: RopeConfig = {
-  ...{ mode: 'neox', scaling: 'none', dimension: 64, freqBase: 10_000, freqScale: 1, hasFreqFactors: false },
+  ...{ mode: 'neox', scaling: 'none', dimension: 64, freqBase: 10_000, freqScale: 1 },
   ...{ extFactor: 0, attnFactor: 1, betaFast: 32, betaSlow: 1, originalContextLength: 4096 },
 };
 const settings: NumericsSettings = {
