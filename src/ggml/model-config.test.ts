@@ -200,6 +200,8 @@ describe('the configuration of a model', () => {
     expect(half.rope.attnFactor).toBeCloseTo(1 / (1 + 0.05 * Math.log(4)), 6);
     expect((await configOfTiny(yarn)).rope.attnFactor).toBeCloseTo(1, 6);
     expect(half).not.toHaveProperty('temperature');
+    const temperature = { architecture: 'mistral3', temperatureScale: 0.1, originalContext: 0 } as const;
+    await expect(configOfTiny(temperature)).rejects.toThrow(/original_context_length must be at least 1/);
   });
 
   it.each(['qwen35', 'qwen35moe', 'deepseek2', 'glm4'] as const)(

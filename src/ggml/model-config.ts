@@ -210,7 +210,11 @@ function readTemperature(
   { originalContextLength }: RopeConfig,
 ): AttentionTemperature | undefined {
   const scale = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
-  return scale === 0 ? undefined : { scale, interval: originalContextLength };
+  if (scale === 0) return undefined;
+  if (originalContextLength < 1) {
+    throw metadata.invalid(`${architecture}.rope.scaling.original_context_length`, 'at least 1');
+  }
+  return { scale, interval: originalContextLength };
 }
 
 /** The factors of Granite; undefined where the file has none or 0. Logits are divided by theirs. */

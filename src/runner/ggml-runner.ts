@@ -45,6 +45,7 @@ import { HeadRows } from './sampling/head-rows.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
+import { temperatureDigest } from './temperature.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import type { PlacedMatrix } from './weight-store.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
@@ -225,6 +226,9 @@ export class GgmlRunner implements Runner {
           hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
         ropes: ropesOf(config),
         attentionScale: config.attentionScale,
+        ...(config.temperature === undefined
+          ? {}
+          : { temperature: temperatureDigest(config.temperature, config.contextLength) }),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);

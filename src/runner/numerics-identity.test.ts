@@ -44,6 +44,7 @@ describe('the identity of exact numerics', () => {
     { rotation: 'another' },
     { ropes: [{ ...rope, freqBase: 10_001 }] },
     { attentionScale: 1 / 9 },
+    { temperature: 'another' },
     { mixers: 'another' },
   ])('is another one with %o', async (changed) => {
     const all = [settings, { ...settings, ...changed }].map((each) => numericsIdentity(device, each));

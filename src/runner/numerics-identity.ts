@@ -26,6 +26,8 @@ export interface NumericsSettings {
   /** Of the model. Their constants, and the factor of attention's scores, have powers and logarithms. */
   readonly ropes: readonly RopeConfig[];
   readonly attentionScale: number;
+  /** `temperatureDigest`, if the model has a temperature. */
+  readonly temperature?: string;
 }
 
 /**
@@ -50,6 +52,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
       : [await cpuFeatures(), backendFeatures(device), libraryOfMathematics(native)]),
     `RoPE ${ropeDigest(settings.ropes)}`,
     `scale ${Math.fround(settings.attentionScale)}`,
+    ...(settings.temperature === undefined ? [] : [`temperature ${settings.temperature}`]),
     settings.repack ? 'repacked' : 'plain',
     settings.attention,
     settings.tiles,

@@ -1,12 +1,13 @@
 import { assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
-import type { AttentionTemperature, ModelConfig } from '../../ggml/model-config.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
 import { type RopeConfig, ropeOfLayer } from '../../ggml/rope-config.ts';
 import { F32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { GraphRotations, HeadRotation } from '../operations/head-rotation.ts';
+import { temperaturesOf } from '../temperature.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import type { AttentionProjections, QueryPlace, RowPlace } from './attention-projections.ts';
 import type { LayerOperations } from './layer-operations.ts';
@@ -146,10 +147,6 @@ export class GroupedQueryProjections implements AttentionProjections {
     return rope === undefined ? normed : graph.rope(normed, positions, ropeFreqs, rope);
   }
 }
-
-/** With the floats of llama.cpp. */
-const temperaturesOf = (positions: Int32Array, { scale, interval }: AttentionTemperature): Float32Array =>
-  Float32Array.from(positions, (position) => Math.log(Math.floor(Math.fround(position / interval)) + 1) * scale + 1);
 
 const attentionOf = ({ attention }: LayerWeights): AttentionWeights =>
   assertDefined(attention, 'a layer with K and V of each KV head');
