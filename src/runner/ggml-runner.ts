@@ -35,7 +35,7 @@ import type { Mixers } from './mixer/mixers.ts';
 import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
-import { numericsIdentity } from './numerics-identity.ts';
+import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
@@ -45,7 +45,6 @@ import { HeadRows } from './sampling/head-rows.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
-import { temperatureDigest } from './temperature.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import type { PlacedMatrix } from './weight-store.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
@@ -224,11 +223,7 @@ export class GgmlRunner implements Runner {
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
           hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
-        ropes: ropesOf(config),
-        attentionScale: config.attentionScale,
-        ...(config.temperature === undefined
-          ? {}
-          : { temperature: temperatureDigest(config.temperature, config.contextLength) }),
+        ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);
