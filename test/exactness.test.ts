@@ -70,6 +70,8 @@ const allModels = [
   ['olmo2', 'Q8_0', 'f16', 'our', 'native'],
   ['olmo2', 'F16', 'f16', "ggml's", 'gather'],
   ['glm4', 'Q4_K_M', 'f16', 'our', 'native'],
+  ['glm4moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['lfm2moe', 'Q8_0', 'f16', 'our', 'native'],
   ['phi3', 'Q8_0', 'q8_0', 'our', 'native'],
   ['phi3', 'F16', 'f16', "ggml's", 'gather'],
   ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
@@ -85,6 +87,7 @@ const models = allModels.filter(
 function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
   if (architecture === 'lfm2') return tinyHybrid;
+  if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
   if (architecture in longContexts) return longContexts[architecture] ?? {};
   return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
 }

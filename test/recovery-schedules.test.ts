@@ -92,6 +92,8 @@ const allSubjects: readonly Subject[] = [
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
   { name: 'a random smollm3', model: tiny({ architecture: 'smollm3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random glm4', model: tiny({ architecture: 'glm4', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random glm4moe', model: tiny({ architecture: 'glm4moe', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random lfm2moe', model: tiny({ architecture: 'lfm2moe', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random phi3', model: tiny({ architecture: 'phi3', type: 'Q8_0', ...longContexts.phi3 }), ranks: 1 },
   {
     name: 'a random mistral3 on two ranks',

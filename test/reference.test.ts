@@ -50,6 +50,7 @@ const deepseek3Experts: ExpertConfig = {
   ...{ count: 12, used: 4, feedForwardLength: 64, denseLayers: 1, sharedLength: 128 },
   ...{ gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true },
 };
+const softmaxExperts: ExpertConfig = { count: 6, used: 2, feedForwardLength: 64, denseLayers: 0, gating: 'softmax' };
 const liteShape = {
   ...{
     layers: 26,
@@ -78,6 +79,7 @@ const shapeOf: Readonly<Record<string, Partial<ModelOptions>>> = {
   'gpt-oss': gptOssLayers,
   qwen35moe: { layers: 3 },
   smollm3: { seed: 7 },
+  glm4moe: { seed: 2 },
 };
 /**
  * libllama multiplies the matrices of heads with another function than ours, 1e-7 apart. ggml's attention rounds queries and sums to
@@ -129,6 +131,8 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['smollm3', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['olmo2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['glm4', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['glm4moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['lfm2moe', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['phi3', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['mistral3', ['F32', 'Q8_0'], ['Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types, furtherTypes) => {
@@ -290,6 +294,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['glm4 and RoPE of whole heads', { architecture: 'glm4', rotated: 64, tied: true }],
       ['glm4 and biases', { architecture: 'glm4', qkvBias: true, layers: 3 }],
       ['glm4 and layers for multi-token prediction', { architecture: 'glm4', predictionLayers: 1 }],
+      ['glm4moe and norms of q and k', { architecture: 'glm4moe', qkNorm: 'head', qkvBias: false, layers: 3 }],
+      ['glm4moe and layers for multi-token prediction', { architecture: 'glm4moe', predictionLayers: 1 }],
+      ['glm4moe and scaled weights of experts', { architecture: 'glm4moe', experts: deepseek3Experts }],
+      ['lfm2moe and a dense layer less', { architecture: 'lfm2moe', layers: 3, experts: softmaxExperts }],
       ['phi3 and RoPE of three quarters of a head', { architecture: 'phi3', rotated: 48, tied: true }],
       ['phi3 and heads of 96', { architecture: 'phi3', embedding: 384, headDim: 96, rotated: 96 }],
       ['phi3 and the long factors of LongRoPE', { architecture: 'phi3', ropeScaling: 'longrope', originalContext: 64 }],

@@ -6,7 +6,7 @@ import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import type { ModelOptions } from './model-maker.ts';
 import type { Filling } from './random-rows.ts';
 
-const hybrids: readonly Architecture[] = ['lfm2', 'granitehybrid', 'qwen35', 'qwen35moe'];
+const hybrids: readonly Architecture[] = ['lfm2', 'lfm2moe', 'granitehybrid', 'qwen35', 'qwen35moe'];
 export const isQwen35 = (architecture: Architecture): boolean =>
   architecture === 'qwen35' || architecture === 'qwen35moe';
 export const isHybrid = (architecture: Architecture): boolean => hybrids.includes(architecture);
@@ -36,7 +36,7 @@ type HybridConfig = Pick<ModelConfig, 'states' | 'shortConvolution' | 'mamba' | 
 export function hybridConfig(options: ModelOptions, layerCount: number, embeddingLength: number): HybridConfig {
   if (!isHybrid(options.architecture)) return {};
   const layers = options.stateLayers ?? Array.from({ length: layerCount }, (_, i) => i).filter((i) => i % 3 < 2);
-  if (options.architecture === 'lfm2') {
+  if (options.architecture === 'lfm2' || options.architecture === 'lfm2moe') {
     const { taps = 3 } = options;
     return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
   }

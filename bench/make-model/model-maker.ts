@@ -43,7 +43,7 @@ export interface ModelOptions {
   readonly headsKv?: number;
   readonly headDim?: number;
   readonly feedForward?: number;
-  /** Of qwen3moe, gpt-oss and deepseek2. */
+  /** Of architectures with experts. */
   readonly experts?: ExpertConfig;
   /** Of deepseek2. */
   readonly latent?: LatentAttention;
@@ -78,6 +78,8 @@ export interface ModelOptions {
   readonly stateLayers?: readonly number[];
   /** Of granitehybrid. */
   readonly mamba?: MambaConfig;
+  /** Of glm4moe: norms of queries and keys; default: none. */
+  readonly qkNorm?: 'none' | 'head';
   /** Of qwen35 and qwen35moe. */
   readonly deltaNet?: DeltaNetConfig;
   /** Of qwen35, qwen35moe, glm4 and phi3: elements of a head that are rotated; default: half of them. */
@@ -135,6 +137,14 @@ const tinySharedExperts: ExpertConfig = {
   weightScale: 1,
   hasChoiceBias: false,
 };
+/** As published models have them. */
+const sigmoidExperts = { gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true } as const;
+const expertsByArchitecture: { readonly [architecture in Architecture]?: ExpertConfig } = {
+  deepseek2: tinySharedExperts,
+  glm4moe: { ...tinySharedExperts, ...sigmoidExperts },
+  lfm2moe: { ...tinyExperts, ...sigmoidExperts, denseLayers: 1 },
+  qwen35moe: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
+};
 const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };
 
 function configOf(options: ModelOptions): ModelConfig {
@@ -149,9 +159,8 @@ function configOf(options: ModelOptions): ModelConfig {
   const embeddingLength = options.embedding ?? 256;
   const isGated = isQwen35(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
-  const defaultExperts = isDeepseek ? tinySharedExperts : hasExperts ? tinyExperts : undefined;
-  const experts =
-    defaultExperts === undefined ? undefined : { ...defaultExperts, ...qwen35Experts(options), ...options.experts };
+  const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
+  const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
   return {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
@@ -168,7 +177,7 @@ function configOf(options: ModelOptions): ModelConfig {
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: ropeOf(options, latent?.ropeLength ?? headDim),
-    hasQkvBias: options.qkvBias ?? (architecture === 'qwen2' || isGptOss),
+    hasQkvBias: options.qkvBias ?? (architecture === 'qwen2' || architecture === 'glm4moe' || isGptOss),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
     hasExpertBias: isGptOss,
@@ -178,7 +187,7 @@ function configOf(options: ModelOptions): ModelConfig {
     residualScale: 1,
     logitScale: 1,
     ...scalesOf(options),
-    qkNorm: traits.qkNorm ?? 'none',
+    qkNorm: options.qkNorm ?? traits.qkNorm ?? 'none',
     hasGatedAttention: isGated,
     ...hybridConfig(options, layerCount, embeddingLength),
     norms: traits.norms ?? 'before',
@@ -209,9 +218,6 @@ function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
     ...(ropeScaling === 'longrope' ? { freqFactors: 'rope_factors_long.weight' } : {}),
   };
 }
-
-const qwen35Experts = ({ architecture }: ModelOptions): Partial<ExpertConfig> =>
-  architecture === 'qwen35moe' ? { sharedLength: 512, hasSharedGate: true } : {};
 
 function tensorType(name: string, shape: readonly number[], type: ModelOptions['type'], config: ModelConfig): string {
   if (shape.length === 1 || hasOnlyF32(name) || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
@@ -318,7 +324,8 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     f32('rope.scaling.yarn_log_multiplier', (config.latent === undefined ? 1 : 0.1) * options.yarnLogMultiplier);
   if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options, config);
   if (config.architecture === 'olmo2' && options.window !== undefined) setWindow(native, gguf, options, config);
-  if (config.architecture === 'deepseek2') setDeepseekMetadata(native, gguf, config);
+  if (config.latent !== undefined) setLatentMetadata(native, gguf, config, config.latent);
+  if (config.experts?.denseLayers !== undefined) setRouterMetadata(native, gguf, config, config.experts);
 }
 
 /** A small window, so that short prompts of tests are longer. */
@@ -335,17 +342,21 @@ function setWindow(native: NativeApi, gguf: GgufPtr, options: ModelOptions, conf
     native.gguf_set_val_f32(gguf, key('rope.freq_base_swa'), options.windowFreqBase);
 }
 
-function setDeepseekMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
-  const key = (name: string): string => `deepseek2.${name}`;
-  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, key(name), value);
-  const { latent = tinyLatent, experts = tinySharedExperts } = config;
+function setLatentMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, latent: LatentAttention): void {
+  const u32 = (name: string, value: number): void =>
+    native.gguf_set_val_u32(gguf, `${config.architecture}.${name}`, value);
   u32('attention.kv_lora_rank', latent.rank);
   u32('attention.key_length_mla', latent.queryLength + latent.ropeLength);
   u32('attention.value_length_mla', latent.valueLength);
   if (latent.queryRank !== undefined) u32('attention.q_lora_rank', latent.queryRank);
-  u32('leading_dense_block_count', experts.denseLayers ?? 0);
-  u32('expert_shared_count', (experts.sharedLength ?? 0) / experts.feedForwardLength);
-  u32('expert_gating_func', experts.gating === 'sigmoid' ? 2 : 1);
+}
+
+function setRouterMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, experts: ExpertConfig): void {
+  const key = (name: string): string => `${config.architecture}.${name}`;
+  native.gguf_set_val_u32(gguf, key('leading_dense_block_count'), experts.denseLayers ?? 0);
+  native.gguf_set_val_u32(gguf, key('expert_gating_func'), experts.gating === 'sigmoid' ? 2 : 1);
+  if (experts.sharedLength === undefined) return;
+  native.gguf_set_val_u32(gguf, key('expert_shared_count'), experts.sharedLength / experts.feedForwardLength);
   native.gguf_set_val_bool(gguf, key('expert_weights_norm'), experts.dividesBySum ?? true);
   native.gguf_set_val_f32(gguf, key('expert_weights_scale'), experts.weightScale ?? 1);
 }

@@ -52,6 +52,11 @@ const traitsByName = {
   smollm3: { pairs: 'normal', noRopeInterval: 4 },
   olmo2: { pairs: 'neox', qkNorm: 'row', norms: 'after' },
   glm4: { pairs: 'normal', norms: 'around', hasPartialRope: true, hasFusedNetwork: true, hasPredictionLayers: true },
+  glm4moe: {
+    ...{ pairs: 'neox', hasPartialRope: true, experts: 'always' },
+    ...{ feedForwardNormName: 'post_attention_norm', hasPredictionLayers: true },
+  },
+  lfm2moe: { pairs: 'neox', qkNorm: 'head', isHybrid: true, experts: 'always' },
   phi3: { pairs: 'neox', hasPartialRope: true, hasFusedNetwork: true, hasLongRope: true },
   mistral3: { pairs: 'normal', hasTemperature: true },
 } as const satisfies Readonly<Record<string, ArchitectureTraits>>;

@@ -204,7 +204,24 @@ describe('the configuration of a model', () => {
     await expect(configOfTiny(temperature)).rejects.toThrow(/original_context_length must be at least 1/);
   });
 
-  it.each(['qwen35', 'qwen35moe', 'deepseek2', 'glm4'] as const)(
+  it('has the experts, the biases and perhaps the norms of glm4moe', async () => {
+    const config = await configOfTiny({ architecture: 'glm4moe', layers: 3 });
+    expect(config).toMatchObject({ qkNorm: 'none', hasQkvBias: true, feedForwardNormName: 'post_attention_norm' });
+    expect(config.rope).toMatchObject({ mode: 'neox', dimension: 32 });
+    const router = { gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true };
+    expect(config.experts).toMatchObject({ count: 8, used: 3, denseLayers: 1, sharedLength: 512, ...router });
+    expect(await configOfTiny({ architecture: 'glm4moe', qkNorm: 'head' })).toMatchObject({ qkNorm: 'head' });
+  });
+
+  it('has the experts and the convolutions of lfm2moe, and no windows', async () => {
+    const config = await configOfTiny({ architecture: 'lfm2moe', layers: 3 });
+    expect(config).toMatchObject({ shortConvolution: { taps: 3 }, states: { layers: [0, 1] }, qkNorm: 'head' });
+    const router = { gating: 'sigmoid', denseLayers: 1, hasChoiceBias: true };
+    expect(config.experts).toMatchObject({ count: 8, used: 3, ...router });
+    await expect(configOfTiny({ architecture: 'lfm2moe', window: 40 })).rejects.toThrow(/sliding_window = 40/);
+  });
+
+  it.each(['qwen35', 'qwen35moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
     'has only the layers of %s that compute the next token',
     async (architecture) => {
       const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];

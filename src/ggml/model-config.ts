@@ -11,6 +11,7 @@ import {
   readDeepseekExperts,
   readExpertConfig,
   readGraniteExperts,
+  readLfm2Experts,
   readQwen35Experts,
 } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
@@ -179,7 +180,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
-    qkNorm: traits.qkNorm ?? 'none',
+    qkNorm: qkNormOf(file, architecture),
     ...(temperature === undefined ? {} : { temperature }),
     hasGatedAttention: isQwen35(architecture),
     norms: traits.norms ?? 'before',
@@ -202,6 +203,12 @@ function windowDefaultsOf(
   if (architecture === 'olmo2') return { pattern: 4, rope: unscaled };
   if (architecture === 'lfm2') return { pattern: 0, rope, others: stateLayers };
   return architecture === 'gpt-oss' ? { pattern: 2, rope } : undefined;
+}
+
+/** Of glm4moe, only large models have these norms. */
+function qkNormOf({ tensors }: GgufFile, architecture: Architecture): QkNorm {
+  if (architecture === 'glm4moe' && tensors.has('blk.0.attn_q_norm.weight')) return 'head';
+  return traitsOf(architecture).qkNorm ?? 'none';
 }
 
 function readTemperature(
@@ -260,7 +267,8 @@ function readExperts(
 ): ExpertConfig | undefined {
   if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
-  if (architecture === 'deepseek2') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
   if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
   const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
   return architecture === 'granitehybrid' && count > 0
@@ -290,6 +298,10 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   if (predicted > predictionLayers(metadata, architecture)) {
     throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
   }
+  // llama.cpp computes full attention in spite of this key.
+  const window = metadata.u32(`${architecture}.attention.sliding_window`) ?? 0;
+  if (window !== 0 && architecture === 'lfm2moe')
+    throw refuse('a sliding window', `attention.sliding_window = ${window}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
   }

@@ -74,7 +74,7 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
 
 /** LFM 2 has another name for the norm before the output head. */
 export const outputNormOf = ({ architecture }: Pick<ModelConfig, 'architecture'>): string =>
-  architecture === 'lfm2' ? 'token_embd_norm.weight' : 'output_norm.weight';
+  architecture === 'lfm2' || architecture === 'lfm2moe' ? 'token_embd_norm.weight' : 'output_norm.weight';
 
 type SetShape = (name: string, shape: Shape) => unknown;
 

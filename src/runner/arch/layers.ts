@@ -4,6 +4,7 @@ import type { LayerStates } from '../states/layer-states.ts';
 import { deepseek2 } from './deepseek2.ts';
 import { gemma3 } from './gemma3.ts';
 import { glm4 } from './glm4.ts';
+import { glm4moe } from './glm4moe.ts';
 import { gptOss } from './gpt-oss.ts';
 import { granitehybrid } from './granitehybrid.ts';
 import type { LayerOperations } from './layer-operations.ts';
@@ -61,6 +62,8 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   smollm3,
   olmo2,
   glm4,
+  glm4moe,
+  lfm2moe: lfm2,
   phi3,
   mistral3,
 };
