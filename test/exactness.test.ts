@@ -78,7 +78,7 @@ const allModels = [
   ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
 const shortForm =
-  /llama (Q8_0|Q4_K) |qwen3moe Q8_0|gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|granitehybrid F16|qwen35moe|mistral3 F16/;
+  /llama (Q8_0|Q4_K) |qwen3moe Q8_0|gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|granitehybrid F16|qwen35moe|mistral3 Q8_0/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );

@@ -5,7 +5,8 @@ import { Prng } from '../src/base/prng.ts';
 import type { StepPlan } from '../src/core/step.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf, type RequestTrace } from './support/drive.ts';
-import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { inLongForm } from './support/long-form.ts';
+import { longContexts, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 type Traces = ReadonlyMap<string, RequestTrace>;
 
@@ -30,12 +31,15 @@ const msOf = ({ sequences, tokenCount }: StepPlan): number => {
   return layers === undefined ? 20 + 4 * tokenCount : 20 + (tokenCount * (layers.end - layers.first)) / layerCount;
 };
 
-describe.each([
+const models = [
   ['llama', 'Q8_0'],
   ['qwen3moe', 'Q4_K'],
   ['gemma3', 'F16'],
   ['gpt-oss', 'MXFP4'],
-] as const)('%s with %s weights', (architecture, type) => {
+  ['mistral3', 'Q8_0'],
+  ['smollm3', 'Q8_0'],
+] as const;
+describe.each(inLongForm(models, models.slice(0, 4)))('%s with %s weights', (architecture, type) => {
   it('has the same KV, logits and tokens with chunks by layers as without', async () => {
     const path = folder.file(`${architecture}.gguf`);
     await writeTinyModel(path, {
@@ -43,6 +47,7 @@ describe.each([
       type,
       layers: layerCount,
       ...(architecture === 'gemma3' || architecture === 'gpt-oss' ? { windowPattern: 3 } : {}),
+      ...longContexts[architecture],
     });
     const drive = await Drive.open(path);
     expect(drive.runner.kvCacheSpec.sliceableLayers).toBe(layerCount);
