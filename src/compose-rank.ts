@@ -9,7 +9,7 @@ import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
-import { type GgufFile, readGguf } from './ggml/gguf.ts';
+import { type GgufFile, readGguf, weightBytesOf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.ts';
 import { createGroup } from './kv/create-group.ts';
@@ -70,7 +70,13 @@ export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promi
   const connector = setup.transfer === undefined ? {} : { connector: await createConnector(setup.transfer) };
   const file = await readGguf(setup.options.model);
   const digest = setup.transfer === undefined ? {} : { digest: digestAgain(file, setup.digest, hooks) };
-  return openRank(setup, { ...hooks, ...connector, ...digest, file, model: readModelConfig(file) });
+  return openRank(setup, {
+    ...hooks,
+    ...connector,
+    ...digest,
+    file,
+    model: readModelConfig(file, setup.options.maxModelLen),
+  });
 }
 
 /** The model file may have changed when a replacement of a dead worker starts. */
@@ -154,7 +160,7 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
   let bytes = 0;
   for (let rank = 0; rank < worldSize; rank++)
     bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks));
-  return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
+  return Math.max(2, Math.floor(poolBytes(options, model, bytes, weightBytesOf(file)) / bytes));
 }
 
 /**

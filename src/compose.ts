@@ -87,7 +87,7 @@ export async function openMeasuredEngine(
   const eventSettings = given.kvEventsConfig && readKvEventsConfig(given.kvEventsConfig);
   const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
-  const config = readModelConfig(file);
+  const config = readModelConfig(file, resolved.maxModelLen);
   const textThread = openTextThread();
   const tokenizer = await openTokenizer(file, textThread);
   if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);

@@ -14,7 +14,7 @@ import { type BuildResult, lacking, type Machine, resultOf } from './support/eng
 import { hasCompiler } from './support/has-compiler.ts';
 import { inLongForm } from './support/long-form.ts';
 import { itNeeds, testsNeed } from './support/needs.ts';
-import { smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { longContexts, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -35,6 +35,8 @@ const all: readonly ModelOptions[] = [
   { ...wideHeads, architecture: 'granitehybrid', type: 'Q6_K', mamba: { ...mamba, heads: 16 } },
   { ...wideHeads, architecture: 'qwen35moe', type: 'Q8_0', deltaNet: { taps: 4, heads: 16, keyHeads: 4, headDim: 64 } },
   { architecture: 'deepseek2', type: 'Q8_0', ropeScaling: 'yarn' },
+  { architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 },
+  { architecture: 'mistral3', type: 'Q8_0', ...longContexts.mistral3 },
 ];
 const models = inLongForm(all, all.slice(0, 2)).map((options) => ({
   path: folder.file(`${options.architecture}-${options.type}.gguf`),

@@ -13,7 +13,14 @@ import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { isHybrid, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import {
+  isHybrid,
+  longContexts,
+  smallStates,
+  temporaryFolder,
+  tinyHybrid,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -58,8 +65,19 @@ const allModels = [
   ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
+  // Layers without RoPE; windows and norms of all heads together; LongRoPE and fused matrices; a temperature.
+  ['smollm3', 'Q8_0', 'f16', 'our', 'native'],
+  ['olmo2', 'Q8_0', 'f16', 'our', 'native'],
+  ['olmo2', 'F16', 'f16', "ggml's", 'gather'],
+  ['glm4', 'Q4_K_M', 'f16', 'our', 'native'],
+  ['glm4moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['lfm2moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['phi3', 'Q8_0', 'q8_0', 'our', 'native'],
+  ['phi3', 'F16', 'f16', "ggml's", 'gather'],
+  ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
+  ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
-const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe/;
+const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|mistral3 Q8_0/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );
@@ -68,6 +86,8 @@ const models = allModels.filter(
 function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
   if (architecture === 'lfm2') return tinyHybrid;
+  if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
+  if (architecture in longContexts) return longContexts[architecture] ?? {};
   return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
 }
 

@@ -6,7 +6,7 @@ import type { StepPlan } from '../src/core/step.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf, type RequestTrace } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { longContexts, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 type Traces = ReadonlyMap<string, RequestTrace>;
 
@@ -36,6 +36,8 @@ const models = [
   ['gpt-oss', 'MXFP4'],
   ['qwen3moe', 'Q4_K'],
   ['gemma3', 'F16'],
+  ['mistral3', 'Q8_0'],
+  ['smollm3', 'Q8_0'],
 ] as const;
 describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slice(0, 2)))(
   '%s with %s weights',
@@ -47,6 +49,7 @@ describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slic
         type,
         layers: layerCount,
         ...(architecture === 'gemma3' || architecture === 'gpt-oss' ? { windowPattern: 3 } : {}),
+        ...longContexts[architecture],
       });
       const drive = await Drive.open(path);
       expect(drive.runner.kvCacheSpec.sliceableLayers).toBe(layerCount);

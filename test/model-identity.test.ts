@@ -6,7 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
 import { promptOf } from './support/drive.ts';
-import { itInLongForm } from './support/long-form.ts';
+import { inLongForm, itInLongForm } from './support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -96,6 +96,20 @@ describe('KV in a store', () => {
     await answer(model, {}, store);
     const { text } = await answer(model, more);
     expect(await answer(model, more, store)).toEqual({ text, externalTokens: 0 });
+  });
+
+  it('is loaded only with the same divisors of LongRoPE, which the longest sequence chooses', async () => {
+    const phi = folder.file('phi.gguf');
+    await writeTinyModel(phi, { architecture: 'phi3', type: 'F16', ropeScaling: 'longrope', originalContext: 300 });
+    const store = folder.file('divisors');
+    // With exact numerics, the fingerprint has more than with fast ones.
+    for (const numerics of inLongForm(['fast', 'exact'] as const, ['fast'] as const)) {
+      const long = await answer(phi, { numerics }, store);
+      const short = await answer(phi, { numerics, maxModelLen: 300 }, store);
+      expect([long.externalTokens, short.externalTokens]).toEqual([0, 0]);
+      expect(short.text).not.toBe(long.text);
+      expect((await answer(phi, { numerics, maxModelLen: 301 }, store)).externalTokens).toBe(prompt.length - 8);
+    }
   });
 });
 

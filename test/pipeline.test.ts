@@ -14,7 +14,7 @@ import { inLongForm, isLongForm, itInLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { longContexts, type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -98,8 +98,21 @@ describe('a model in two and in three stages computes the same bits as the whole
     ['gpt-oss, MXFP4', { architecture: 'gpt-oss', type: 'MXFP4', ropeScaling: 'yarn' }],
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];
-  // As qwen35moe, without experts.
-  if (isLongForm) models.push(['qwen35, Q8_0', { architecture: 'qwen35', type: 'Q8_0', ...smallStates }]);
+  if (isLongForm) {
+    models.push(
+      // As qwen35moe, without experts.
+      ['qwen35, Q8_0', { architecture: 'qwen35', type: 'Q8_0', ...smallStates }],
+      [
+        'qwen35moe with prediction layers',
+        { architecture: 'qwen35moe', type: 'Q8_0', ...smallStates, predictionLayers: 1 },
+      ],
+      ['smollm3, Q8_0', { architecture: 'smollm3', type: 'Q8_0' }],
+      ['olmo2, Q8_0', { architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }],
+      ['glm4, Q8_0', { architecture: 'glm4', type: 'Q8_0' }],
+      ['phi3, Q8_0', { architecture: 'phi3', type: 'Q8_0', ...longContexts.phi3 }],
+      ['mistral3, Q8_0', { architecture: 'mistral3', type: 'Q8_0', ...longContexts.mistral3 }],
+    );
+  }
 
   // The short form has every third one.
   it.each(models.filter((_, index) => isLongForm || index % 3 === 0))('with %s weights', async (name, options) => {

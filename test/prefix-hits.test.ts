@@ -1,5 +1,5 @@
 /**
- * A prefix hit at every block boundary of a prompt, for each architecture with several KV groups, experts or latent attention: tokens,
+ * A prefix hit at every block boundary of a prompt, for each architecture with several KV groups, experts, latent attention or a temperature: tokens,
  * logits and KV have the same bits as without the hit, and only the tokens after the hit are computed.
  */
 import { afterAll, expect, it } from 'vitest';
@@ -7,7 +7,7 @@ import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import { longContexts, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -27,6 +27,8 @@ const models: readonly (readonly [string, ModelOptions])[] = [
   ['qwen35moe', { architecture: 'qwen35moe', type: 'Q8_0', layers: 3, ...smallStates }],
   ['qwen3moe', { architecture: 'qwen3moe', type: 'Q8_0' }],
   ['deepseek2', { architecture: 'deepseek2', type: 'F16' }],
+  ['olmo2 with a window', { architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }],
+  ['mistral3 with a temperature', { architecture: 'mistral3', type: 'Q8_0', ...longContexts.mistral3 }],
 ];
 
 it.each(inLongForm(models, shortForm))(

@@ -8,7 +8,14 @@ import type { Architecture } from '../src/ggml/model-config.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveRequest, promptOf, type RequestTrace } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { isHybrid, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import {
+  isHybrid,
+  longContexts,
+  smallStates,
+  temporaryFolder,
+  tinyHybrid,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -39,12 +46,13 @@ const more: readonly Model[] = [
   ['deepseek2', 'Q4_K_M', 'our', 'native', 34],
   ['lfm2', 'F16', "ggml's", 'gather', 52],
   ['qwen35moe', 'Q8_0', 'our', 'native', 46],
+  ['mistral3', 'Q8_0', 'our', 'native', 34],
 ];
 
 function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
   if (architecture === 'lfm2') return tinyHybrid;
-  return isHybrid(architecture) ? { layers: 3, ...smallStates } : { layers: 2 };
+  return isHybrid(architecture) ? { layers: 3, ...smallStates } : { layers: 2, ...longContexts[architecture] };
 }
 
 const name = '%s with %s weights, %s matmuls and %s attention';

@@ -28,7 +28,7 @@ import {
   type RunOptions,
   type RunResult,
 } from './support/recovery-harness.ts';
-import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { longContexts, type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -89,6 +89,17 @@ const allSubjects: readonly Subject[] = [
   { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random deepseek2', model: tiny({ architecture: 'deepseek2', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random deepseek2 on two ranks', model: tiny({ architecture: 'deepseek2', type: 'F16' }), ranks: 2 },
+  { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
+  { name: 'a random smollm3', model: tiny({ architecture: 'smollm3', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random glm4', model: tiny({ architecture: 'glm4', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random glm4moe', model: tiny({ architecture: 'glm4moe', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random lfm2moe', model: tiny({ architecture: 'lfm2moe', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random phi3', model: tiny({ architecture: 'phi3', type: 'Q8_0', ...longContexts.phi3 }), ranks: 1 },
+  {
+    name: 'a random mistral3 on two ranks',
+    model: tiny({ architecture: 'mistral3', type: 'Q8_0', ...longContexts.mistral3 }),
+    ranks: 2,
+  },
   { name: 'a random gpt-oss on two ranks', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 2 },
   // The first rank has no layer with attention.
   { name: 'a random lfm2 on two ranks', model: tiny({ architecture: 'lfm2', type: 'Q4_0' }), ranks: 2 },

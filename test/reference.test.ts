@@ -50,6 +50,7 @@ const deepseek3Experts: ExpertConfig = {
   ...{ count: 12, used: 4, feedForwardLength: 64, denseLayers: 1, sharedLength: 128 },
   ...{ gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true },
 };
+const softmaxExperts: ExpertConfig = { count: 6, used: 2, feedForwardLength: 64, denseLayers: 0, gating: 'softmax' };
 const liteShape = {
   ...{
     layers: 26,
@@ -59,6 +60,11 @@ const liteShape = {
   },
   experts: { count: 4, used: 2, feedForwardLength: 32, denseLayers: 1, sharedLength: 64, dividesBySum: false },
 } as const;
+/**
+ * libllama's phi3 multiplies queries by the scale of attention, and ggml's attention rounds them to F16 after that. Without a difference
+ * there, the distance is below 0.001.
+ */
+const scaledQueries = (isF32: boolean): number => (isF32 ? 0.01 : 0.2);
 type Compare = (path: string, options?: CompareOptions) => Promise<void>;
 
 /**
@@ -68,6 +74,13 @@ type Compare = (path: string, options?: CompareOptions) => Promise<void>;
 const singleRouter = 0.02;
 /** A layer with a window and a layer without. With four layers, the biases amplify the router's 1e-7 to 0.07 where activations are rounded. */
 const gptOssLayers = { layers: 2 };
+/** With fewer layers, rounding chooses other experts less often. Rounding is amplified differently with another seed. */
+const shapeOf: Readonly<Record<string, Partial<ModelOptions>>> = {
+  'gpt-oss': gptOssLayers,
+  qwen35moe: { layers: 3 },
+  smollm3: { seed: 7 },
+  glm4moe: { seed: 2 },
+};
 /**
  * libllama multiplies the matrices of heads with another function than ours, 1e-7 apart. ggml's attention rounds queries and sums to
  * F16, and rounding of activations amplifies it. libllama's own logits with 32 and with 96 rows at a time are 0.01 apart with F32
@@ -115,18 +128,30 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['granitehybrid', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['smollm3', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['olmo2', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['glm4', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['glm4moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['lfm2moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['phi3', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['mistral3', ['F32', 'Q8_0'], ['Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types, furtherTypes) => {
     const hasAllTypes = isLongForm || (isWhole && architecture === 'llama');
     const ofBoth = types.filter((type) => hasAllTypes || type === types.findLast((other) => other !== 'F32'));
     it.each([...ofBoth, ...(isLongForm ? furtherTypes : [])])('and %s weights', async (type) => {
-      // With fewer layers, rounding chooses other experts less often.
-      const layers = architecture === 'gpt-oss' ? gptOssLayers : architecture === 'qwen35moe' ? { layers: 3 } : {};
-      const path = await modelFor(`${architecture}-${type}`, { architecture, type, ...layers });
+      const path = await modelFor(`${architecture}-${type}`, {
+        architecture,
+        type,
+        ...shapeOf[architecture as string],
+      });
       const hasExperts = architecture === 'qwen3moe' || architecture === 'gpt-oss';
       const isRounded = hasExperts && (type === 'F16' || type === 'BF16');
-      const ofArchitecture = { gemma3: gelu, deepseek2: latent(type === 'F32') }[architecture as string];
+      const isF32 = type === 'F32';
+      const ofArchitecture = { gemma3: gelu, deepseek2: latent(isF32), phi3: scaledQueries(isF32) }[
+        architecture as string
+      ];
       const tolerance = ofArchitecture ?? (isRounded ? singleRouter : undefined);
-      await compare(path, { isF32: type === 'F32', tolerance });
+      await compare(path, { isF32, tolerance });
     });
   });
 
@@ -253,6 +278,57 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       await compare(path, { isF32: true });
     });
 
+    type Variant = [name: string, options: Pick<ModelOptions, 'architecture'> & Partial<ModelOptions>];
+    const denseVariants: Variant[] = [
+      ['smollm3 and YaRN', { architecture: 'smollm3', layers: 5, ropeScaling: 'yarn' }],
+      ['smollm3 and no layer without RoPE', { architecture: 'smollm3', layers: 3, tied: true }],
+      ['smollm3 and one KV head', { architecture: 'smollm3', headsKv: 1 }],
+      ['olmo2 and as many KV heads as query heads', { architecture: 'olmo2', layers: 2, headsKv: 4 }],
+      [
+        'olmo2, windows and YaRN (OLMo 3)',
+        { architecture: 'olmo2', window: 40, windowPattern: 4, ropeScaling: 'yarn' },
+      ],
+      ['olmo2 and listed layers with a window', { architecture: 'olmo2', window: 24, windowLayers: [1, 2] }],
+      ['olmo2 and windows of one block', { architecture: 'olmo2', window: 16 }],
+      ['olmo2 and YaRN', { architecture: 'olmo2', ropeScaling: 'yarn' }],
+      ['glm4 and RoPE of whole heads', { architecture: 'glm4', rotated: 64, tied: true }],
+      ['glm4 and biases', { architecture: 'glm4', qkvBias: true, layers: 3 }],
+      ['glm4 and layers for multi-token prediction', { architecture: 'glm4', predictionLayers: 1 }],
+      ['glm4moe and norms of q and k', { architecture: 'glm4moe', qkNorm: 'head', qkvBias: false, layers: 3 }],
+      ['glm4moe and layers for multi-token prediction', { architecture: 'glm4moe', predictionLayers: 1 }],
+      ['glm4moe and scaled weights of experts', { architecture: 'glm4moe', experts: deepseek3Experts }],
+      ['lfm2moe and a dense layer less', { architecture: 'lfm2moe', layers: 3, experts: softmaxExperts }],
+      ['phi3 and RoPE of three quarters of a head', { architecture: 'phi3', rotated: 48, tied: true }],
+      ['phi3 and heads of 96', { architecture: 'phi3', embedding: 384, headDim: 96, rotated: 96 }],
+      ['phi3 and the long factors of LongRoPE', { architecture: 'phi3', ropeScaling: 'longrope', originalContext: 64 }],
+      [
+        'phi3 and the short factors of LongRoPE',
+        { architecture: 'phi3', ropeScaling: 'longrope', originalContext: 256, context: 256 },
+      ],
+      ['mistral3 and a multiplier of YaRN', { architecture: 'mistral3', ropeScaling: 'yarn', yarnLogMultiplier: 1 }],
+      [
+        'mistral3, YaRN and a temperature',
+        {
+          architecture: 'mistral3',
+          ropeScaling: 'yarn',
+          originalContext: 32,
+          temperatureScale: 0.3,
+          yarnLogMultiplier: 0.5,
+        },
+      ],
+      [
+        'mistral3 and a temperature of each token',
+        { architecture: 'mistral3', originalContext: 1, temperatureScale: 0.1 },
+      ],
+    ];
+    it.each(some(denseVariants))('with architecture %s', async (name, options) => {
+      const path = await modelFor(name.replaceAll(/\W/g, '-'), { type: 'F32', ...options });
+      await compare(
+        path,
+        options.architecture === 'phi3' ? { isF32: true, tolerance: scaledQueries(true) } : { isF32: true },
+      );
+    });
+
     const mixtures: [name: string, experts: ExpertConfig][] = [
       ['one expert for each token', { count: 4, used: 1, feedForwardLength: 96 }],
       ['all experts for each token', { count: 3, used: 3, feedForwardLength: 64 }],
@@ -281,6 +357,19 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
         { isF32: true, tolerance: latent(true) },
       );
     });
+
+    const withPrediction: Variant[] = [
+      ['deepseek2', { architecture: 'deepseek2', layers: 2, predictionLayers: 2 }],
+      ['qwen35', { architecture: 'qwen35', layers: 3, stateLayers: [0, 2], predictionLayers: 1 }],
+      ['qwen35moe', { architecture: 'qwen35moe', layers: 3, predictionLayers: 1 }],
+    ];
+    it.each(some(withPrediction))(
+      'with architecture %s and layers for multi-token prediction',
+      async (name, options) => {
+        const path = await modelFor(`${name}-prediction`, { type: 'F32', ...options });
+        await compare(path, { isF32: true, tolerance: latent(true) });
+      },
+    );
 
     it('with the Lite shape, which llama.cpp recognizes by its 26 or 27 layers', async () => {
       const path = await modelFor('deepseek2-lite', { architecture: 'deepseek2', type: 'F32', ...liteShape });

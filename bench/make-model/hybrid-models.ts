@@ -6,7 +6,7 @@ import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import type { ModelOptions } from './model-maker.ts';
 import type { Filling } from './random-rows.ts';
 
-const hybrids: readonly Architecture[] = ['lfm2', 'granitehybrid', 'qwen35', 'qwen35moe'];
+const hybrids: readonly Architecture[] = ['lfm2', 'lfm2moe', 'granitehybrid', 'qwen35', 'qwen35moe'];
 export const isQwen35 = (architecture: Architecture): boolean =>
   architecture === 'qwen35' || architecture === 'qwen35moe';
 export const isHybrid = (architecture: Architecture): boolean => hybrids.includes(architecture);
@@ -36,7 +36,7 @@ type HybridConfig = Pick<ModelConfig, 'states' | 'shortConvolution' | 'mamba' | 
 export function hybridConfig(options: ModelOptions, layerCount: number, embeddingLength: number): HybridConfig {
   if (!isHybrid(options.architecture)) return {};
   const layers = options.stateLayers ?? Array.from({ length: layerCount }, (_, i) => i).filter((i) => i % 3 < 2);
-  if (options.architecture === 'lfm2') {
+  if (options.architecture === 'lfm2' || options.architecture === 'lfm2moe') {
     const { taps = 3 } = options;
     return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
   }
@@ -63,17 +63,14 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
   const { architecture, layerCount, headCountKv, states, shortConvolution, mamba, experts } = config;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
   if (config.deltaNet !== undefined) {
-    setDeltaNetMetadata(native, gguf, config, config.deltaNet);
+    setDeltaNetMetadata(native, gguf, options, { ...config, deltaNet: config.deltaNet });
     return;
   }
   const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
   native.gguf_set_arr_data(gguf, `${architecture}.attention.head_count_kv`, int32, counts, counts.length);
   if (shortConvolution !== undefined) u32('shortconv.l_cache', shortConvolution.taps);
   if (options.window !== undefined) u32('attention.sliding_window', options.window);
-  if (options.windowLayers !== undefined) {
-    const pattern = Uint8Array.from({ length: layerCount }, (_, i) => (options.windowLayers?.includes(i) ? 1 : 0));
-    native.gguf_set_arr_data(gguf, `${architecture}.attention.sliding_window_pattern`, bool, pattern, pattern.length);
-  }
+  if (options.windowLayers !== undefined) setWindowLayers(native, gguf, config, options.windowLayers);
   if (mamba !== undefined) {
     u32('ssm.conv_kernel', mamba.taps);
     u32('ssm.inner_size', mambaWidth(mamba));
@@ -91,16 +88,35 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
   if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
 }
 
+/** The pattern of windows that has a boolean for each layer. */
+export function setWindowLayers(
+  native: NativeApi,
+  gguf: GgufPtr,
+  { architecture, layerCount }: Pick<ModelConfig, 'architecture' | 'layerCount'>,
+  layers: readonly number[],
+): void {
+  const pattern = Uint8Array.from({ length: layerCount }, (_, i) => (layers.includes(i) ? 1 : 0));
+  native.gguf_set_arr_data(gguf, `${architecture}.attention.sliding_window_pattern`, bool, pattern, pattern.length);
+}
+
 /** Types of GGUF's arrays. */
 const [int32, bool] = [5, 7];
 
-function setDeltaNetMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, deltaNet: DeltaNetConfig): void {
-  const { architecture, layerCount, headCountKv, states, experts, rope } = config;
+function setDeltaNetMetadata(
+  native: NativeApi,
+  gguf: GgufPtr,
+  options: ModelOptions,
+  config: ModelConfig & { readonly deltaNet: DeltaNetConfig },
+): void {
+  const { architecture, layerCount, headCountKv, states, experts, rope, deltaNet } = config;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
   u32('attention.head_count_kv', headCountKv);
-  const listed = Uint8Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
+  const layersOfFile = layerCount + (options.predictionLayers ?? 0);
+  const listed = Uint8Array.from({ length: layersOfFile }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
+  const isThird = (layer: number): boolean => (layer + 1) % 3 === 0;
   // The pattern of each third layer has a shorter form.
-  if (listed.every((isState, i) => (isState === 1) === ((i + 1) % 3 !== 0))) u32('full_attention_interval', 3);
+  if (listed.every((isState, i) => i >= layerCount || (isState === 1) !== isThird(i)))
+    u32('full_attention_interval', 3);
   else native.gguf_set_arr_data(gguf, `${architecture}.attention.recurrent_layers`, bool, listed, listed.length);
   u32('ssm.conv_kernel', deltaNet.taps);
   u32('ssm.inner_size', deltaNet.heads * deltaNet.headDim);

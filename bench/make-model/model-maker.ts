@@ -5,15 +5,25 @@
  * Their text is random, but engines compute it as for real models. Equal options give equal files.
  */
 import { open } from 'node:fs/promises';
+import { traitsOf } from '../../src/ggml/architectures.ts';
 import type { DeltaNetConfig } from '../../src/ggml/delta-net-config.ts';
 import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
 import type { LatentAttention } from '../../src/ggml/latent-config.ts';
 import type { MambaConfig } from '../../src/ggml/mamba-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
-import { expectedTensors, hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
+import { hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
-import { hybridConfig, hybridFilling, isHybrid, isQwen35, scalesOf, setHybridMetadata } from './hybrid-models.ts';
+import { fileTensors } from './file-tensors.ts';
+import {
+  hybridConfig,
+  hybridFilling,
+  isHybrid,
+  isQwen35,
+  scalesOf,
+  setHybridMetadata,
+  setWindowLayers,
+} from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
 import { type Filling, RandomRows } from './random-rows.ts';
 import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-maker.ts';
@@ -33,11 +43,11 @@ export interface ModelOptions {
   readonly headsKv?: number;
   readonly headDim?: number;
   readonly feedForward?: number;
-  /** Of qwen3moe, gpt-oss and deepseek2. */
+  /** Of architectures with experts. */
   readonly experts?: ExpertConfig;
   /** Of deepseek2. */
   readonly latent?: LatentAttention;
-  /** Of deepseek2 with YaRN: the multiplier of attention's magnitude. */
+  /** Of deepseek2 and mistral3 with YaRN: the multiplier of attention's magnitude. */
   readonly yarnLogMultiplier?: number;
   /** `pooling_type` of embedding models: llama.cpp's number. */
   readonly poolingType?: number;
@@ -49,14 +59,18 @@ export interface ModelOptions {
   readonly tied?: boolean;
   /** Biases of queries, keys and values; by default qwen2 has them. */
   readonly qkvBias?: boolean;
-  readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
-  /** Of gemma3 and gpt-oss: tokens of its sliding window; 0: no layer of gemma3 has a window. Of lfm2: default none. */
+  readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3' | 'longrope';
+  /** With YaRN and LongRoPE; default: a quarter of the context. */
+  readonly originalContext?: number;
+  /** Of mistral3: the scale of its temperature. */
+  readonly temperatureScale?: number;
+  /** Of gemma3 and gpt-oss: tokens of its sliding window; 0: no layer of gemma3 has a window. Of lfm2 and olmo2: default none. */
   readonly window?: number;
-  /** Of gemma3 and gpt-oss: of so many layers, the last has full attention. */
+  /** Of gemma3, gpt-oss and olmo2: of so many layers, the last has full attention. */
   readonly windowPattern?: number;
   /** Of gemma3 and gpt-oss: the base of RoPE in layers with a window. */
   readonly windowFreqBase?: number;
-  /** Of lfm2 with a window: the layers that have it; default: all layers with attention. */
+  /** Of lfm2 and olmo2 with a window: the layers that have it; default of lfm2: all layers with attention. */
   readonly windowLayers?: readonly number[];
   /** Of lfm2: taps of its convolutions. */
   readonly taps?: number;
@@ -64,12 +78,16 @@ export interface ModelOptions {
   readonly stateLayers?: readonly number[];
   /** Of granitehybrid. */
   readonly mamba?: MambaConfig;
+  /** Of glm4moe: norms of queries and keys; default: none. */
+  readonly qkNorm?: 'none' | 'head';
   /** Of qwen35 and qwen35moe. */
   readonly deltaNet?: DeltaNetConfig;
-  /** Of qwen35 and qwen35moe: elements of a head that are rotated; default: half of them. */
+  /** Of qwen35, qwen35moe, glm4 and phi3: elements of a head that are rotated; default: half of them. */
   readonly rotated?: number;
   /** Of granitehybrid: whether layers with attention have RoPE; default: they do not. */
   readonly rope?: boolean;
+  /** Of qwen35, qwen35moe, deepseek2 and glm4: layers for multi-token prediction, which come after `layers`; default 0. */
+  readonly predictionLayers?: number;
   /** Three reserved tokens are those for filling in the middle. */
   readonly fillsInMiddle?: boolean;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
@@ -88,7 +106,7 @@ export function writeShaped(path: string, shape: ModelShape, type: ModelOptions[
 
 async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const config = configOf(options);
-  const shapes = expectedTensors(config);
+  const shapes = fileTensors(options, config);
   const typeOf = (name: string): string => {
     const layer = /^blk\.(\d+)\./.exec(name)?.[1];
     const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
@@ -119,32 +137,34 @@ const tinySharedExperts: ExpertConfig = {
   weightScale: 1,
   hasChoiceBias: false,
 };
+/** As published models have them. */
+const sigmoidExperts = { gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true } as const;
+const expertsByArchitecture: { readonly [architecture in Architecture]?: ExpertConfig } = {
+  deepseek2: tinySharedExperts,
+  glm4moe: { ...tinySharedExperts, ...sigmoidExperts },
+  lfm2moe: { ...tinyExperts, ...sigmoidExperts, denseLayers: 1 },
+  qwen35moe: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
+};
 const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };
 
 function configOf(options: ModelOptions): ModelConfig {
-  const isDeepseek = options.architecture === 'deepseek2';
+  const { architecture } = options;
+  const traits = traitsOf(architecture);
+  const isDeepseek = architecture === 'deepseek2';
   const latent = isDeepseek ? (options.latent ?? tinyLatent) : undefined;
   const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
-  const isGemma = options.architecture === 'gemma3';
-  const isLfm2 = options.architecture === 'lfm2';
-  const isGranite = options.architecture === 'granitehybrid';
-  const layerCount =
-    options.layers ?? (isGemma || isHybrid(options.architecture) || options.architecture === 'gpt-oss' ? 4 : 2);
+  const isGemma = architecture === 'gemma3';
+  const isGptOss = architecture === 'gpt-oss';
+  const layerCount = options.layers ?? (hasFourLayers(architecture) ? 4 : 2);
   const embeddingLength = options.embedding ?? 256;
-  const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
-  const isGated = isQwen35(options.architecture);
-  const isGptOss = options.architecture === 'gpt-oss';
-  const isMixture =
-    options.architecture === 'qwen3moe' ||
-    options.architecture === 'qwen35moe' ||
-    isGptOss ||
-    (isGranite && options.experts !== undefined);
-  const defaultExperts = isDeepseek ? tinySharedExperts : isMixture ? tinyExperts : undefined;
-  const experts =
-    defaultExperts === undefined ? undefined : { ...defaultExperts, ...qwen35Experts(options), ...options.experts };
+  const isGated = isQwen35(architecture);
+  const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
+  const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
+  const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
   return {
-    architecture: options.architecture,
-    name: `random ${options.architecture} ${options.type}`,
+    architecture,
+    // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
+    name: `random ${architecture.replace('phi3', 'phi')} ${options.type}`,
     contextLength: options.context ?? 4096,
     vocabSize: options.vocab ?? 320,
     layerCount,
@@ -156,44 +176,48 @@ function configOf(options: ModelOptions): ModelConfig {
     feedForwardLength: options.feedForward ?? 512,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
-    rope: {
-      mode: ropeModeOf(options),
-      scaling: 'none',
-      dimension: latent?.ropeLength ?? (isGated ? (options.rotated ?? headDim / 2) : headDim),
-      freqBase: isQwen3 || isGemma || isLfm2 ? 1_000_000 : 10_000,
-      freqScale: 1,
-      extFactor: 0,
-      attnFactor: 1,
-      betaFast: 32,
-      betaSlow: 1,
-      originalContextLength: options.context ?? 4096,
-      hasFreqFactors: options.ropeScaling === 'llama3',
-    },
-    hasQkvBias: options.qkvBias ?? (options.architecture === 'qwen2' || isGptOss),
+    rope: ropeOf(options, latent?.ropeLength ?? headDim),
+    hasQkvBias: options.qkvBias ?? (architecture === 'qwen2' || architecture === 'glm4moe' || isGptOss),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
     hasExpertBias: isGptOss,
-    feedForwardNormName: isGptOss || isGated ? 'post_attention_norm' : 'ffn_norm',
+    feedForwardNormName: traits.feedForwardNormName ?? 'ffn_norm',
     attentionScale: 1 / Math.sqrt(headDim),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
     residualScale: 1,
     logitScale: 1,
     ...scalesOf(options),
-    hasQkNorm: isQwen3 || isGemma || isLfm2 || isGated,
+    qkNorm: options.qkNorm ?? traits.qkNorm ?? 'none',
     hasGatedAttention: isGated,
     ...hybridConfig(options, layerCount, embeddingLength),
-    hasPostNorms: isGemma,
-    tiedEmbeddings: options.tied ?? (isGemma || isHybrid(options.architecture)),
+    norms: traits.norms ?? 'before',
+    tiedEmbeddings: options.tied ?? (isGemma || isHybrid(architecture)),
   };
 }
 
-function ropeModeOf({ architecture, rope }: ModelOptions): ModelConfig['rope']['mode'] {
-  if (architecture === 'granitehybrid') return rope === true ? 'normal' : 'none';
-  return architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox';
-}
+/** Of each kind of layer at least one. */
+const hasFourLayers = (architecture: Architecture): boolean =>
+  isHybrid(architecture) || ['gemma3', 'gpt-oss', 'olmo2', 'smollm3'].includes(architecture);
 
-const qwen35Experts = ({ architecture }: ModelOptions): Partial<ExpertConfig> =>
-  architecture === 'qwen35moe' ? { sharedLength: 512, hasSharedGate: true } : {};
+function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
+  const { architecture, ropeScaling, rotated, context = 4096 } = options;
+  const { pairs, qkNorm, hasPartialRope } = traitsOf(architecture);
+  const isPart = hasPartialRope === true;
+  return {
+    mode: architecture === 'granitehybrid' && options.rope !== true ? 'none' : pairs,
+    scaling: 'none',
+    dimension: isPart ? (rotated ?? length / 2) : length,
+    freqBase: qkNorm === 'head' && !isQwen35(architecture) ? 1_000_000 : 10_000,
+    freqScale: 1,
+    extFactor: 0,
+    attnFactor: 1,
+    betaFast: 32,
+    betaSlow: 1,
+    originalContextLength: context,
+    ...(ropeScaling === 'llama3' ? { freqFactors: 'rope_freqs.weight' } : {}),
+    ...(ropeScaling === 'longrope' ? { freqFactors: 'rope_factors_long.weight' } : {}),
+  };
+}
 
 function tensorType(name: string, shape: readonly number[], type: ModelOptions['type'], config: ModelConfig): string {
   if (shape.length === 1 || hasOnlyF32(name) || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
@@ -269,7 +293,9 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   native.gguf_set_val_str(gguf, 'general.name', config.name ?? 'random');
   u32('context_length', config.contextLength);
   if (options.poolingType !== undefined) u32('pooling_type', options.poolingType);
-  u32('block_count', config.layerCount);
+  const { predictionLayers = 0 } = options;
+  u32('block_count', config.layerCount + predictionLayers);
+  if (predictionLayers > 0) u32('nextn_predict_layers', predictionLayers);
   u32('embedding_length', config.embeddingLength);
   u32('feed_forward_length', config.feedForwardLength);
   if (config.experts !== undefined) {
@@ -288,38 +314,51 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   if (options.ropeScaling === 'linear' || options.ropeScaling === 'yarn') {
     native.gguf_set_val_str(gguf, key('rope.scaling.type'), options.ropeScaling);
     f32('rope.scaling.factor', 4);
-    u32('rope.scaling.original_context_length', config.contextLength / 4);
   }
-  if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options);
-  if (config.architecture === 'deepseek2') setDeepseekMetadata(native, gguf, options, config);
+  if (options.ropeScaling === 'longrope') f32('rope.scaling.attn_factor', 1.2);
+  const hasOriginal = ['linear', 'yarn', 'longrope'].includes(options.ropeScaling ?? 'none');
+  if (hasOriginal || options.originalContext !== undefined)
+    u32('rope.scaling.original_context_length', options.originalContext ?? config.contextLength / 4);
+  if (options.temperatureScale !== undefined) f32('attention.temperature_scale', options.temperatureScale);
+  if (options.yarnLogMultiplier !== undefined)
+    f32('rope.scaling.yarn_log_multiplier', (config.latent === undefined ? 1 : 0.1) * options.yarnLogMultiplier);
+  if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options, config);
+  if (config.architecture === 'olmo2' && options.window !== undefined) setWindow(native, gguf, options, config);
+  if (config.latent !== undefined) setLatentMetadata(native, gguf, config, config.latent);
+  if (config.experts?.denseLayers !== undefined) setRouterMetadata(native, gguf, config, config.experts);
 }
 
 /** A small window, so that short prompts of tests are longer. */
-function setWindow(native: NativeApi, gguf: GgufPtr, options: ModelOptions): void {
+function setWindow(native: NativeApi, gguf: GgufPtr, options: ModelOptions, config: ModelConfig): void {
   const key = (name: string): string => `${options.architecture}.${name}`;
   native.gguf_set_val_u32(gguf, key('attention.sliding_window'), options.window ?? 40);
-  native.gguf_set_val_u32(gguf, key('attention.sliding_window_pattern'), options.windowPattern ?? 2);
+  const { windowLayers } = options;
+  if (windowLayers === undefined) {
+    native.gguf_set_val_u32(gguf, key('attention.sliding_window_pattern'), options.windowPattern ?? 2);
+  } else setWindowLayers(native, gguf, config, windowLayers);
   if (options.finalSoftCap !== undefined)
     native.gguf_set_val_f32(gguf, key('final_logit_softcapping'), options.finalSoftCap);
   if (options.windowFreqBase !== undefined)
     native.gguf_set_val_f32(gguf, key('rope.freq_base_swa'), options.windowFreqBase);
 }
 
-function setDeepseekMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, config: ModelConfig): void {
-  const key = (name: string): string => `deepseek2.${name}`;
-  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, key(name), value);
-  const { latent = tinyLatent, experts = tinySharedExperts } = config;
+function setLatentMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, latent: LatentAttention): void {
+  const u32 = (name: string, value: number): void =>
+    native.gguf_set_val_u32(gguf, `${config.architecture}.${name}`, value);
   u32('attention.kv_lora_rank', latent.rank);
   u32('attention.key_length_mla', latent.queryLength + latent.ropeLength);
   u32('attention.value_length_mla', latent.valueLength);
   if (latent.queryRank !== undefined) u32('attention.q_lora_rank', latent.queryRank);
-  u32('leading_dense_block_count', experts.denseLayers ?? 0);
-  u32('expert_shared_count', (experts.sharedLength ?? 0) / experts.feedForwardLength);
-  u32('expert_gating_func', experts.gating === 'sigmoid' ? 2 : 1);
+}
+
+function setRouterMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, experts: ExpertConfig): void {
+  const key = (name: string): string => `${config.architecture}.${name}`;
+  native.gguf_set_val_u32(gguf, key('leading_dense_block_count'), experts.denseLayers ?? 0);
+  native.gguf_set_val_u32(gguf, key('expert_gating_func'), experts.gating === 'sigmoid' ? 2 : 1);
+  if (experts.sharedLength === undefined) return;
+  native.gguf_set_val_u32(gguf, key('expert_shared_count'), experts.sharedLength / experts.feedForwardLength);
   native.gguf_set_val_bool(gguf, key('expert_weights_norm'), experts.dividesBySum ?? true);
   native.gguf_set_val_f32(gguf, key('expert_weights_scale'), experts.weightScale ?? 1);
-  if (options.yarnLogMultiplier !== undefined)
-    native.gguf_set_val_f32(gguf, key('rope.scaling.yarn_log_multiplier'), 0.1 * options.yarnLogMultiplier);
 }
 
 function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig, options: ModelOptions): void {
@@ -380,9 +419,10 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   const ofHybrid = hybridFilling(name);
   if (ofHybrid !== undefined) return ofHybrid;
   const matrix = 1 / Math.sqrt(columns);
-  if (name === ROPE_FREQS) return { mean: 4, deviation: 0.5, rowSpread: 0 };
+  if (name.startsWith('rope_f')) return { mean: 4, deviation: 0.5, rowSpread: 0 };
   // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.
-  if (config.hasPostNorms && /\.post_\w+_norm\.weight$/.test(name)) return { mean: 10, deviation: 1, rowSpread: 0 };
+  if (config.norms === 'around' && /\.post_\w+_norm\.weight$/.test(name))
+    return { mean: 10, deviation: 1, rowSpread: 0 };
   if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
   if (name.endsWith('attn_sinks.weight')) return { mean: 0, deviation: 2, rowSpread: 0 };
   // About the differences of probabilities, so that it changes some choices.
@@ -404,5 +444,3 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   const outward = ['attn_output', 'shortconv.out_proj', 'ffn_down'].some((part) => name.includes(part));
   return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }
-
-const ROPE_FREQS = 'rope_freqs.weight';

@@ -1,5 +1,6 @@
 import { modelFeatureUnsupported } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
+import { predictionLayers } from './model-tensors.ts';
 
 /** The shape of a layer with a gated delta net. */
 export interface DeltaNetConfig {
@@ -49,7 +50,8 @@ export function readDeltaNetConfig({ metadata, path }: GgufFile, architecture: s
 
 /** The layers with a delta net: those that the file lists, or all but each n-th. */
 export function readDeltaNetLayers({ metadata }: GgufFile, architecture: string, layerCount: number): number[] {
-  const listed = metadata.u32OfLayers(`${architecture}.attention.recurrent_layers`, layerCount);
+  const all = layerCount + predictionLayers(metadata, architecture);
+  const listed = metadata.u32OfLayers(`${architecture}.attention.recurrent_layers`, all);
   const intervalKey = `${architecture}.full_attention_interval`;
   const interval = metadata.u32(intervalKey) ?? 4;
   if (interval < 1) throw metadata.invalid(intervalKey, 'at least 1');

@@ -42,7 +42,7 @@ export function readExpertConfig(file: GgufFile, architecture: string, sharedWid
   return { count, used, feedForwardLength: reader.read('expert_feed_forward_length', 1 << 24, width) };
 }
 
-/** Reads the experts of DeepSeek 2: leading layers without experts, shared experts, and the router's variants. */
+/** Reads the experts of DeepSeek 2 and GLM 4.5: leading layers without experts, shared experts, and the router's variants. */
 export function readDeepseekExperts(
   file: GgufFile,
   architecture: string,
@@ -70,7 +70,7 @@ export function readDeepseekExperts(
   };
 }
 
-/** Without the key it is softmax, except for GLM 4.7, which llama.cpp recognizes by its shape. */
+/** Without the key it is softmax, except for GLM. llama.cpp recognizes GLM 4.7 Flash by its shape. */
 function readGating(
   { metadata, path }: GgufFile,
   architecture: string,
@@ -78,12 +78,26 @@ function readGating(
   vocabSize: number,
 ): ExpertGating {
   const found = metadata.u32(`${architecture}.expert_gating_func`) ?? 0;
-  const isGlm = (layerCount === 47 || layerCount === 48) && vocabSize === 154_880;
+  const isGlm = architecture === 'glm4moe' || ((layerCount === 47 || layerCount === 48) && vocabSize === 154_880);
   const gating = found === 0 ? Number(isGlm) + 1 : found;
   if (gating === 1) return 'softmax';
   if (gating === 2) return 'sigmoid';
   const feature = 'this router';
   throw modelFeatureUnsupported({ path, architecture, feature, found: `expert_gating_func = ${found}` });
+}
+
+/** Reads the experts of LFM 2: leading layers without experts, and a bias of the choice. The weights are shares. */
+export function readLfm2Experts(
+  file: GgufFile,
+  architecture: string,
+  { layerCount, vocabSize }: { readonly layerCount: number; readonly vocabSize: number },
+): ExpertConfig | undefined {
+  const { metadata } = file;
+  const denseLayers = metadata.u32(`${architecture}.leading_dense_block_count`) ?? 0;
+  if (denseLayers >= layerCount) return undefined;
+  const experts = readExpertConfig(file, architecture);
+  const gating = readGating(file, architecture, layerCount, vocabSize);
+  return { ...experts, denseLayers, gating, hasChoiceBias: true };
 }
 
 class ExpertReader {

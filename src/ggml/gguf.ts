@@ -21,6 +21,7 @@ import {
 import { refuseOtherFormats } from './gguf-sniff.ts';
 import { joinParts, otherPartPaths } from './gguf-split.ts';
 import { type GgufTensor, padded, placeTensors, readTensorInfos } from './gguf-tensors.ts';
+import { modelTensors } from './model-tensors.ts';
 
 export type { GgufTensor } from './gguf-tensors.ts';
 
@@ -36,7 +37,7 @@ export interface GgufFile {
   /** The offset of the tensor data of the first part. */
   readonly dataOffset: number;
   readonly metadata: GgufMetadata;
-  /** In the order of the file. */
+  /** Those that the model needs (`modelTensors`), in the order of the file. */
   readonly tensors: ReadonlyMap<string, GgufTensor>;
 }
 
@@ -70,9 +71,13 @@ export async function readGguf(path: string): Promise<GgufFile> {
     ...first,
     parts,
     fileBytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
-    tensors: joinParts(headers),
+    tensors: modelTensors(first.metadata, joinParts(headers)),
   };
 }
+
+/** Of the tensors that are read. */
+export const weightBytesOf = ({ tensors }: GgufFile): number =>
+  [...tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
 
 /** One file. */
 function readHeader(path: string): Promise<GgufFile> {

@@ -1,3 +1,4 @@
+import type { Architecture } from './architectures.ts';
 import { modelFeatureUnsupported } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
 import { type RopeConfig, yarnLogMultiplier } from './rope-config.ts';
@@ -59,7 +60,7 @@ export function readLatentAttention({ metadata, tensors, path }: GgufFile, archi
  */
 export function latentAttentionScale(
   file: GgufFile,
-  architecture: string,
+  architecture: Architecture,
   { queryLength, ropeLength }: LatentAttention,
   { attnFactor, freqScale }: RopeConfig,
 ): number {

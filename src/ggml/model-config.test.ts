@@ -4,14 +4,15 @@ import { type GgufBytesTensor, type GgufFieldValue, ggufBytes } from '../../test
 import { type ModelOptions, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { readGguf } from './gguf.ts';
 import { readModelConfig } from './model-config.ts';
+import { ropeOfLayer } from './rope-config.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-async function configOfTiny(options: Partial<ModelOptions>) {
+async function configOfTiny(options: Partial<ModelOptions>, maxModelLen?: number) {
   const path = folder.file('tiny.gguf');
   await writeTinyModel(path, { architecture: 'llama', type: 'F16', ...options });
-  return readModelConfig(await readGguf(path));
+  return readModelConfig(await readGguf(path), maxModelLen);
 }
 
 describe('the configuration of a model', () => {
@@ -29,11 +30,11 @@ describe('the configuration of a model', () => {
       rmsEpsilon: Math.fround(1e-6),
       rope: { mode: 'neox', scaling: 'none', dimension: 64, freqBase: 1_000_000, freqScale: 1, extFactor: 0 },
       hasQkvBias: false,
-      hasQkNorm: true,
+      qkNorm: 'head',
       tiedEmbeddings: true,
     });
     expect(await configOfTiny({ architecture: 'qwen2' })).toMatchObject({ hasQkvBias: true, tiedEmbeddings: false });
-    expect(await configOfTiny({})).toMatchObject({ hasQkvBias: false, hasQkNorm: false, rope: { mode: 'normal' } });
+    expect(await configOfTiny({})).toMatchObject({ hasQkvBias: false, qkNorm: 'none', rope: { mode: 'normal' } });
   });
 
   it('has the experts of a mixture', async () => {
@@ -41,7 +42,7 @@ describe('the configuration of a model', () => {
     expect(await configOfTiny({ architecture: 'qwen3moe', experts })).toMatchObject({
       architecture: 'qwen3moe',
       experts,
-      hasQkNorm: true,
+      qkNorm: 'head',
       rope: { mode: 'neox', freqBase: 1_000_000 },
     });
     expect(await configOfTiny({})).not.toHaveProperty('experts');
@@ -58,7 +59,7 @@ describe('the configuration of a model', () => {
     });
     expect((await configOfTiny({ ropeScaling: 'llama3' })).rope).toMatchObject({
       scaling: 'none',
-      hasFreqFactors: true,
+      freqFactors: 'rope_freqs.weight',
     });
   });
 
@@ -69,8 +70,8 @@ describe('the configuration of a model', () => {
       slidingWindow: { window: 40, layers: [0, 1, 3, 4, 6], rope: { freqBase: 10_000, freqScale: 1 } },
       attentionScale: 1 / 8,
       embeddingScale: 16,
-      hasQkNorm: true,
-      hasPostNorms: true,
+      qkNorm: 'head',
+      norms: 'around',
       tiedEmbeddings: true,
     });
     expect((await configOfTiny({ architecture: 'gemma3', window: 0 })).slidingWindow).toBeUndefined();
@@ -135,6 +136,105 @@ describe('the configuration of a model', () => {
     expect((await configOfTiny({ architecture, experts })).experts).toMatchObject(experts);
   });
 
+  it('has no RoPE in each fourth layer of smollm3', async () => {
+    const config = await configOfTiny({ architecture: 'smollm3', layers: 9 });
+    const rotated = Array.from({ length: 9 }, (_, layer) => ropeOfLayer(config, layer));
+    expect(rotated.map((rope) => rope?.mode)).toEqual([
+      ...['normal', 'normal', 'normal', undefined, 'normal', 'normal', 'normal', undefined, 'normal'],
+    ]);
+  });
+
+  it('has the norms, the windows and both kinds of RoPE of olmo2', async () => {
+    const olmo2 = { architecture: 'olmo2', layers: 8, ropeScaling: 'yarn' } as const;
+    const config = await configOfTiny({ ...olmo2, window: 40, windowPattern: 4 });
+    expect(config).toMatchObject({
+      norms: 'after',
+      qkNorm: 'row',
+      rope: { mode: 'neox', extFactor: 1, freqScale: 0.25 },
+    });
+    const unscaled = { scaling: 'none', extFactor: 0, attnFactor: 1, freqScale: 1, freqBase: 10_000 };
+    expect(config.slidingWindow).toMatchObject({ window: 40, layers: [0, 1, 2, 4, 5, 6], rope: unscaled });
+    expect(ropeOfLayer(config, 2)).toBe(config.slidingWindow?.rope);
+    expect(ropeOfLayer(config, 3)).toBe(config.rope);
+    expect((await configOfTiny(olmo2)).slidingWindow).toBeUndefined();
+    // Converters list the layers.
+    const listed = await configOfTiny({ ...olmo2, window: 40, windowLayers: [0, 5] });
+    expect(listed.slidingWindow?.layers).toEqual([0, 5]);
+  });
+
+  it('has the norms and the partial RoPE of glm4, and its matrices from fused ones', async () => {
+    const config = await configOfTiny({ architecture: 'glm4' });
+    expect(config).toMatchObject({ norms: 'around', qkNorm: 'none', rope: { mode: 'normal', dimension: 32 } });
+    const { tensors } = await readGguf(folder.file('tiny.gguf'));
+    const [gate, up] = ['gate', 'up'].map((name) => tensors.get(`blk.1.ffn_${name}.weight`)!);
+    expect([gate?.ne, up?.ne]).toEqual([
+      [256, 512, 1, 1],
+      [256, 512, 1, 1],
+    ]);
+    expect(up!.fileOffset).toBe(gate!.fileOffset + 2 * 256 * 512);
+  });
+
+  it('has the divisors of phi3 for the longest sequence, and its matrices from fused ones', async () => {
+    const phi3 = { architecture: 'phi3', ropeScaling: 'longrope', context: 4096, originalContext: 512 } as const;
+    const factorsOf = async (maxModelLen?: number) => (await configOfTiny(phi3, maxModelLen)).rope.freqFactors;
+    expect(await factorsOf()).toBe('rope_factors_long.weight');
+    expect(await factorsOf(513)).toBe('rope_factors_long.weight');
+    expect(await factorsOf(512)).toBe('rope_factors_short.weight');
+    expect((await configOfTiny(phi3)).rope).toMatchObject({ attnFactor: Math.fround(1.2), originalContextLength: 512 });
+    expect((await configOfTiny({ architecture: 'phi3' })).rope).not.toHaveProperty('freqFactors');
+    const { tensors } = await readGguf(folder.file('tiny.gguf'));
+    const parts = ['q', 'k', 'v'].map((name) => tensors.get(`blk.0.attn_${name}.weight`)!);
+    expect(parts.map(({ ne }) => ne[1])).toEqual([256, 128, 128]);
+    const [start = 0] = parts.map(({ fileOffset }) => fileOffset);
+    expect(parts.map(({ fileOffset }) => (fileOffset - start) / 512)).toEqual([0, 256, 384]);
+    expect([...tensors.keys()].filter((name) => name.includes('qkv'))).toEqual([]);
+  });
+
+  it('has the YaRN and the temperature of mistral3', async () => {
+    const yarn = { architecture: 'mistral3', ropeScaling: 'yarn', originalContext: 64 } as const;
+    const config = await configOfTiny({ ...yarn, yarnLogMultiplier: 1, temperatureScale: 0.1 });
+    expect(config.temperature).toEqual({ scale: Math.fround(0.1), interval: 64 });
+    // With a multiplier of 1, the magnitude of YaRN is 1.
+    expect(config.rope.attnFactor).toBeCloseTo(1 / (1 + 0.1 * Math.log(4)), 6);
+    const half = await configOfTiny({ ...yarn, yarnLogMultiplier: 0.5 });
+    expect(half.rope.attnFactor).toBeCloseTo(1 / (1 + 0.05 * Math.log(4)), 6);
+    expect((await configOfTiny(yarn)).rope.attnFactor).toBeCloseTo(1, 6);
+    expect(half).not.toHaveProperty('temperature');
+    const temperature = { architecture: 'mistral3', temperatureScale: 0.1, originalContext: 0 } as const;
+    await expect(configOfTiny(temperature)).rejects.toThrow(/original_context_length must be at least 1/);
+  });
+
+  it('has the experts, the biases and perhaps the norms of glm4moe', async () => {
+    const config = await configOfTiny({ architecture: 'glm4moe', layers: 3 });
+    expect(config).toMatchObject({ qkNorm: 'none', hasQkvBias: true, feedForwardNormName: 'post_attention_norm' });
+    expect(config.rope).toMatchObject({ mode: 'neox', dimension: 32 });
+    const router = { gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true };
+    expect(config.experts).toMatchObject({ count: 8, used: 3, denseLayers: 1, sharedLength: 512, ...router });
+    expect(await configOfTiny({ architecture: 'glm4moe', qkNorm: 'head' })).toMatchObject({ qkNorm: 'head' });
+  });
+
+  it('has the experts and the convolutions of lfm2moe, and no windows', async () => {
+    const config = await configOfTiny({ architecture: 'lfm2moe', layers: 3 });
+    expect(config).toMatchObject({ shortConvolution: { taps: 3 }, states: { layers: [0, 1] }, qkNorm: 'head' });
+    const router = { gating: 'sigmoid', denseLayers: 1, hasChoiceBias: true };
+    expect(config.experts).toMatchObject({ count: 8, used: 3, ...router });
+    await expect(configOfTiny({ architecture: 'lfm2moe', window: 40 })).rejects.toThrow(/sliding_window = 40/);
+  });
+
+  it.each(['qwen35', 'qwen35moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
+    'has only the layers of %s that compute the next token',
+    async (architecture) => {
+      const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];
+      const options = { architecture, type: 'F16', layers: 3, stateLayers: [0, 2] } as const;
+      await writeTinyModel(plain, options);
+      await writeTinyModel(predicting, { ...options, predictionLayers: 2 });
+      const [one, other] = [await readGguf(plain), await readGguf(predicting)];
+      expect(other.fileBytes).toBeGreaterThan(1.3 * one.fileBytes);
+      expect([...other.tensors.keys()]).toEqual([...one.tensors.keys()]);
+      expect(readModelConfig(other)).toEqual(readModelConfig(one));
+    },
+  );
+
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
@@ -184,7 +284,7 @@ function handmade(changes: {
       ),
     }),
   );
-  return readGguf(path).then(readModelConfig);
+  return readGguf(path).then((file) => readModelConfig(file));
 }
 
 describe('a deepseek2 that is not supported', () => {
@@ -212,12 +312,65 @@ describe('a deepseek2 that is not supported', () => {
     ['no length of the latent vector', { 'attention.kv_lora_rank': { u32: 0 } }, /kv_lora_rank must be between 1/],
     ['groups of experts', { expert_group_count: { u32: 8 } }, /this router \(expert_group_count = 8\)/],
     ['another router', { expert_gating_func: { u32: 3 } }, /this router \(expert_gating_func = 3\)/],
+    [
+      'only prediction layers',
+      { nextn_predict_layers: { u32: 1 } },
+      /nextn_predict_layers must be less than block_count/,
+    ],
     ['a temperature of attention', { 'attention.temperature_scale': { f32: 0.1 } }, /attention temperature/],
   ];
   it.each(cases)('is refused with a message that names the problem: %s', async (_, changes, message) => {
     const changed = Object.fromEntries(Object.entries(changes).map(([name, value]) => [`deepseek2.${name}`, value]));
     const keys = { ...base, 'deepseek2.attention.q_lora_rank': { u32: 8 }, ...changed };
     await expect(handmade({ keys })).rejects.toThrow(message);
+  });
+});
+
+describe('a phi3 with fused matrices', () => {
+  const keys = {
+    'general.architecture': { string: 'phi3' },
+    'phi3.context_length': { u32: 64 },
+    'phi3.block_count': { u32: 1 },
+    'phi3.embedding_length': { u32: 8 },
+    'phi3.feed_forward_length': { u32: 16 },
+    'phi3.attention.head_count': { u32: 2 },
+    'phi3.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
+  } as const;
+  const separate = ['attn_q', 'attn_k', 'attn_v', 'ffn_gate'].map(
+    (name) => [`blk.0.${name}.weight`, undefined] as const,
+  );
+  type Tensors = NonNullable<Parameters<typeof handmade>[0]['tensors']>;
+  const fused = (changes: Tensors = {}): Tensors => ({
+    ...Object.fromEntries(separate),
+    'blk.0.attn_qkv.weight': { shape: [8, 24] },
+    'blk.0.ffn_up.weight': { shape: [8, 32] },
+    ...changes,
+  });
+
+  it('is read as with separate ones', async () => {
+    const config = await handmade({ keys, tensors: fused() });
+    expect(config).toEqual(await handmade({ keys }));
+    const biased = await handmade({ keys, tensors: fused({ 'blk.0.attn_qkv.bias': { shape: [24] } }) });
+    expect(biased).toEqual({ ...config, hasQkvBias: true });
+  });
+
+  const wrong: readonly (readonly [string, Tensors, RegExp])[] = [
+    ['too few rows for K and V', { 'blk.0.attn_qkv.weight': { shape: [8, 16] } }, /no tensor blk.0.attn_q.weight/],
+    [
+      'too many rows of queries',
+      { 'blk.0.attn_qkv.weight': { shape: [8, 32] } },
+      /attn_q.weight has shape \[8, 16, 1, 1\], expected \[8, 8\]/,
+    ],
+    ['a network of another width', { 'blk.0.ffn_up.weight': { shape: [8, 30] } }, /no tensor blk.0.ffn_gate.weight/],
+    ['one set of divisors', { 'rope_factors_long.weight': { shape: [2] } }, /no tensor rope_factors_short.weight/],
+    [
+      'too many divisors',
+      { 'rope_factors_long.weight': { shape: [4] }, 'rope_factors_short.weight': { shape: [4] } },
+      /rope_factors_short.weight has shape \[4, 1, 1, 1\], expected \[2\]/,
+    ],
+  ];
+  it.each(wrong)('is refused with %s', async (_, changes, message) => {
+    await expect(handmade({ keys, tensors: fused(changes) })).rejects.toThrow(message);
   });
 });
 
@@ -247,6 +400,26 @@ describe('a model that is not supported', () => {
       /rope.scaling.type = longrope/,
     ],
     ['experts', { keys: { 'llama.expert_count': { u32: 8 } } }, /a mixture of experts \(expert_count = 8\)/],
+    [
+      'prediction layers of another architecture',
+      { keys: { 'llama.nextn_predict_layers': { u32: 1 } } },
+      /layers for multi-token prediction \(nextn_predict_layers = 1\)/,
+    ],
+    [
+      'positions of images',
+      { keys: { 'llama.rope.dimension_sections': { i32s: [1, 1, 0, 0] } } },
+      /positions of images \(rope.dimension_sections = 1, 1, 0, 0\)/,
+    ],
+    [
+      'a temperature of attention',
+      { keys: { 'llama.attention.temperature_scale': { f32: 0.1 } } },
+      /attention temperature/,
+    ],
+    [
+      'divisors of LongRoPE',
+      { tensors: { 'rope_factors_long.weight': { shape: [2] } } },
+      /tensor rope_factors_long.weight, which/,
+    ],
     ['layers of different sizes', { keys: { 'llama.attention.head_count': { i32s: [2] } } }, /different sizes/],
     ['an embedding model', { keys: { 'llama.attention.causal': { bool: false } } }, /embedding model/],
     ['a missing tensor', { tensors: { 'blk.0.ffn_up.weight': undefined } }, /no tensor blk.0.ffn_up.weight/],

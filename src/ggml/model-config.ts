@@ -1,10 +1,9 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
- * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
- * openai-moe,lfm2,deepseek2,granite-hybrid,qwen35,
- * qwen35moe}.cpp`), so that both compute the same model. One key is more: a pattern of windows in lfm2, where llama.cpp
- * gives the window to all layers with attention.
+ * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, and `src/models` for each architecture), so that both compute
+ * the same model. One key is more: a pattern of windows in lfm2, where llama.cpp gives the window to all layers with attention.
  */
+import { type Architecture, architectures, type Norms, type QkNorm, traitsOf } from './architectures.ts';
 import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import {
@@ -12,34 +11,18 @@ import {
   readDeepseekExperts,
   readExpertConfig,
   readGraniteExperts,
+  readLfm2Experts,
   readQwen35Experts,
 } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
+import type { GgufMetadata } from './gguf-metadata.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
+import { predictionLayers } from './model-tensors.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
-import { readHybridWindow, readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
+import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = [
-  'llama',
-  'qwen2',
-  'qwen3',
-  'qwen3moe',
-  'gemma3',
-  'gpt-oss',
-  'lfm2',
-  'deepseek2',
-  'granitehybrid',
-  'qwen35',
-  'qwen35moe',
-] as const;
-export type Architecture = (typeof architectures)[number];
-
-/** Architectures in which some layers have a recurrent state. Their metadata has no KV heads for these layers. */
-const hybrids: readonly Architecture[] = ['lfm2', 'granitehybrid'];
-/** Architectures whose feed-forward networks may be mixtures of experts. */
-const withExperts: readonly Architecture[] = ['qwen3moe', 'gpt-oss', 'deepseek2', 'granitehybrid', 'qwen35moe'];
 const isQwen35 = (architecture: Architecture): boolean => architecture === 'qwen35' || architecture === 'qwen35moe';
 
 export interface ModelConfig {
@@ -89,10 +72,12 @@ export interface ModelConfig {
   readonly hasOutputBias: boolean;
   /** Every layer has `blk.N.attn_sinks.weight`: a score per query head, which is added to the softmax without a value. */
   readonly hasSinks: boolean;
-  /** Every layer has `blk.N.attn_{q,k}_norm.weight`: an RMS norm per head before RoPE. */
-  readonly hasQkNorm: boolean;
-  /** Every layer has `blk.N.post_{attention,ffw}_norm.weight`: RMS norms of what attention and the network add. */
-  readonly hasPostNorms: boolean;
+  /** `blk.N.attn_{q,k}_norm.weight` of every layer with attention. */
+  readonly qkNorm: QkNorm;
+  /** `blk.N.{attn,ffn}_norm.weight` and `blk.N.post_{attention,ffw}_norm.weight` of every layer. */
+  readonly norms: Norms;
+  /** Present if queries of later tokens are multiplied by a larger factor. */
+  readonly temperature?: AttentionTemperature;
   /** `blk.N.attn_q.weight` has a gate besides each query. */
   readonly hasGatedAttention: boolean;
   /** `blk.N.*.weight`: the norm before the feed-forward network. */
@@ -103,6 +88,13 @@ export interface ModelConfig {
   readonly tiedEmbeddings: boolean;
 }
 
+/** The query at a position is multiplied by `1 + scale * ln(1 + floor(position / interval))`. */
+export interface AttentionTemperature {
+  readonly scale: number;
+  /** Tokens with an equal factor. */
+  readonly interval: number;
+}
+
 /** Layers whose tokens continue a state of the tokens before, instead of attention. */
 export interface StateConfig {
   /** Their indices, ascending. */
@@ -111,8 +103,13 @@ export interface StateConfig {
   readonly elements: number;
 }
 
-/** Reads the configuration, and checks that the file has every tensor in its shape. Throws errors of `errors.ts`. */
-export function readModelConfig(file: GgufFile): ModelConfig {
+export type { Architecture } from './architectures.ts';
+
+/**
+ * Reads the configuration, and checks that the file has every tensor in its shape. `maxModelLen`: the longest sequence, which
+ * chooses LongRoPE's divisors; default: the context length of the model. Throws errors of `errors.ts`.
+ */
+export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConfig {
   const { metadata } = file;
   const architecture = readArchitecture(file);
   refuseFeatures(file, architecture);
@@ -124,8 +121,7 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   };
   const embeddingLength = positive('embedding_length');
   const headCount = positive('attention.head_count');
-  const layerCount = positive('block_count');
-  if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const layerCount = readLayerCount(metadata, architecture, positive('block_count'));
   const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
   const { headCountKv, layersWithout } =
     latent === undefined
@@ -140,14 +136,15 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
   if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
   const name = metadata.string('general.name');
-  const rope = readRopeConfig(file, architecture, latent?.ropeLength ?? headDim);
+  const traits = traitsOf(architecture);
+  const contextLength = positive('context_length');
+  const longest = maxModelLen ?? contextLength;
+  const rope = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
   const isGemma = architecture === 'gemma3';
   const isGptOss = architecture === 'gpt-oss';
-  const windowDefaults = windowDefaultsOf(architecture, rope);
-  const slidingWindow =
-    architecture === 'lfm2'
-      ? readHybridWindow(file, architecture, layerCount, { stateLayers, rope })
-      : windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
+  const windowDefaults = windowDefaultsOf(architecture, rope, stateLayers);
+  const slidingWindow = windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
+  const temperature = readTemperature(metadata, architecture, rope);
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
@@ -157,7 +154,7 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
-    contextLength: positive('context_length'),
+    contextLength,
     vocabSize,
     layerCount,
     embeddingLength,
@@ -183,15 +180,11 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
-    hasQkNorm:
-      architecture === 'qwen3' ||
-      architecture === 'qwen3moe' ||
-      isGemma ||
-      architecture === 'lfm2' ||
-      isQwen35(architecture),
+    qkNorm: qkNormOf(file, architecture),
+    ...(temperature === undefined ? {} : { temperature }),
     hasGatedAttention: isQwen35(architecture),
-    hasPostNorms: isGemma,
-    feedForwardNormName: isGptOss || isQwen35(architecture) ? 'post_attention_norm' : 'ffn_norm',
+    norms: traits.norms ?? 'before',
+    feedForwardNormName: traits.feedForwardNormName ?? 'ffn_norm',
     hasExpertBias: isGptOss,
     tiedEmbeddings: !isGptOss && !file.tensors.has('output.weight'),
   };
@@ -199,10 +192,36 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   return config;
 }
 
-/** Gemma 3 has no RoPE scaling in layers with a window. */
-function windowDefaultsOf(architecture: Architecture, rope: RopeConfig): WindowDefaults | undefined {
+/** Gemma 3 and OLMo 3 have no RoPE scaling in layers with a window. In lfm2, all layers with attention may have one. */
+function windowDefaultsOf(
+  architecture: Architecture,
+  rope: RopeConfig,
+  stateLayers: readonly number[],
+): WindowDefaults | undefined {
+  const unscaled = { ...rope, scaling: 'none', freqScale: 1, extFactor: 0, attnFactor: 1 } as const;
   if (architecture === 'gemma3') return { pattern: 6, rope: { ...rope, freqBase: 10_000, freqScale: 1 } };
+  if (architecture === 'olmo2') return { pattern: 4, rope: unscaled };
+  if (architecture === 'lfm2') return { pattern: 0, rope, others: stateLayers };
   return architecture === 'gpt-oss' ? { pattern: 2, rope } : undefined;
+}
+
+/** Of glm4moe, only large models have these norms. */
+function qkNormOf({ tensors }: GgufFile, architecture: Architecture): QkNorm {
+  if (architecture === 'glm4moe' && tensors.has('blk.0.attn_q_norm.weight')) return 'head';
+  return traitsOf(architecture).qkNorm ?? 'none';
+}
+
+function readTemperature(
+  metadata: GgufMetadata,
+  architecture: Architecture,
+  { originalContextLength }: RopeConfig,
+): AttentionTemperature | undefined {
+  const scale = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
+  if (scale === 0) return undefined;
+  if (originalContextLength < 1) {
+    throw metadata.invalid(`${architecture}.rope.scaling.original_context_length`, 'at least 1');
+  }
+  return { scale, interval: originalContextLength };
 }
 
 /** The factors of Granite; undefined where the file has none or 0. Logits are divided by theirs. */
@@ -248,7 +267,8 @@ function readExperts(
 ): ExpertConfig | undefined {
   if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
-  if (architecture === 'deepseek2') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
   if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
   const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
   return architecture === 'granitehybrid' && count > 0
@@ -269,20 +289,37 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const refuse = (feature: string, found: string): Error =>
     modelFeatureUnsupported({ path, architecture, feature, found });
   const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
-  if (experts > 0 && !withExperts.includes(architecture))
-    throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  const traits = traitsOf(architecture);
+  if (experts > 0 && traits.experts === undefined) throw refuse('a mixture of experts', `expert_count = ${experts}`);
   const temperature = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
-  if (temperature !== 0) throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
+  if (temperature !== 0 && traits.hasTemperature !== true)
+    throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
-  if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
+  if (predicted > predictionLayers(metadata, architecture)) {
+    throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
+  }
+  // llama.cpp computes full attention in spite of this key.
+  const window = metadata.u32(`${architecture}.attention.sliding_window`) ?? 0;
+  if (window !== 0 && architecture === 'lfm2moe')
+    throw refuse('a sliding window', `attention.sliding_window = ${window}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
   }
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
-    if (name === 'attention.head_count_kv' && hybrids.includes(architecture)) continue;
+    if (name === 'attention.head_count_kv' && traitsOf(architecture).isHybrid === true) continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
+}
+
+/** Layers that are computed: those of the file without prediction layers. */
+function readLayerCount(metadata: GgufMetadata, architecture: Architecture, blockCount: number): number {
+  if (blockCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const predicted = predictionLayers(metadata, architecture);
+  if (predicted >= blockCount) {
+    throw metadata.invalid(`${architecture}.nextn_predict_layers`, `less than block_count, which is ${blockCount}`);
+  }
+  return blockCount - predicted;
 }
 
 /**
@@ -301,7 +338,7 @@ function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architectur
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers with different numbers of KV heads', found });
   }
   const layersWithout = counts.flatMap((count, layer) => (count === 0 ? [layer] : []));
-  if (layersWithout.length > 0 && !hybrids.includes(architecture)) {
+  if (layersWithout.length > 0 && traitsOf(architecture).isHybrid !== true) {
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers without attention', found });
   }
   return { headCountKv, layersWithout };

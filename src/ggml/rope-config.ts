@@ -1,5 +1,7 @@
+import { type Architecture, traitsOf } from './architectures.ts';
 import { modelFeatureUnsupported } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
+import type { ModelConfig } from './model-config.ts';
 
 /** Rotary position embedding, as the parameters of `ggml_rope_ext`. */
 export interface RopeConfig {
@@ -21,27 +23,40 @@ export interface RopeConfig {
   readonly betaFast: number;
   readonly betaSlow: number;
   readonly originalContextLength: number;
-  /** The file has `rope_freqs.weight` (Llama 3): a divisor for each frequency, F32 [dimension / 2]. */
-  readonly hasFreqFactors: boolean;
+  /** The tensor that has a divisor for each frequency, F32 [dimension / 2]. */
+  readonly freqFactors?: FreqFactors;
 }
 
-/** The tensor of Llama 3's frequency factors. */
-export const ROPE_FREQS = 'rope_freqs.weight';
+/** Llama 3's divisors, and LongRoPE's for sequences within the original context and for longer ones. */
+export const llama3Factors = 'rope_freqs.weight';
+export const longRopeFactors = ['rope_factors_short.weight', 'rope_factors_long.weight'] as const;
+export type FreqFactors = typeof llama3Factors | (typeof longRopeFactors)[number];
 
-/** Reads the RoPE of `length` elements: a head, or the part of a head that is rotated. */
-export function readRopeConfig(file: GgufFile, architecture: string, length: number): RopeConfig {
-  const { metadata, tensors, path } = file;
+interface RopeSizes {
+  /** Of a head, or of the part of a head that is rotated. */
+  readonly length: number;
+  /** Of the model. */
+  readonly contextLength: number;
+  /** The longest sequence of the engine. */
+  readonly longest: number;
+}
+
+export function readRopeConfig(file: GgufFile, architecture: Architecture, sizes: RopeSizes): RopeConfig {
+  const { metadata, path } = file;
+  const { length, contextLength } = sizes;
+  const traits = traitsOf(architecture);
   const key = (name: string): string => `${architecture}.rope.${name}`;
   const dimension = metadata.u32(key('dimension_count')) ?? length;
-  if (architecture === 'qwen35' || architecture === 'qwen35moe')
-    checkSections({ metadata, path }, architecture, dimension);
-  else if (dimension !== length) throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
+  checkSections({ metadata, path }, architecture, dimension);
+  if (traits.hasPartialRope !== true && dimension !== length)
+    throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
   if (dimension > length || dimension % 2 !== 0) throw metadata.invalid(key('dimension_count'), 'a part of a head');
 
   const freqBase = metadata.f32(key('freq_base')) ?? 10_000;
   if (freqBase <= 0) throw metadata.invalid(key('freq_base'), 'positive');
   const type = metadata.string(key('scaling.type')) ?? 'linear';
-  if (type !== 'none' && type !== 'linear' && type !== 'yarn') {
+  const isKnown = type === 'none' || type === 'linear' || type === 'yarn';
+  if (!isKnown && !(type === 'longrope' && traits.hasLongRope === true)) {
     throw modelFeatureUnsupported({
       path,
       architecture,
@@ -53,8 +68,12 @@ export function readRopeConfig(file: GgufFile, architecture: string, length: num
   const written = metadata.f32(key('scaling.factor')) ?? metadata.f32(key('scale_linear')) ?? 0;
   if (written < 0) throw metadata.invalid(key('scaling.factor'), 'positive');
   const factor = written === 0 || type === 'none' ? 1 : written;
-  const contextLength = metadata.u32(`${architecture}.context_length`) ?? 0;
   const isYarn = type === 'yarn';
+  const originalContextLength = metadata.u32(key('scaling.original_context_length')) ?? contextLength;
+  const freqFactors = freqFactorsOf(file, architecture, sizes.longest > originalContextLength);
+  // Other architectures have these numbers in their files, too, but llama.cpp does not read them.
+  const beta = (speed: 'fast' | 'slow', usual: number): number =>
+    architecture === 'mistral3' ? (metadata.f32(key(`scaling.yarn_beta_${speed}`)) ?? usual) : usual;
   return {
     mode: modeOf(architecture, metadata.bool(key('scaling.finetuned'))),
     scaling: isYarn ? 'yarn' : factor === 1 ? 'none' : 'linear',
@@ -63,27 +82,51 @@ export function readRopeConfig(file: GgufFile, architecture: string, length: num
     freqScale: Math.fround(1 / factor),
     extFactor: isYarn ? 1 : 0,
     attnFactor:
-      (isYarn ? yarnAttention(factor, yarnLogMultiplier(file, architecture) !== 0) : 1) *
+      (isYarn ? yarnAttention(factor, architecture, yarnLogMultiplier(file, architecture)) : 1) *
       (metadata.f32(key('scaling.attn_factor')) ?? 1),
-    betaFast: 32,
-    betaSlow: 1,
-    originalContextLength: metadata.u32(key('scaling.original_context_length')) ?? contextLength,
-    hasFreqFactors: tensors.has(ROPE_FREQS),
+    betaFast: beta('fast', 32),
+    betaSlow: beta('slow', 1),
+    originalContextLength,
+    ...(freqFactors === undefined ? {} : { freqFactors }),
   };
+}
+
+/** As in llama.cpp and vLLM, the longest sequence of the engine chooses one set of LongRoPE for all sequences. */
+function freqFactorsOf({ tensors }: GgufFile, architecture: Architecture, isLong: boolean): FreqFactors | undefined {
+  if (tensors.has(llama3Factors)) return llama3Factors;
+  if (traitsOf(architecture).hasLongRope !== true) return undefined;
+  return longRopeFactors.some((name) => tensors.has(name)) ? longRopeFactors[isLong ? 1 : 0] : undefined;
+}
+
+/** RoPE of a layer; undefined: nothing is rotated. */
+export function ropeOfLayer(
+  { architecture, rope, slidingWindow }: Pick<ModelConfig, 'architecture' | 'rope' | 'slidingWindow'>,
+  layer: number,
+): RopeConfig | undefined {
+  const { noRopeInterval } = traitsOf(architecture);
+  if (noRopeInterval !== undefined && (layer + 1) % noRopeInterval === 0) return undefined;
+  const ofLayer = slidingWindow?.layers.includes(layer) === true ? slidingWindow.rope : rope;
+  return ofLayer.mode === 'none' ? undefined : ofLayer;
 }
 
 /**
  * Qwen 3.5 has three kinds of positions, for text and images: pair i of a head has the position of kind i % 3, up to the
  * kind's number of pairs. A text's positions of all kinds are equal, so its RoPE is that of other models with pairs of
- * halves, if each pair has one of the three kinds.
+ * halves, if each pair has one of the three kinds. Other architectures with kinds of positions are those for images.
  */
 function checkSections(
   { metadata, path }: Pick<GgufFile, 'metadata' | 'path'>,
-  architecture: string,
+  architecture: Architecture,
   dimension: number,
 ): void {
   const key = `${architecture}.rope.dimension_sections`;
-  const sections = metadata.require(key, metadata.array(key)?.numbers);
+  const given = metadata.array(key)?.numbers;
+  if (architecture !== 'qwen35' && architecture !== 'qwen35moe') {
+    if (given?.some((pairs) => pairs !== 0) !== true) return;
+    const found = `rope.dimension_sections = ${given.join(', ')}`;
+    throw modelFeatureUnsupported({ path, architecture, feature: 'positions of images', found });
+  }
+  const sections = metadata.require(key, given);
   const pairs = Array.from({ length: dimension / 2 }, (_, pair) => pair);
   if (pairs.every((pair) => pair < 3 * (sections[pair % 3] ?? 0))) return;
   const found = `rope.dimension_sections = ${sections.join(', ')} for ${dimension / 2} pairs`;
@@ -91,23 +134,24 @@ function checkSections(
 }
 
 /** Granite has RoPE unless `rope.scaling.finetuned` is false. */
-function modeOf(architecture: string, isFinetuned: boolean | undefined): RopeConfig['mode'] {
-  if (architecture === 'granitehybrid') return isFinetuned === false ? 'none' : 'normal';
-  return architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox';
-}
+const modeOf = (architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] =>
+  architecture === 'granitehybrid' && isFinetuned === false ? 'none' : traitsOf(architecture).pairs;
 
 /**
- * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it.
- * The result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication. A model whose
- * attention has a magnitude of its own (`yarnLogMultiplier`) has none in RoPE.
+ * YaRN multiplies attention by a magnitude. ggml's rope multiplies by `1 + 0.1 ln(factor)`, so this divides by it. Without a
+ * multiplier of the magnitude, the result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication.
+ * DeepSeek 2 with a multiplier has the magnitude in attention's scale, and none in RoPE.
  */
-function yarnAttention(factor: number, isInAttention: boolean): number {
-  const raised = factor <= 1 || isInAttention ? 1 : 0.1 * Math.log(factor) + 1;
+function yarnAttention(factor: number, architecture: Architecture, logMultiplier: number): number {
+  const magnitude = (multiplier: number): number => (factor <= 1 ? 1 : 0.1 * multiplier * Math.log(factor) + 1);
+  const isInAttention = architecture === 'deepseek2' && logMultiplier !== 0;
+  const raised = isInAttention ? 1 : magnitude(1) / magnitude(logMultiplier);
   return raised / (1 + 0.1 * Math.log(factor));
 }
 
-/** DeepSeek 2: the multiplier of the magnitude in attention's scale. Files have a tenth of it. */
-export function yarnLogMultiplier({ metadata }: GgufFile, architecture: string): number {
-  if (architecture !== 'deepseek2') return 0;
-  return (metadata.f32(`${architecture}.rope.scaling.yarn_log_multiplier`) ?? 0) / 0.1;
+/** The multiplier of YaRN's magnitude. Files of DeepSeek 2 have a tenth of it. */
+export function yarnLogMultiplier({ metadata }: GgufFile, architecture: Architecture): number {
+  const written = (): number => metadata.f32(`${architecture}.rope.scaling.yarn_log_multiplier`) ?? 0;
+  if (architecture === 'deepseek2') return written() / 0.1;
+  return architecture === 'mistral3' ? written() : 0;
 }

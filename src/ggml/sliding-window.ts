@@ -14,47 +14,41 @@ export interface SlidingWindow {
 
 /** What layers with a window have if the metadata does not say otherwise. */
 export interface WindowDefaults {
-  /** Of so many layers, the last has full attention. */
+  /** Of so many layers, the last has full attention; 0: no layer. */
   readonly pattern: number;
   readonly rope: RopeConfig;
+  /** Layers without attention. */
+  readonly others?: readonly number[];
 }
 
-/** Reads the layers with a window from a regular pattern. They may have their own base of RoPE. */
+/**
+ * Reads the layers with a window: the pattern is a number (of so many layers, the last has full attention) or has a boolean
+ * for each layer. They may have their own base of RoPE.
+ */
 export function readSlidingWindow(
   { metadata }: GgufFile,
   architecture: string,
   layerCount: number,
-  defaults: WindowDefaults,
-): SlidingWindow | undefined {
-  const window = readWindow(metadata, architecture);
-  if (window === undefined) return undefined;
-  const pattern = metadata.u32(`${architecture}.attention.sliding_window_pattern`) ?? defaults.pattern;
-  const baseKey = `${architecture}.rope.freq_base_swa`;
-  const freqBase = metadata.f32(baseKey) ?? defaults.rope.freqBase;
-  if (freqBase <= 0) throw metadata.invalid(baseKey, 'positive');
-  const isWindowed = (layer: number): boolean => pattern === 0 || layer % pattern < pattern - 1;
-  const layers = Array.from({ length: layerCount }, (_, layer) => layer).filter(isWindowed);
-  return layers.length === 0 ? undefined : { window, layers, rope: { ...defaults.rope, freqBase } };
-}
-
-/**
- * Reads the layers with a window of a hybrid model: the pattern has a boolean for each layer. Without a pattern, all
- * layers with attention have a window. RoPE is equal in all layers.
- */
-export function readHybridWindow(
-  { metadata }: GgufFile,
-  architecture: string,
-  layerCount: number,
-  { stateLayers, rope }: { readonly stateLayers: readonly number[]; readonly rope: RopeConfig },
+  { pattern: usual, rope, others = [] }: WindowDefaults,
 ): SlidingWindow | undefined {
   const window = readWindow(metadata, architecture);
   if (window === undefined) return undefined;
   const patternKey = `${architecture}.attention.sliding_window_pattern`;
-  const pattern = metadata.array(patternKey) && metadata.u32OfLayers(patternKey, layerCount);
+  const value = metadata.entries.get(patternKey);
+  const listed =
+    value !== undefined && 'elementType' in value ? metadata.u32OfLayers(patternKey, layerCount) : undefined;
+  const pattern = listed === undefined ? (metadata.u32(patternKey) ?? usual) : 0;
+  const baseKey = `${architecture}.rope.freq_base_swa`;
+  const freqBase = metadata.f32(baseKey) ?? rope.freqBase;
+  if (freqBase <= 0) throw metadata.invalid(baseKey, 'positive');
+  const isWindowed = (layer: number): boolean =>
+    listed === undefined ? pattern === 0 || layer % pattern < pattern - 1 : listed[layer] !== 0;
   const layers = Array.from({ length: layerCount }, (_, layer) => layer).filter(
-    (layer) => !stateLayers.includes(layer) && pattern?.[layer] !== 0,
+    (layer) => isWindowed(layer) && !others.includes(layer),
   );
-  return layers.length === 0 ? undefined : { window, layers, rope };
+  return layers.length === 0
+    ? undefined
+    : { window, layers, rope: freqBase === rope.freqBase ? rope : { ...rope, freqBase } };
 }
 
 function readWindow(metadata: GgufMetadata, architecture: string): number | undefined {

@@ -6,7 +6,7 @@ import type { GgufFile } from './gguf.ts';
 import type { LatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaChannels, mambaWidth } from './mamba-config.ts';
 import type { ModelConfig } from './model-config.ts';
-import { ROPE_FREQS } from './rope-config.ts';
+import { llama3Factors, longRopeFactors } from './rope-config.ts';
 import { isWeightType, weightTypeNames } from './types.ts';
 
 type Shape = readonly number[];
@@ -51,18 +51,20 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     [outputNormOf(config), [embedding]],
   ]);
   if (!config.tiedEmbeddings) tensors.set('output.weight', [embedding, config.vocabSize]);
-  if (config.rope.hasFreqFactors) tensors.set(ROPE_FREQS, [config.rope.dimension / 2]);
+  const { freqFactors, dimension } = config.rope;
+  const factors = freqFactors === undefined ? [] : freqFactors === llama3Factors ? [freqFactors] : longRopeFactors;
+  for (const name of factors) tensors.set(name, [dimension / 2]);
   for (let layer = 0; layer < config.layerCount; layer++) {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
-    set('attn_norm.weight', [embedding]);
+    if (config.norms !== 'after') set('attn_norm.weight', [embedding]);
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
     else if (config.latent === undefined) setAttention(set, config);
     else setLatentAttention(set, config, config.latent);
-    if (config.hasPostNorms) {
+    if (config.norms !== 'before') {
       set('post_attention_norm.weight', [embedding]);
       set('post_ffw_norm.weight', [embedding]);
     }
-    set(`${config.feedForwardNormName}.weight`, [embedding]);
+    if (config.norms !== 'after') set(`${config.feedForwardNormName}.weight`, [embedding]);
     const { experts } = config;
     if (experts === undefined || layer < (experts.denseLayers ?? 0)) setNetwork(set, config);
     else setExperts(set, config, experts);
@@ -72,7 +74,7 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
 
 /** LFM 2 has another name for the norm before the output head. */
 export const outputNormOf = ({ architecture }: Pick<ModelConfig, 'architecture'>): string =>
-  architecture === 'lfm2' ? 'token_embd_norm.weight' : 'output_norm.weight';
+  architecture === 'lfm2' || architecture === 'lfm2moe' ? 'token_embd_norm.weight' : 'output_norm.weight';
 
 type SetShape = (name: string, shape: Shape) => unknown;
 
@@ -91,9 +93,9 @@ function setAttention(set: SetShape, config: ModelConfig): void {
   }
   if (config.hasOutputBias) set('attn_output.bias', [embedding]);
   if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
-  if (config.hasQkNorm) {
-    set('attn_q_norm.weight', [config.headDim]);
-    set('attn_k_norm.weight', [config.headDim]);
+  if (config.qkNorm !== 'none') {
+    set('attn_q_norm.weight', [config.qkNorm === 'head' ? config.headDim : queries]);
+    set('attn_k_norm.weight', [config.qkNorm === 'head' ? config.headDim : keys]);
   }
 }
 

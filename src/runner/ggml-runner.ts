@@ -42,7 +42,7 @@ import type { Mixers } from './mixer/mixers.ts';
 import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
-import { numericsIdentity } from './numerics-identity.ts';
+import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
@@ -220,8 +220,7 @@ export class GgmlRunner implements Runner {
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
           hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
-        ropes: ropesOf(config),
-        attentionScale: config.attentionScale,
+        ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);
@@ -230,6 +229,7 @@ export class GgmlRunner implements Runner {
         blockSize: options.blockSize,
         kvType,
         groups: layerGroups(config, blockOptionsOf(options)),
+        freqFactors: config.rope.freqFactors,
       });
       const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
       const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { GgufFile, GgufPart } from '../ggml/gguf.ts';
 import type { ModelDigest } from '../ggml/model-digest.ts';
+import { type FreqFactors, llama3Factors } from '../ggml/rope-config.ts';
 import type { LayerGroup } from './kv-groups.ts';
 import type { KvType } from './kv-memory.ts';
 
@@ -11,6 +12,8 @@ export interface FingerprintSettings {
   readonly kvType: KvType;
   /** Of the whole model. */
   readonly groups: readonly LayerGroup[];
+  /** The divisors of RoPE's angles. */
+  readonly freqFactors?: FreqFactors | undefined;
 }
 
 /**
@@ -24,12 +27,14 @@ export interface FingerprintSettings {
 export function modelFingerprint(
   file: GgufFile,
   digest: ModelDigest | undefined,
-  { numerics, blockSize, kvType, groups }: FingerprintSettings,
+  { numerics, blockSize, kvType, groups, freqFactors }: FingerprintSettings,
 ): string {
   const content = digest === undefined ? `local ${file.parts.map(localName).join(' ')}` : `sha256 ${digest.sha256}`;
   const parts = ['kvasir kv 3', content, kvType.name.toLowerCase(), `${blockSize}`, numerics];
   // With one group, the layout of blocks follows from the model's file.
   if (groups.length > 1) parts.push(JSON.stringify(groups));
+  // Llama 3's divisors follow from the file. The longest sequence chooses one set of LongRoPE.
+  if (freqFactors !== undefined && freqFactors !== llama3Factors) parts.push(freqFactors);
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }
 

@@ -10,7 +10,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: true });
 afterAll(() => device.close());
 
 const rope: RopeConfig = {
-  ...{ mode: 'neox', scaling: 'none', dimension: 64, freqBase: 10_000, freqScale: 1, hasFreqFactors: false },
+  ...{ mode: 'neox', scaling: 'none', dimension: 64, freqBase: 10_000, freqScale: 1 },
   ...{ extFactor: 0, attnFactor: 1, betaFast: 32, betaSlow: 1, originalContextLength: 4096 },
 };
 const settings: NumericsSettings = {
@@ -44,6 +44,7 @@ describe('the identity of exact numerics', () => {
     { rotation: 'another' },
     { ropes: [{ ...rope, freqBase: 10_001 }] },
     { attentionScale: 1 / 9 },
+    { temperature: 'another' },
     { mixers: 'another' },
   ])('is another one with %o', async (changed) => {
     const all = [settings, { ...settings, ...changed }].map((each) => numericsIdentity(device, each));

@@ -1,12 +1,15 @@
 import { backendFeatures } from '../ggml/backend-features.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
 import type { RopeConfig } from '../ggml/rope-config.ts';
 import { cpuFeatures } from '../native/cpu-features.ts';
 import { operationBits } from './operation-bits.ts';
+import { ropesOf } from './operations/head-rotation.ts';
 import { ropeDigest } from './operations/rope-constants.ts';
+import { temperatureDigest } from './temperature.ts';
 
-export interface NumericsSettings {
+export interface NumericsSettings extends ModelConstants {
   readonly isExact: boolean;
   /** Whether ggml may repack weights, for which it has other kernels. */
   readonly repack: boolean;
@@ -23,9 +26,24 @@ export interface NumericsSettings {
    * compiled for a CPU that fuses multiply-adds.
    */
   readonly isSameOnAllCpus: boolean;
-  /** Of the model. Their constants, and the factor of attention's scores, have powers and logarithms. */
+}
+
+/** Numbers of a model that powers and logarithms decide. */
+interface ModelConstants {
   readonly ropes: readonly RopeConfig[];
+  /** The factor of attention's scores. */
   readonly attentionScale: number;
+  /** `temperatureDigest`, if the model has a temperature. */
+  readonly temperature?: string;
+}
+
+export function modelConstants(config: ModelConfig): ModelConstants {
+  const { temperature, contextLength, attentionScale } = config;
+  return {
+    ropes: ropesOf(config),
+    attentionScale,
+    ...(temperature === undefined ? {} : { temperature: temperatureDigest(temperature, contextLength) }),
+  };
 }
 
 /**
@@ -50,6 +68,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
       : [await cpuFeatures(), backendFeatures(device), libraryOfMathematics(native)]),
     `RoPE ${ropeDigest(settings.ropes)}`,
     `scale ${Math.fround(settings.attentionScale)}`,
+    ...(settings.temperature === undefined ? [] : [`temperature ${settings.temperature}`]),
     settings.repack ? 'repacked' : 'plain',
     settings.attention,
     settings.tiles,

@@ -2,7 +2,6 @@ import type { ComputeDevice } from '../ggml/device.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
-import { ROPE_FREQS } from '../ggml/rope-config.ts';
 import { outputNormOf } from '../ggml/tensor-list.ts';
 import { type LayerWeights, layerWeights } from './arch/layer-weights.ts';
 import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contract.ts';
@@ -50,10 +49,11 @@ export async function loadWeights(
 ): Promise<ModelWeights> {
   const store = new WeightStore(device, file, options);
   const { stage } = options;
+  const { freqFactors } = config.rope;
   const weights = {
     tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
     head: isLastStage(stage) ? outputHead(store, config) : undefined,
-    ropeFreqs: config.rope.hasFreqFactors ? store.vector(ROPE_FREQS) : undefined,
+    ropeFreqs: freqFactors === undefined ? undefined : store.vector(freqFactors),
     layers: layersOf(stage).map((layer) => layerWeights(store.ofLayer(layer), config, layer)),
   };
   try {

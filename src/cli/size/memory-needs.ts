@@ -2,7 +2,7 @@
 import { basename } from 'node:path';
 import { tokenCount } from '../../core/ids.ts';
 import type { KvGroupSpec } from '../../core/kv-spec.ts';
-import type { GgufFile } from '../../ggml/gguf.ts';
+import { type GgufFile, weightBytesOf } from '../../ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from '../../ggml/model-config.ts';
 import { createGroup } from '../../kv/create-group.ts';
 import { wholeModel } from '../../runner/contract.ts';
@@ -51,7 +51,7 @@ export interface MemoryNeeds {
   readonly maxNumSeqs: number;
   readonly kvCacheDtype: KvTypeName;
   readonly fileBytes: number;
-  /** Of all tensors. */
+  /** Of all tensors that are read. */
   readonly weightBytes: number;
   /** An estimate of the rest: Node, libraries, the vocabulary, and the buffers of a step. */
   readonly processBytes: number;
@@ -96,7 +96,7 @@ export class ModelSize {
       }),
     );
     const states = groups.filter(({ kind }) => kind === 'state');
-    const weightBytes = [...file.tensors.values()].reduce((sum, tensor) => sum + tensor.byteLength, 0);
+    const weightBytes = weightBytesOf(file);
     const base = {
       model: basename(file.path),
       architecture: config.architecture,

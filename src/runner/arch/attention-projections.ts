@@ -1,5 +1,6 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { AttentionRows } from '../attention/attention.ts';
+import type { Batch } from '../batch.ts';
 import type { LayerWeights } from './layer-weights.ts';
 
 /**
@@ -13,15 +14,13 @@ export interface AttentionProjections {
   poolRows(weights: LayerWeights, h: TensorPtr, place: RowPlace): readonly TensorPtr[];
   /** The result of attention after the output matrix: F32 `[embedding, rows]`. */
   attend(weights: LayerWeights, h: TensorPtr, place: QueryPlace): TensorPtr;
-  /** Called once, after the graph is allocated. Without the method there are no inputs. */
-  writeInputs?(): void;
+  /** Called before each computation, after the graph is allocated. Without the method there are no inputs. */
+  writeInputs?(batch: Batch): void;
 }
 
 export interface RowPlace {
   /** Of the rows of h, I32 `[rows]`. */
   readonly positions: TensorPtr;
-  /** The layer's sliding window. */
-  readonly window: number | undefined;
 }
 
 export interface QueryPlace extends RowPlace {

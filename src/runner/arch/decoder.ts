@@ -140,14 +140,10 @@ class DecoderBuilder {
     this.#operations = operations;
     this.#projections =
       latent === undefined
-        ? new GroupedQueryProjections({
-            graph,
-            config,
-            operations,
-            attention,
-            ropeFreqs: weights.ropeFreqs,
-            headRotation,
-          })
+        ? new GroupedQueryProjections(
+            { graph, config, operations, attention, ropeFreqs: weights.ropeFreqs, headRotation },
+            batch,
+          )
         : new LatentProjections({ graph, config, matmuls, latent, attention, headRotation }, batch);
     attention.prepare(graph, batch);
   }
@@ -222,7 +218,7 @@ class DecoderBuilder {
     this.#inputs.writeChunk(graph, chunk);
     if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
       this.#inputs.writeOutputs(graph, this.#batch);
-    this.#projections.writeInputs?.();
+    this.#projections.writeInputs?.(this.#batch);
     attention.writeInputs(graph);
   }
 
@@ -241,13 +237,10 @@ class DecoderBuilder {
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
-  #store({ group, place, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): void {
+  #store({ group, place }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): void {
     const { graph, memory } = this.#parts;
     const { positions, outputPositions, slots } = this.#inputs;
-    const parts = this.#projections.poolRows(layer, h, {
-      positions: rows === 'all' ? positions : outputPositions,
-      window,
-    });
+    const parts = this.#projections.poolRows(layer, h, { positions: rows === 'all' ? positions : outputPositions });
     assert(parts.length === partCount(memory.layout), 'the parts of the pool');
     const slotsOfRows = rows === 'all' ? slots[group]! : this.#outputSlotsOf(group);
     for (const [part, values] of parts.entries()) {
@@ -288,9 +281,9 @@ class DecoderBuilder {
     return this.#outputRowsOf(x);
   }
 
-  #attend({ index, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
+  #attend({ index }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
     const positions = rows === 'all' ? this.#inputs.positions : this.#inputs.outputPositions;
-    return this.#projections.attend(layer, h, { positions, window, index, rows });
+    return this.#projections.attend(layer, h, { positions, index, rows });
   }
 
   /** The mixer of a layer with a state. Its states are written although no row may be sampled. */

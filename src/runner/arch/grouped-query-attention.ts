@@ -2,10 +2,12 @@ import { assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
-import type { RopeConfig } from '../../ggml/rope-config.ts';
+import { type RopeConfig, ropeOfLayer } from '../../ggml/rope-config.ts';
 import { F32 } from '../../ggml/types.ts';
-import type { Attention } from '../attention/attention.ts';
+import type { Attention, AttentionRows } from '../attention/attention.ts';
+import type { Batch } from '../batch.ts';
 import type { GraphRotations, HeadRotation } from '../operations/head-rotation.ts';
+import { temperaturesOf } from '../temperature.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import type { AttentionProjections, QueryPlace, RowPlace } from './attention-projections.ts';
 import type { LayerOperations } from './layer-operations.ts';
@@ -25,12 +27,14 @@ export interface AttentionWeights {
   readonly outputBias: TensorPtr | undefined;
   /** F32 `[heads]` */
   readonly sinks: TensorPtr | undefined;
+  /** Of the layer; undefined: nothing is rotated. */
+  readonly rope: RopeConfig | undefined;
 }
 
-export function attentionWeights(tensors: LayerTensors, config: ModelConfig): AttentionWeights {
-  const { hasQkvBias, hasQkNorm, hasOutputBias, hasSinks } = config;
+export function attentionWeights(tensors: LayerTensors, config: ModelConfig, layer: number): AttentionWeights {
+  const { hasQkvBias, qkNorm, hasOutputBias, hasSinks } = config;
   const bias = (part: string) => (hasQkvBias ? tensors.vector(`${part}.bias`) : undefined);
-  const norm = (part: string) => (hasQkNorm ? tensors.vector(`${part}_norm.weight`) : undefined);
+  const norm = (part: string) => (qkNorm !== 'none' ? tensors.vector(`${part}_norm.weight`) : undefined);
   return {
     query: tensors.matrix('attn_q.weight'),
     queryBias: bias('attn_q'),
@@ -43,6 +47,7 @@ export function attentionWeights(tensors: LayerTensors, config: ModelConfig): At
     output: tensors.matrix('attn_output.weight'),
     outputBias: hasOutputBias ? tensors.vector('attn_output.bias') : undefined,
     sinks: hasSinks ? tensors.vector('attn_sinks.weight') : undefined,
+    rope: ropeOfLayer(config, layer),
   };
 }
 
@@ -56,36 +61,59 @@ interface GroupedQueryParts {
 }
 
 /**
- * Grouped-query attention: each KV head serves several query heads. Architectures may have biases, a norm of each head
- * before RoPE, other RoPE in layers with a window, and a gate of the result.
+ * Grouped-query attention: each KV head serves several query heads. Architectures may have biases, norms before RoPE
+ * (of each head, or of a token's heads together), other RoPE or none in some layers, a temperature, and a gate of the result.
  *
  *   h -> k -> norm, rope -> row of the pool [KV heads * headDim];  h -> v -> row of the pool
- *   h -> q -> norm, rope -> attention -> times sigmoid(gate) -> output matrix
+ *   h -> q -> norm, rope -> times the temperature -> attention -> times sigmoid(gate) -> output matrix
  */
 export class GroupedQueryProjections implements AttentionProjections {
   readonly #parts: GroupedQueryParts;
   readonly #rotations: GraphRotations | undefined;
+  /** F32 `[rows]`: a factor for the queries of each row, if the model has a temperature. */
+  readonly #temperatures: Readonly<Record<AttentionRows, TensorPtr>> | undefined;
 
-  constructor(parts: GroupedQueryParts) {
+  constructor(parts: GroupedQueryParts, { paddedRowCount, outputRows }: Batch) {
+    const { graph, config, headRotation, ropeFreqs } = parts;
     this.#parts = parts;
-    this.#rotations = parts.headRotation?.of(parts.graph, parts.ropeFreqs);
+    this.#rotations = headRotation?.of(graph, ropeFreqs);
+    if (config.temperature === undefined) return;
+    this.#temperatures = {
+      all: graph.input(F32, paddedRowCount),
+      outputs: graph.input(F32, Math.max(1, outputRows.length)),
+    };
   }
 
-  poolRows(weights: LayerWeights, h: TensorPtr, { positions, window }: RowPlace): readonly TensorPtr[] {
+  writeInputs({ positions, outputPositions }: Batch): void {
+    const { graph, config } = this.#parts;
+    const { temperature } = config;
+    if (this.#temperatures === undefined || temperature === undefined) return;
+    graph.write(this.#temperatures.all, temperaturesOf(positions, temperature));
+    graph.write(this.#temperatures.outputs, temperaturesOf(outputPositions, temperature));
+  }
+
+  poolRows(weights: LayerWeights, h: TensorPtr, { positions }: RowPlace): readonly TensorPtr[] {
     const { graph, config, operations } = this.#parts;
-    const { key, keyBias, keyNorm, value, valueBias } = attentionOf(weights);
+    const { key, keyBias, keyNorm, value, valueBias, rope } = attentionOf(weights);
     const { headDim, headCountKv } = config;
     const rows = graph.rowCountOf(h);
-    const heads = graph.reshape3d(operations.project(key, keyBias, h), headDim, headCountKv, rows);
-    const k = this.#rotate(heads, keyNorm, positions, window);
+    const projected = this.#normOfRow(operations.project(key, keyBias, h), keyNorm);
+    const k = this.#rotate(graph.reshape3d(projected, headDim, headCountKv, rows), keyNorm, positions, rope);
     return [graph.reshape2d(k, headDim * headCountKv, rows), operations.project(value, valueBias, h)];
   }
 
-  attend(weights: LayerWeights, h: TensorPtr, { positions, window, index, rows }: QueryPlace): TensorPtr {
+  attend(weights: LayerWeights, h: TensorPtr, { positions, index, rows }: QueryPlace): TensorPtr {
     const { graph, operations, attention } = this.#parts;
-    const { query, queryBias, queryNorm, output, outputBias } = attentionOf(weights);
-    const { heads, gate } = this.#queriesAndGate(operations.project(query, queryBias, h));
-    const attended = attention.attend(graph, index, this.#rotate(heads, queryNorm, positions, window), rows);
+    const { query, queryBias, queryNorm, output, outputBias, rope } = attentionOf(weights);
+    const projected = this.#normOfRow(operations.project(query, queryBias, h), queryNorm);
+    const { heads, gate } = this.#queriesAndGate(projected);
+    const rotated = this.#rotate(heads, queryNorm, positions, rope);
+    const factors = this.#temperatures?.[rows];
+    const queries =
+      factors === undefined
+        ? rotated
+        : graph.multiply(rotated, graph.reshape3d(factors, 1, 1, graph.columnCountOf(factors)));
+    const attended = attention.attend(graph, index, queries, rows);
     const result = gate === undefined ? attended : graph.multiply(attended, graph.sigmoid(gate));
     return operations.multiplyAndAdd(output, outputBias, result);
   }
@@ -102,20 +130,23 @@ export class GroupedQueryProjections implements AttentionProjections {
     return { heads: half(0), gate: graph.reshape2d(graph.contiguous(half(1)), headDim * headCount, rows) };
   }
 
-  /** `[headDim, heads, rows]` -> normed per head if the model has norms, and rotated. */
-  #rotate(x: TensorPtr, norm: TensorPtr | undefined, positions: TensorPtr, window: number | undefined): TensorPtr {
+  /** `[elements of all heads, rows]` -> normed, if the model has a norm of all heads together. */
+  #normOfRow(projected: TensorPtr, norm: TensorPtr | undefined): TensorPtr {
+    const { config, operations } = this.#parts;
+    return operations.norm(projected, config.qkNorm === 'row' ? norm : undefined);
+  }
+
+  /** `[headDim, heads, rows]` -> normed per head if the model has such norms, and rotated. */
+  #rotate(x: TensorPtr, weight: TensorPtr | undefined, positions: TensorPtr, rope: RopeConfig | undefined): TensorPtr {
     const { graph, config, operations, ropeFreqs } = this.#parts;
-    const rope = ropeOf(config, window);
-    if (this.#rotations !== undefined && rope.mode !== 'none') {
+    const norm = config.qkNorm === 'head' ? weight : undefined;
+    if (this.#rotations !== undefined && rope !== undefined) {
       return this.#rotations.rotate({ x, positions, norm, rope });
     }
-    const normed = norm === undefined ? x : operations.norm(x, norm);
-    return rope.mode === 'none' ? normed : graph.rope(normed, positions, ropeFreqs, rope);
+    const normed = operations.norm(x, norm);
+    return rope === undefined ? normed : graph.rope(normed, positions, ropeFreqs, rope);
   }
 }
-
-const ropeOf = ({ rope, slidingWindow }: ModelConfig, window: number | undefined): RopeConfig =>
-  window !== undefined && slidingWindow !== undefined ? slidingWindow.rope : rope;
 
 const attentionOf = ({ attention }: LayerWeights): AttentionWeights =>
   assertDefined(attention, 'a layer with K and V of each KV head');

@@ -64,8 +64,9 @@ export class LayerOperations {
     return { graph: this.#graph, matmuls: this.#matmuls, mixers, config, rmsEpsilon };
   }
 
-  /** RMS norm. */
-  norm(x: TensorPtr, weight: TensorPtr): TensorPtr {
+  /** RMS norm; x itself if there is no weight. */
+  norm(x: TensorPtr, weight: TensorPtr | undefined): TensorPtr {
+    if (weight === undefined) return x;
     return this.#graph.rmsNorm(x, weight, this.#config.rmsEpsilon);
   }
 

@@ -11,9 +11,9 @@ import { type ShortConvolutionWeights, shortConvolutionWeights } from './short-c
 
 /** The weights of a layer. Each part that an architecture can have is in the file of its weights. */
 export interface LayerWeights extends TokenMixing {
-  readonly attentionNorm: TensorPtr;
+  readonly attentionNorm: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
-  readonly feedForwardNorm: TensorPtr;
+  readonly feedForwardNorm: TensorPtr | undefined;
   /** Either a network or experts. */
   readonly network?: NetworkWeights;
   readonly experts?: ExpertWeights;
@@ -31,13 +31,15 @@ interface TokenMixing {
 
 export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: number): LayerWeights {
   const { experts } = config;
-  const postNorm = (part: string) => (config.hasPostNorms ? tensors.vector(`post_${part}_norm.weight`) : undefined);
+  const norm = (name: string) => (config.norms === 'after' ? undefined : tensors.vector(`${name}.weight`));
+  const postNorm = (part: string) =>
+    config.norms === 'before' ? undefined : tensors.vector(`post_${part}_norm.weight`);
   const isDense = experts === undefined || index < (experts.denseLayers ?? 0);
   return {
-    attentionNorm: tensors.vector('attn_norm.weight'),
+    attentionNorm: norm('attn_norm'),
     ...tokenMixing(tensors, config, index),
     attentionPostNorm: postNorm('attention'),
-    feedForwardNorm: tensors.vector(`${config.feedForwardNormName}.weight`),
+    feedForwardNorm: norm(config.feedForwardNormName),
     ...(isDense ? { network: networkWeights(tensors) } : { experts: expertWeights(tensors, config, experts) }),
     feedForwardPostNorm: postNorm('ffw'),
   };
@@ -47,7 +49,7 @@ function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number):
   if (config.states?.layers.includes(index) !== true) {
     const { latent } = config;
     return latent === undefined
-      ? { attention: attentionWeights(tensors, config) }
+      ? { attention: attentionWeights(tensors, config, index) }
       : { latent: latentWeights(tensors, latent) };
   }
   if (config.mamba !== undefined) return { mamba: mambaWeights(tensors) };

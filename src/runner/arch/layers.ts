@@ -3,14 +3,20 @@ import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
 import { deepseek2 } from './deepseek2.ts';
 import { gemma3 } from './gemma3.ts';
+import { glm4 } from './glm4.ts';
+import { glm4moe } from './glm4moe.ts';
 import { gptOss } from './gpt-oss.ts';
 import { granitehybrid } from './granitehybrid.ts';
 import type { LayerOperations } from './layer-operations.ts';
 import type { LayerWeights } from './layer-weights.ts';
 import { lfm2 } from './lfm2.ts';
 import { llama } from './llama.ts';
+import { mistral3 } from './mistral3.ts';
+import { olmo2 } from './olmo2.ts';
+import { phi3 } from './phi3.ts';
 import { qwen3moe } from './qwen3moe.ts';
 import { qwen35 } from './qwen35.ts';
+import { smollm3 } from './smollm3.ts';
 
 /** What an architecture has of its own. `DecoderBuilder` has the parts that all architectures share. */
 export interface ArchitectureLayers {
@@ -53,4 +59,11 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   granitehybrid,
   qwen35,
   qwen35moe: qwen35,
+  smollm3,
+  olmo2,
+  glm4,
+  glm4moe,
+  lfm2moe: lfm2,
+  phi3,
+  mistral3,
 };

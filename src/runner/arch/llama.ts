@@ -1,8 +1,8 @@
 import type { ArchitectureLayers } from './layers.ts';
-import { preNormLayer } from './pre-norm-layer.ts';
+import { residualLayer } from './residual-layer.ts';
 
 /**
  * Llama, Qwen 2 and Qwen 3: rotary grouped-query attention and a SwiGLU network. Qwen 2 has biases of q, k and v, and
  * Qwen 3 norms of q and k per head. RoPE pairs other elements in Llama than in Qwen.
  */
-export const llama: ArchitectureLayers = { layer: preNormLayer };
+export const llama: ArchitectureLayers = { layer: residualLayer };

@@ -1,5 +1,5 @@
 import type { ArchitectureLayers } from './layers.ts';
-import { preNormLayer } from './pre-norm-layer.ts';
+import { residualLayer } from './residual-layer.ts';
 
 /**
  * Qwen 3.5: most layers have a gated delta net, the others attention with norms of q and k per head and a gate for each
@@ -7,6 +7,6 @@ import { preNormLayer } from './pre-norm-layer.ts';
  * with a gate (`qwen35moe`).
  */
 export const qwen35: ArchitectureLayers = {
-  layer: preNormLayer,
+  layer: residualLayer,
   mixer: (operations, weights, h, states) => operations.deltaNet(weights, h, states),
 };

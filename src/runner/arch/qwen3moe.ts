@@ -1,7 +1,7 @@
 import type { ArchitectureLayers } from './layers.ts';
-import { preNormLayer } from './pre-norm-layer.ts';
+import { residualLayer } from './residual-layer.ts';
 
 /**
  * Qwen 3 with a mixture of experts: a router chooses some of many SwiGLU networks for each token (`expert-network.ts`).
  */
-export const qwen3moe: ArchitectureLayers = { layer: preNormLayer };
+export const qwen3moe: ArchitectureLayers = { layer: residualLayer };

@@ -33,7 +33,6 @@ const plain: RopeConfig = {
   betaFast: 32,
   betaSlow: 1,
   originalContextLength: 32768,
-  hasFreqFactors: false,
 };
 const yarn = { ...plain, scaling: 'yarn', freqScale: 0.25, extFactor: 1 } as const;
 const epsilon = 1e-6;
@@ -60,7 +59,7 @@ const shapes: [string, Shape][] = [
   ['YaRN', { headDim: 128, rope: yarn, hasQkNorm: true }],
   [
     'factors of frequencies',
-    { headDim: 128, rope: { ...plain, mode: 'normal', hasFreqFactors: true }, hasQkNorm: false },
+    { headDim: 128, rope: { ...plain, mode: 'normal', freqFactors: 'rope_freqs.weight' }, hasQkNorm: false },
   ],
   ['heads with gates between them', { headDim: 128, rope: plain, hasQkNorm: true, gap: 128 }],
 ];
@@ -85,7 +84,7 @@ async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on
     const positions = graph.input(I32, rows);
     const stride = (headDim + gap) * F32.typeSize;
     const x = graph.view3d(input, [headDim, heads, rows], [stride, heads * stride], 0);
-    const freqs: TensorPtr | undefined = rope.hasFreqFactors ? factors : undefined;
+    const freqs: TensorPtr | undefined = rope.freqFactors !== undefined ? factors : undefined;
     const rotations = rotation.of(graph, freqs);
     const norm = hasQkNorm ? weights : undefined;
     // Twice, because layers share a table.

@@ -1,0 +1,36 @@
+/** The tensors of a file, where they are others than those that Kvasir reads. */
+import { traitsOf } from '../../src/ggml/architectures.ts';
+import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
+import { expectedTensors } from '../../src/ggml/tensor-list.ts';
+import type { ModelOptions } from './model-maker.ts';
+
+type Shapes = ReadonlyMap<string, readonly number[]>;
+
+export function fileTensors(options: ModelOptions, config: ModelConfig): Shapes {
+  const shapes = withPrediction(config, options.predictionLayers ?? 0);
+  return traitsOf(config.architecture).hasFusedNetwork === true ? fused(config.architecture, shapes) : shapes;
+}
+
+/** Prediction layers have attention, a network like the last layer's, and what joins an embedding and a hidden state. */
+function withPrediction(config: ModelConfig, count: number): Shapes {
+  const { embeddingLength: embedding, layerCount } = config;
+  const shapes = new Map(expectedTensors({ ...config, layerCount: layerCount + count }));
+  for (let layer = layerCount; layer < layerCount + count; layer++) {
+    const name = (rest: string): string => `blk.${layer}.nextn.${rest}.weight`;
+    shapes.set(name('eh_proj'), [2 * embedding, embedding]);
+    for (const norm of ['enorm', 'hnorm', 'shared_head_norm']) shapes.set(name(norm), [embedding]);
+  }
+  return shapes;
+}
+
+/** phi3: one tensor for q, k and v. phi3 and glm4: one tensor for the gate and the up projection. */
+function fused(architecture: Architecture, shapes: Shapes): Shapes {
+  const rows = new Map<string, readonly number[]>();
+  for (const [name, shape] of shapes) {
+    const ofQkv = architecture === 'phi3' ? name.replace(/\.attn_[qkv]\.weight$/, '.attn_qkv.weight') : name;
+    const fusedName = ofQkv.replace('.ffn_gate.weight', '.ffn_up.weight');
+    const before = rows.get(fusedName);
+    rows.set(fusedName, before === undefined ? shape : [shape[0]!, before[1]! + shape[1]!]);
+  }
+  return rows;
+}

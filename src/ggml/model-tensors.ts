@@ -1,0 +1,90 @@
+import { architectures, traitsOf } from './architectures.ts';
+import type { GgufMetadata } from './gguf-metadata.ts';
+import type { GgufTensor } from './gguf-tensors.ts';
+import { rowBytes } from './types.ts';
+
+type Tensors = ReadonlyMap<string, GgufTensor>;
+
+/**
+ * Layers after those that compute the next token: they predict the tokens after it. Kvasir does not compute them, so they have
+ * neither weights in memory nor KV. 0 for architectures that cannot have them.
+ */
+export function predictionLayers(metadata: GgufMetadata, architecture: string): number {
+  return traitsNamed(architecture)?.hasPredictionLayers === true
+    ? (metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0)
+    : 0;
+}
+
+/**
+ * The tensors of a file as Kvasir reads them: without those of prediction layers, and with one tensor for each matrix where the
+ * file has several in one. The rows of a matrix are adjacent in the file, so a part of the rows is a matrix too.
+ */
+export function modelTensors(metadata: GgufMetadata, tensors: Tensors): Tensors {
+  const architecture = metadata.string('general.architecture') ?? '';
+  const computed = withoutPrediction(metadata, architecture, tensors);
+  const isFused = (name: string): boolean => /^blk\.\d+\.(attn_qkv\.|ffn_up\.weight$)/.test(name);
+  if (![...computed.keys()].some(isFused)) return computed;
+  return new Map(
+    [...computed.values()].flatMap((tensor) =>
+      partsOf(metadata, architecture, computed, tensor).map((part) => [part.name, part] as const),
+    ),
+  );
+}
+
+function withoutPrediction(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
+  const skipped = predictionLayers(metadata, architecture);
+  if (skipped === 0) return tensors;
+  const first = (metadata.u32(`${architecture}.block_count`) ?? 0) - skipped;
+  // Without another layer the file is invalid, which `readModelConfig` says.
+  if (first < 1) return tensors;
+  const isRead = (name: string): boolean => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) < first;
+  return new Map([...tensors].filter(([name]) => isRead(name)));
+}
+
+/** The matrices in a tensor: itself, unless it has the rows of several. Shapes that do not fit are left to `checkTensors`. */
+function partsOf(
+  metadata: GgufMetadata,
+  architecture: string,
+  tensors: Tensors,
+  tensor: GgufTensor,
+): readonly GgufTensor[] {
+  const [, layer, part, kind] = /^(blk\.\d+\.)(attn_qkv|ffn_up)\.(weight|bias)$/.exec(tensor.name) ?? [];
+  const number = (name: string): number => metadata.u32(`${architecture}.${name}`) ?? 0;
+  const rows = kind === 'bias' ? tensor.ne[0] : tensor.ne[1];
+  if (part === 'attn_qkv' && tensors.has(`${layer}attn_output.weight`)) {
+    const heads = number('attention.head_count');
+    const headDim =
+      metadata.u32(`${architecture}.attention.key_length`) ?? Math.floor(number('embedding_length') / heads);
+    const keys = headDim * (metadata.u32(`${architecture}.attention.head_count_kv`) ?? heads);
+    if (!(keys > 0 && rows > 2 * keys)) return [tensor];
+    const queries = rows - 2 * keys;
+    return [
+      rowsOf(tensor, `${layer}attn_q.${kind}`, 0, queries),
+      rowsOf(tensor, `${layer}attn_k.${kind}`, queries, keys),
+      rowsOf(tensor, `${layer}attn_v.${kind}`, queries + keys, keys),
+    ];
+  }
+  const width = number('feed_forward_length');
+  const isFusedNetwork = part === 'ffn_up' && kind === 'weight' && traitsNamed(architecture)?.hasFusedNetwork === true;
+  if (!isFusedNetwork || tensors.has(`${layer}ffn_gate.weight`) || rows !== 2 * width) return [tensor];
+  return [rowsOf(tensor, `${layer}ffn_gate.weight`, 0, width), rowsOf(tensor, `${layer}ffn_up.weight`, width, width)];
+}
+
+/** Some rows of a matrix, or some elements of a bias, as a tensor. */
+function rowsOf(tensor: GgufTensor, name: string, first: number, count: number): GgufTensor {
+  const { type, ne } = tensor;
+  const isBias = name.endsWith('.bias');
+  const bytes = isBias ? type.typeSize : rowBytes(type, ne[0]);
+  return {
+    ...tensor,
+    name,
+    ne: isBias ? [count, 1, 1, 1] : [ne[0], count, 1, 1],
+    byteLength: count * bytes,
+    fileOffset: tensor.fileOffset + first * bytes,
+  };
+}
+
+const traitsNamed = (architecture: string) => {
+  const known = architectures.find((name) => name === architecture);
+  return known === undefined ? undefined : traitsOf(known);
+};
