@@ -68,6 +68,7 @@ export interface KvIdentity {
   readonly groups: readonly KvIdentityGroup[];
 }
 
+/** The KV group of an identity: which layers have KV in its blocks on this rank. */
 export interface KvIdentityGroup {
   readonly blockSize: number;
   /** The model's layers whose KV is in this group's blocks on this rank. None: its blocks have no KV to transfer here. */
@@ -93,6 +94,7 @@ export interface FoundBlock extends KvBlock {
   readonly place: string;
 }
 
+/** A block to load, and the block of the pool that it is loaded into. */
 export interface LoadBlock extends FoundBlock {
   readonly block: BlockId;
 }
@@ -103,6 +105,7 @@ export interface ValidBlock extends KvBlock {
   readonly block: BlockId;
 }
 
+/** A block to save, and where its KV is in the pool. The bytes of a block are those of `BlockMemory.bytesOf`. */
 export interface SaveBlock {
   readonly key: BlockKey;
   readonly block: BlockId;
@@ -172,6 +175,7 @@ export interface ConnectorRequest {
   readonly kvTransferParams?: JsonObject;
 }
 
+/** The answer of `getMatchedBlocks`, as vLLM's `get_num_new_matched_tokens`, but by block instead of by number of tokens. */
 export type MatchAnswer =
   /** A *set* of the wanted blocks, possibly with holes, possibly empty. The planner decides which of them to load. */
   | { readonly kind: 'found'; readonly blocks: readonly FoundBlock[]; readonly mode: LoadMode }
@@ -182,6 +186,7 @@ export type MatchAnswer =
    */
   | { readonly kind: 'askLater'; readonly deadlineMs: number };
 
+/** What `buildConnectorMeta` is told of a step. */
 export interface ConnectorStep {
   readonly stepId: StepId;
   /**
@@ -203,6 +208,7 @@ export interface ConnectorPlan {
   readonly extra?: JsonObject;
 }
 
+/** Blocks that a place has stored or removed, for consumers of KV events. */
 export type KvEvent =
   | { readonly kind: 'stored'; readonly keys: readonly BlockKey[]; readonly place: string }
   | { readonly kind: 'removed'; readonly keys: readonly BlockKey[]; readonly place: string };
@@ -339,6 +345,7 @@ export interface WorkerConnector {
 
 // --- Opening a connector -------------------------------------------------------------------------------------------
 
+/** What both sides of a connector get when they are opened. */
 export interface ConnectorContext {
   readonly clock: Clock;
   readonly timers: Timers;
@@ -348,6 +355,7 @@ export interface ConnectorContext {
   readonly wake: () => void;
 }
 
+/** What the scheduler side gets when it is opened. */
 export interface SchedulerConnectorContext extends ConnectorContext {
   /** One per rank. */
   readonly identities: readonly KvIdentity[];
@@ -367,6 +375,7 @@ export interface Crc32 {
 /** Keys that authenticate stored blocks, of at least 32 random bytes each. New blocks get a MAC of the first. */
 export type MacKeys = readonly Uint8Array[];
 
+/** What the worker side gets when it is opened, one on each rank. */
 export interface WorkerConnectorContext extends ConnectorContext {
   /** Of this rank. */
   readonly identity: KvIdentity;
@@ -389,14 +398,16 @@ export interface KvConnector {
   /**
    * Checks what the settings name, before a server listens and before there is a model. At most one call; the sides are opened later, so
    * nothing is kept open, and no block is read or written. Rejects with the error that opening a side would have with any model: a wrong password, a bucket
-   * that does not exist. A store that does not answer is no error. Absent: errors appear when the sides are opened.
+   * that does not exist. A store that does not answer is not an error. Absent: errors appear when the sides are opened.
    */
   checkSettings?(): Promise<void>;
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector>;
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector>;
 }
 
+/** Whether a connector saves blocks (`kv_producer`), loads them (`kv_consumer`), or both. The names are vLLM's. */
 export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
+/** What becomes of a request whose load fails: its tokens are computed again, or it ends with an error. The names are vLLM's. */
 export type KvLoadFailurePolicy = 'recompute' | 'fail';
 
 /** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
@@ -412,11 +423,14 @@ export interface KvTransferConfig {
   readonly kvTransferKeyFile?: string;
 }
 
+/** `auto`: blocks are loaded where that is faster than computing them. `always`: wherever they are found. */
 export type KvLoadPolicy = 'auto' | 'always';
 
+/** The class of a connector, as a module exports it. */
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
 export const savesKv = (role: KvRole): boolean => role !== 'kv_consumer';
 
+/** The metadata of a step without transfers. */
 export const emptyMetadata: ConnectorMetadata = Object.freeze({ loads: [], saves: [], cancelled: [], jobsToFlush: [] });

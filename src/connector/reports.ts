@@ -9,6 +9,7 @@ import type { LoadBlock, TransferId } from './connector.ts';
 import type { ConnectorStats } from './connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 
+/** A block of a load that failed on a rank. */
 export interface BlockLoadFailure {
   readonly transfer: TransferId;
   readonly block: BlockId;
@@ -28,6 +29,7 @@ export interface LoadedElsewhere extends ArrivedBlock {
   readonly place: string;
 }
 
+/** A block of a save that was not stored on a rank. */
 export interface BlockSaveFailure {
   readonly transfer: TransferId;
   readonly key: BlockKey;
@@ -111,6 +113,7 @@ export interface TransferOutcomes {
   readonly stats?: ConnectorStats;
 }
 
+/** The report of a rank without news. */
 export const emptyOutput: ConnectorOutput = Object.freeze({
   finishedSending: [],
   finishedRecving: [],

@@ -12,6 +12,7 @@ import { type WebHandler, webHandler } from './web-fetch.ts';
 
 export type { LogLevel, WebHandler };
 
+/** Options of `createServer`: those of `kvasir serve` for an application's own server. */
 export interface CreateServerOptions extends Omit<ServerOptions, 'version' | 'clock' | 'tls'> {
   /** For `handler` and `fetch`: the path under which the application calls it, if the application leaves this path in `url`. */
   readonly prefix?: string;

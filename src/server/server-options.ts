@@ -7,6 +7,7 @@ import type { RequestMemory } from './request-memory.ts';
 import type { TlsIdentity } from './tls.ts';
 import type { UnknownFields } from './unknown-fields.ts';
 
+/** The least severe lines that the log has. */
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
 export interface ServerOptions {

@@ -3,6 +3,7 @@ import { PlaceScheduler } from '../offloading/place-scheduler.ts';
 import type { CircuitBreakerOptions } from './circuit-breaker.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 
+/** Options of `TierScheduler`. Times are in milliseconds. */
 export interface TierSchedulerOptions {
   readonly role: KvRole;
   readonly mode: LoadMode;

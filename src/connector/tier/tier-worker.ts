@@ -29,6 +29,7 @@ import { StagedSaves } from './staged-saves.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { increment } from './tier-meter.ts';
 
+/** Options of `TierWorker`. Times are in milliseconds. */
 export interface TierWorkerOptions {
   readonly loadsAtOnce: number;
   readonly savesAtOnce: number;

@@ -69,6 +69,7 @@ export interface TierWrapping {
   readonly wrapTier?: (tier: Tier, identity: KvIdentity) => Tier;
 }
 
+/** What a tier did with a block that it was given. */
 export type StoreAnswer =
   | 'stored'
   /** Equal keys mean equal bytes: nothing was written. */
@@ -111,6 +112,7 @@ export interface HangableTier extends Tier {
   hang(on: TierCall, fifo: string, signal: AbortSignal): Promise<void>;
 }
 
+/** The calls of a tier that faults can be injected into. */
 export type TierCall = 'has' | 'load' | 'store';
 
 export const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';

@@ -7,6 +7,7 @@ import { loadTraceApi } from './trace-api.ts';
 
 export type { TraceHeaders } from '../observer.ts';
 
+/** Options of `traceEngine`. */
 export interface TraceOptions {
   /** Default: the global provider of `@opentelemetry/api`, which an SDK registers. */
   readonly tracerProvider?: TracerProvider;
