@@ -45,6 +45,21 @@ export function announce(text) {
   byId('status', HTMLElement).textContent = text;
 }
 
+/** @param {string} text */
+async function copyText(text) {
+  // Absent in pages that came over HTTP from another machine.
+  if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
+  const field = el('textarea', { class: 'sr' });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isDone = document.execCommand('copy');
+  field.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  if (!isDone) throw new Error('The browser does not copy.');
+}
+
 /**
  * A button that copies a text. Its label says whether it worked.
  * @param {string} label
@@ -52,9 +67,7 @@ export function announce(text) {
  */
 export function copyButton(label, read) {
   const copy = button(label, () => {
-    // Absent in pages that came over HTTP from another machine.
-    const done = navigator.clipboard?.writeText(read()) ?? Promise.reject(new Error('no clipboard'));
-    done.then(
+    copyText(read()).then(
       () => say('Copied'),
       () => say('Not allowed'),
     );
