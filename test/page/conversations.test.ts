@@ -281,6 +281,25 @@ describe('the page on other devices and servers', () => {
     },
   );
 
+  itInLongForm('shows answers that are nested too deep for the browser as their source', async () => {
+    const nested = (count: number) => `$${'\\frac{1}{'.repeat(count)}x${'}'.repeat(count)}$`;
+    const { engine, page } = await openChat(browser, { maxModelLen: 20_000 });
+    const answer = [nested(5), nested(300), `${'> '.repeat(400)}quote`, `${'- '.repeat(400)}item`].join('\n\n');
+    for (const text of [answer, '>'.repeat(4000), `${'['.repeat(3000)}x`, `${'*a **b '.repeat(400)}`]) {
+      engine.answer = text;
+      await send(page, 'Nest');
+      await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'hidden' });
+      await answers(page).last().getByRole('button', { name: 'Regenerate' }).waitFor();
+      await page.getByRole('button', { name: 'New chat' }).click();
+    }
+    engine.answer = answer;
+    await send(page, 'Again');
+    await answers(page).locator('.katex').waitFor();
+    await idle(page);
+    expect(await answers(page).textContent()).toContain(nested(300));
+    expect(await answers(page).textContent()).toContain('> > > ');
+  });
+
   itInLongForm('copies over plain HTTP from another machine', async () => {
     const server = new Server(new LetterEngine({ answer: 'Copy me.' }), {
       version: '0',

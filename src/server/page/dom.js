@@ -29,6 +29,19 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Chromium's layout overflows its stack somewhat above 850 elements inside each other, and its process ends. */
+const DEPTH_MAX = 300;
+
+/**
+ * Whether the elements of an answer are nested deeper than browsers can show.
+ * @param {Node} top
+ */
+export function isTooDeep(top) {
+  let depth = 0;
+  for (let level = [top]; level.length > 0; depth++) level = level.flatMap(({ childNodes }) => [...childNodes]);
+  return depth > DEPTH_MAX;
+}
+
 /**
  * @param {string} label
  * @param {() => void} onClick

@@ -1,5 +1,5 @@
 import { codeView } from './code.js';
-import { el } from './dom.js';
+import { el, isTooDeep } from './dom.js';
 import { marked } from './marked.js';
 import { blockMath, inlineMath, mathView } from './math.js';
 
@@ -23,13 +23,13 @@ export class MarkdownView {
    */
   show(text) {
     /** @type {Token[]} */
-    const tokens = marked.lexer(text).filter(isShown);
-    setLevels(tokens);
+    const tokens = tokensOf(text);
     let same = 0;
     while (same < tokens.length && same < this.shown.length && tokens[same].raw === this.shown[same]?.raw) same++;
     for (const { node } of this.shown.splice(same)) this.parent.removeChild(node);
     for (const token of tokens.slice(same)) {
-      const node = block(token);
+      const built = block(token);
+      const node = isTooDeep(built) ? el('p', {}, token.raw) : built;
       this.parent.append(node);
       this.shown.push({ raw: token.raw, node });
     }
@@ -66,6 +66,21 @@ function block(token) {
       return token.tokens === undefined ? text(token) : el('span', {}, ...inlines(token.tokens));
     default:
       return el('p', {}, token.raw);
+  }
+}
+
+/**
+ * @param {string} text
+ * @returns {Token[]}
+ */
+function tokensOf(text) {
+  try {
+    const tokens = marked.lexer(text).filter(isShown);
+    setLevels(tokens);
+    return tokens;
+  } catch {
+    // Nested so deep that the stack has no room: the text itself.
+    return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text }] }];
   }
 }
 

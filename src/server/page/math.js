@@ -1,4 +1,4 @@
-import { el } from './dom.js';
+import { el, isTooDeep } from './dom.js';
 
 /** Formulas between `\(` and `\)`, `\[` and `\]`, or dollars. KaTeX shows them; the page loads KaTeX with the first formula. */
 
@@ -61,10 +61,11 @@ export function mathView({ raw, text, isBlock }) {
   const view = el(isBlock ? 'div' : 'span', attributes, raw.trim());
   const paint = () => {
     try {
-      katex.render(text, view, { ...limits, displayMode: isBlock });
+      const formula = el('span');
+      katex.render(text, formula, { ...limits, displayMode: isBlock });
+      if (!isTooDeep(formula)) view.replaceChildren(formula);
     } catch {
-      // It is no formula that KaTeX can read.
-      view.textContent = raw.trim();
+      // It is no formula that KaTeX can read: its source stays.
     }
   };
   if (katex !== undefined) paint();

@@ -73,7 +73,7 @@ export class Turn {
   settle() {
     const { message, actions } = this;
     const { edit, regenerate, branches } = actions;
-    const end = message.end === undefined ? '' : endNotes[message.end];
+    const end = message.end === undefined || message.error ? '' : endNotes[message.end];
     const notes = [end, message.note].filter((note) => note);
     this.foot.replaceChildren(
       ...(message.error ? [el('p', { class: 'turn-error' }, message.error)] : []),
