@@ -1,8 +1,9 @@
 import { Answer } from './answer.js';
-import { Composer, draftKey } from './composer.js';
+import { Composer } from './composer.js';
 import { branchesOf, newConversation, openBranch, pathOf, toRequest } from './conversation.js';
-import { announce, button, byId, el } from './dom.js';
+import { announce, byId, el } from './dom.js';
 import { requestModel } from './models.js';
+import { Problems } from './problems.js';
 import { followReading } from './reading.js';
 import { requestSettings, systemMessages } from './settings.js';
 import { isTouch } from './touch.js';
@@ -12,12 +13,10 @@ import { endNotes, Turn } from './turns.js';
  * @typedef {import('./conversation.js').Message} Message
  * @typedef {import('./conversation.js').Conversation} Conversation
  * @typedef {import('./composer.js').Draft} Draft
- * @typedef {{ text: string, retry?: (() => void) | undefined }} Problem
  */
 
 const turnsElement = byId('turns', HTMLElement);
 const latest = byId('latest', HTMLButtonElement);
-const error = byId('error', HTMLElement);
 const notStored = 'The browser has no room for this conversation. Delete others to keep it.';
 /** How often a growing answer is saved. */
 const SAVE_MS = 500;
@@ -30,8 +29,7 @@ export class Chat {
   #turns = [];
   /** By the id of the conversation. @type {Map<string, Answer>} */
   #running = new Map();
-  /** By the key of the conversation's draft. @type {Map<string, Problem>} */
-  #problems = new Map();
+  #problems = new Problems(() => this.conversation);
   #savedMs = 0;
 
   /**
@@ -43,7 +41,7 @@ export class Chat {
     this.changed = changed;
     this.composer = new Composer(() => this.conversation, {
       send: () => (this.#answer === undefined ? this.#sendTyped() : this.stop()),
-      say: (text) => this.#showProblem(this.conversation, { text }),
+      say: (text) => this.#problems.tell(this.conversation, { text }),
     });
     document.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && !event.defaultPrevented && !hasOwnEscape(event.target)) this.stop();
@@ -126,7 +124,7 @@ export class Chat {
   async #ask({ parent, question, putBack, again }) {
     const { conversation, conversations } = this;
     const { leaf } = conversation;
-    this.#hideProblem();
+    this.#problems.hide();
     /** @type {Message[]} */
     const added = [];
     if (question !== undefined) {
@@ -146,7 +144,7 @@ export class Chat {
     conversations.drop(conversation, added, leaf);
     this.#show(conversation);
     putBack?.();
-    if (answer.error) this.#showProblem(conversation, { text: answer.error, retry: again });
+    if (answer.error) this.#problems.tell(conversation, { text: answer.error, retry: again });
   }
 
   /**
@@ -154,7 +152,7 @@ export class Chat {
    * @param {Message} answer
    */
   #continue(answer) {
-    this.#hideProblem();
+    this.#problems.hide();
     this.conversations.own(answer);
     void this.#write(this.conversation, answer);
   }
@@ -209,7 +207,7 @@ export class Chat {
   #save(conversation) {
     this.#savedMs = performance.now();
     if (conversation === undefined || this.conversations.touch(conversation)) return;
-    if (!this.#problems.has(draftKey(conversation))) this.#showProblem(conversation, { text: notStored });
+    if (!this.#problems.has(conversation)) this.#problems.tell(conversation, { text: notStored });
   }
 
   /**
@@ -233,7 +231,7 @@ export class Chat {
     if (wasAtEnd) toEnd();
     else turnsElement.scrollTop = scrollTop;
     this.composer.show(answer !== undefined);
-    this.#renderProblem();
+    this.#problems.render();
   }
 
   /** @param {Message} message */
@@ -274,37 +272,6 @@ export class Chat {
     const wasAtEnd = isAtEnd();
     change();
     if (wasAtEnd) requestAnimationFrame(toEnd);
-  }
-
-  /**
-   * @param {Conversation} conversation
-   * @param {Problem} problem
-   */
-  #showProblem(conversation, problem) {
-    this.#problems.set(draftKey(conversation), problem);
-    this.#renderProblem();
-  }
-
-  #hideProblem() {
-    this.#problems.delete(draftKey(this.conversation));
-    this.#renderProblem();
-  }
-
-  #renderProblem() {
-    const problem = this.#problems.get(draftKey(this.conversation));
-    error.hidden = problem === undefined;
-    if (problem === undefined) {
-      error.replaceChildren();
-      return;
-    }
-    const { text, retry } = problem;
-    const hide = () => this.#hideProblem();
-    const again = () => {
-      hide();
-      retry?.();
-    };
-    const buttons = [...(retry === undefined ? [] : [button('Try again', again)]), button('Dismiss', hide)];
-    error.replaceChildren(el('span', {}, text), ...buttons);
   }
 }
 
