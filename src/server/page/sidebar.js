@@ -43,7 +43,8 @@ export function openSidebar(conversations, changed) {
  * @param {{ isCurrent(conversation: Conversation): boolean, isRunning(conversation: Conversation): boolean, open(conversation: Conversation): void, rename(conversation: Conversation, title: string): void, remove(conversation: Conversation): void }} actions
  */
 export function showConversations(conversations, actions) {
-  if (list.querySelector('input') !== null) return;
+  const focused = document.activeElement;
+  if (focused instanceof HTMLInputElement && list.contains(focused)) return;
   const found = conversations.filter((conversation) => hasText(conversation, search.value));
   nothing.hidden = found.length > 0 || search.value === '';
   list.replaceChildren(
