@@ -21,6 +21,7 @@ const types: Readonly<Record<string, string>> = {
   '.css': 'text/css; charset=utf-8',
   '.js': 'text/javascript; charset=utf-8',
   '.svg': 'image/svg+xml',
+  '.woff2': 'font/woff2',
 };
 
 /** Trusted types: no script of the page can write HTML, so an answer of a model cannot become markup. */
@@ -30,6 +31,7 @@ const policy = [
   "style-src 'self'",
   "connect-src 'self'",
   "img-src 'self'",
+  "font-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
   "frame-ancestors 'none'",
@@ -66,30 +68,49 @@ let files: ReadonlyMap<string, PageFile> | undefined;
 
 /** Read once. The sources are in the package: the build does not change them. */
 export function pageFiles(): ReadonlyMap<string, PageFile> {
-  files ??= new Map([...readPage(), ['marked.js', readFile(markedPath())]]);
+  files ??= new Map([...readFolder(pageFolder()), ...packageFiles()]);
   return files;
 }
 
-function readPage(): [string, PageFile][] {
-  const folder = pageFolder();
+/** Files of packages: Markdown, and what the page loads when an answer needs it: colours of code, and formulas with their fonts. */
+export function packageFiles(): ReadonlyMap<string, PageFile> {
+  const { resolve } = createRequire(import.meta.url);
+  const katex = dirname(resolve('katex'));
+  return new Map([
+    ['marked.js', readFile(join(dirname(resolve('marked/package.json')), 'lib', 'marked.esm.js'))],
+    ['highlight.js', readFile(resolve('@highlightjs/cdn-assets/es/highlight.min.js'))],
+    ['katex.js', readFile(join(katex, 'katex.min.js'))],
+    ['katex.css', fileOf('.css', Buffer.from(katexStyle(join(katex, 'katex.min.css'))))],
+    ...[...readFolder(join(katex, 'fonts'))].filter(([name]) => name.endsWith('.woff2')),
+  ]);
+}
+
+/** Names the fonts in one format, which all browsers read, and without a folder. */
+function katexStyle(path: string): string {
+  return readFileSync(path, 'utf8').replace(
+    /url\(fonts\/([\w-]+\.woff2)\) format\("woff2"\)[^};]*/g,
+    'url($1) format("woff2")',
+  );
+}
+
+function readFolder(folder: string): [string, PageFile][] {
   const names = readdirSync(folder).filter((name) => types[extname(name)] !== undefined);
   return names.map((name) => [name, readFile(join(folder, name))]);
 }
 
 function readFile(path: string): PageFile {
+  const type = extname(path);
+  if (type === '.woff2') return fileOf(type, readFileSync(path));
   // The map file is not served.
-  const text = readFileSync(path, 'utf8').replace(/^\/\/# sourceMappingURL=.*$/m, '');
-  const etag = `"${createHash('sha256').update(text).digest('base64url').slice(0, 22)}"`;
-  return { bytes: Buffer.from(text), type: types[extname(path)]!, etag };
+  return fileOf(type, Buffer.from(readFileSync(path, 'utf8').replace(/^\/\/# sourceMappingURL=.*$/m, '')));
+}
+
+function fileOf(type: string, bytes: Buffer): PageFile {
+  const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`;
+  return { bytes, type: types[type]!, etag };
 }
 
 function pageFolder(): string {
   const isSource = import.meta.url.endsWith('.ts');
   return fileURLToPath(new URL(isSource ? './page/' : '../../../src/server/page/', import.meta.url));
-}
-
-/** Markdown for the page. One file, without dependencies. */
-function markedPath(): string {
-  const manifest = createRequire(import.meta.url).resolve('marked/package.json');
-  return join(dirname(manifest), 'lib', 'marked.esm.js');
 }

@@ -1,61 +1,40 @@
 /** The chat of the page at `/`, in Chromium, against the real server and an engine without a model. */
-import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { Server } from '../../src/server/server.ts';
+import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import {
-  expectNoHorizontalScroll,
-  hasChromium,
-  needsChromium,
-  seriousViolations,
-  useBrowser,
-} from '../support/browser.ts';
-import { LetterEngine, type LetterEngineOptions } from '../support/letter-engine.ts';
-import { inLongForm, itInLongForm } from '../support/long-form.ts';
+  answers,
+  gate,
+  idle,
+  lastMessage,
+  list,
+  messageField,
+  openChat,
+  promptOf,
+  send,
+  titles,
+} from '../support/chat-page.ts';
+import { LetterEngine } from '../support/letter-engine.ts';
+import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 
 const browser = useBrowser();
 
-async function openChat(options: LetterEngineOptions = {}, viewport?: { width: number; height: number }) {
-  const engine = new LetterEngine({ maxModelLen: 4096, ...options });
-  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
-  browser.closeAtEnd(() => server.app.close());
-  const port = await server.listen(0, '127.0.0.1');
-  const page = await browser.page(`http://127.0.0.1:${port}/`, viewport);
-  return { engine, page };
-}
-
-const idle = (page: Page) => page.getByRole('button', { name: 'Send', exact: true }).waitFor();
-const messageField = (page: Page) => page.getByRole('textbox', { name: 'Message', exact: true });
-const answers = (page: Page) => page.getByRole('article', { name: 'Answer' });
-
-async function send(page: Page, text: string): Promise<void> {
-  await messageField(page).fill(text);
-  await page.keyboard.press('Enter');
-}
-
-/** The prompt of a request, the last one by default, as text. */
-function promptOf(engine: LetterEngine, at = -1): string {
-  return engine.detokenize(engine.requests.at(at)!.prompt as ArrayLike<number>, { skipSpecialTokens: false });
-}
-
-/** The message that the last request ends with. */
-const lastMessage = (engine: LetterEngine): string | undefined =>
-  /<\|im_start\|>user\n([^<]*)<\|im_end\|>\n<\|im_start\|>assistant\n$/.exec(promptOf(engine))?.[1];
-
-/** Steps wait until the test opens the gate. */
-function gate() {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { open, opened };
-}
+const axeAnswer = [
+  '### Title\n\n###### Left out\n\n# Again',
+  'Text with `code`, a [link](https://example.com) and $x$.',
+  '```js\n// All colours: numbers, texts, names.\nfunction f(a) { return [1, "a", true, new Map(), /x/]; }\n```',
+  '```html\n<p class="a">b</p>\n```',
+  '> quote with `code`',
+  '$$\na^2\n$$',
+  '| a | b |\n|---|---|\n| 1 | 2 |',
+].join('\n\n');
 
 describe('the chat page', () => {
   testsNeed(hasChromium, needsChromium);
 
   it('streams an answer, and sends the whole conversation with the next message', async () => {
-    const { engine, page } = await openChat({ answer: 'Good morning.' });
+    const { engine, page } = await openChat(browser, { answer: 'Good morning.' });
     await send(page, 'Hello');
     await idle(page);
     expect(await answers(page).first().textContent()).toContain('Good morning.');
@@ -65,10 +44,14 @@ describe('the chat page', () => {
     expect(lastMessage(engine)).toBe('Again');
   });
 
-  it('shows Markdown: headings, lists, tables, links and code with a copy button', async () => {
+  it('shows Markdown: headings, lists, tables, links, formulas and coloured code with a copy button', async () => {
+    const formulas = String.raw`Let \(a_1 < b\), at $5 or $6, and $x^2$. Broken: \(\frac{\) and \[open.
+
+\[\mathbb{R} = \sqrt{y}\]
+`;
     const answer =
       '# Plan\n\n1. one\n2. **two**\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[docs](https://example.com)\n\n```js\nlet x = 1 < 2;\n```\n';
-    const { page } = await openChat({ answer });
+    const { page } = await openChat(browser, { answer: `${formulas}\n${answer}` });
     await page.evaluate(
       'navigator.clipboard.writeText = (text) => { globalThis.copied = text; return Promise.resolve(); }',
     );
@@ -81,6 +64,13 @@ describe('the chat page', () => {
     expect(await body.locator('td').allTextContents()).toEqual(['1', '2']);
     expect(await body.getByRole('link', { name: 'docs' }).getAttribute('href')).toBe('https://example.com');
     expect(await body.locator('pre').textContent()).toBe('let x = 1 < 2;');
+    expect(await body.locator('pre .hljs-keyword').textContent()).toBe('let');
+    await body.locator('.katex').nth(2).waitFor();
+    const sources = await body.locator('.katex annotation').allTextContents();
+    expect(sources).toEqual(['a_1 < b', 'x^2', String.raw`\mathbb{R} = \sqrt{y}`]);
+    expect(await body.getByRole('region', { name: 'Formula' }).locator('.katex-display').count()).toBe(1);
+    expect(await body.locator('p').first().textContent()).toContain('at $5 or $6, and');
+    expect(await body.locator('p').first().textContent()).toContain(String.raw`Broken: \(\frac{\) and \[open.`);
     await body.getByRole('button', { name: 'Copy code' }).click();
     expect(await page.evaluate('copied')).toBe('let x = 1 < 2;');
   });
@@ -93,12 +83,16 @@ describe('the chat page', () => {
       '![image](https://example.com/track.png) ![x](x" onerror="globalThis.hacked=5)',
       '[ref]\n\n[ref]: javascript:globalThis.hacked=6',
       '<a href="javascript:globalThis.hacked=7">html link</a>',
+      String.raw`$\href{javascript:globalThis.hacked=9}{x}$ $\def\a{\a\a}\a$ $\includegraphics{https://example.com/y.png}$`,
+      '```__proto__\n</code><img src=x>\n```\n\n```js\n"<b>&amp;lt;</b>" // <i>\n```',
     ].join('\n\n');
-    const { page } = await openChat({ answer });
+    const { page } = await openChat(browser, { answer });
     await send(page, 'Attack <img src=x onerror="globalThis.hacked=8">');
     await idle(page);
     const turns = page.getByRole('region', { name: 'Messages' });
-    expect(await turns.locator('img, svg, script, iframe').count()).toBe(0);
+    await turns.locator('.katex').first().waitFor();
+    await turns.locator('.hljs-string').getByText('"<b>&amp;lt;</b>"', { exact: true }).waitFor();
+    expect(await turns.locator('img, svg, script, iframe, b, i').count()).toBe(0);
     const links = await turns.locator('a').evaluateAll((all) => all.map((link) => (link as { href?: string }).href));
     expect(links).toEqual(['https://example.com/track.png']);
     expect(await turns.textContent()).toContain('<script>globalThis.hacked = 2</script>');
@@ -109,24 +103,21 @@ describe('the chat page', () => {
     expect(browser.takeProblems().join('\n')).toContain('TrustedHTML');
   });
 
-  it('stops an answer and keeps the part that was written', async () => {
-    const { open, opened } = gate();
-    let steps = 0;
-    const { engine, page } = await openChat({
-      answer: 'x'.repeat(100),
-      beforeStep: () => (++steps > 5 ? opened : Promise.resolve()),
-    });
+  it('stops an answer at Escape and keeps the part that was written', async () => {
+    const { open, beforeStep } = gate(5);
+    const { engine, page } = await openChat(browser, { answer: 'x'.repeat(100), beforeStep });
     await send(page, 'Write');
     await answers(page).getByText('xxxxx').waitFor();
-    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.keyboard.press('Escape');
     await idle(page);
     expect(await answers(page).first().textContent()).toContain('xxxxx');
+    expect(await answers(page).first().textContent()).toContain('Stopped');
     await expect.poll(() => engine.stats().aborts).toBe(1);
     open();
   });
 
   itInLongForm('regenerates an answer', async () => {
-    const { engine, page } = await openChat();
+    const { engine, page } = await openChat(browser);
     await page.getByText('Settings').click();
     await page.getByLabel('Max tokens').fill('10');
     await send(page, 'Letters');
@@ -139,7 +130,7 @@ describe('the chat page', () => {
   });
 
   itInLongForm('edits a message and answers it anew', async () => {
-    const { engine, page } = await openChat({ answer: 'Yes.' });
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
     await send(page, 'First');
     await idle(page);
     await send(page, 'Second');
@@ -156,7 +147,7 @@ describe('the chat page', () => {
   });
 
   itInLongForm('keeps the text of a refused message, which is not part of the conversation', async () => {
-    const { engine, page } = await openChat({ maxModelLen: 256, answer: 'Short.' });
+    const { engine, page } = await openChat(browser, { maxModelLen: 256, answer: 'Short.' });
     await send(page, 'Hi');
     await idle(page);
     const long = 'a long message '.repeat(30).trim();
@@ -174,7 +165,7 @@ describe('the chat page', () => {
   });
 
   itInLongForm('keeps the answer if a regeneration is refused, and says why', async () => {
-    const { page } = await openChat({ answer: 'The first answer.' });
+    const { page } = await openChat(browser, { answer: 'The first answer.' });
     await send(page, 'Hi');
     await idle(page);
     await page.getByText('Settings').click();
@@ -185,7 +176,7 @@ describe('the chat page', () => {
   });
 
   itInLongForm('shows an error in the middle of an answer with the part that was written', async () => {
-    const { page } = await openChat({ answer: 'x'.repeat(50), failAtStep: 10 });
+    const { page } = await openChat(browser, { answer: 'x'.repeat(50), failAtStep: 10 });
     await send(page, 'Hi');
     await idle(page);
     const answer = answers(page).first();
@@ -195,48 +186,57 @@ describe('the chat page', () => {
   });
 
   it('keeps conversations over a reload, with names, and deletes them', async () => {
-    const { page } = await openChat({ answer: 'Stored.' });
+    const { page } = await openChat(browser, { answer: 'Stored.' });
     await send(page, 'Remember me');
     await idle(page);
     await page.reload();
     await page.getByText('Stored.').waitFor();
-    const list = page.getByRole('complementary', { name: 'Conversations' });
-    await list.getByRole('button', { name: 'Remember me', exact: true }).hover();
-    await list.getByRole('button', { name: 'Rename Remember me' }).click();
+    await list(page).getByRole('button', { name: 'Remember me', exact: true }).hover();
+    await list(page).getByRole('button', { name: 'Rename Remember me' }).click();
     await page.getByLabel('Title').fill('A name');
     await page.keyboard.press('Enter');
-    await list.getByRole('button', { name: 'New chat' }).click();
+    await list(page).getByRole('button', { name: 'New chat' }).click();
     expect(await answers(page).count()).toBe(0);
     await send(page, 'Another');
     await idle(page);
-    expect(await list.locator('li .open').allTextContents()).toEqual(['Another', 'A name']);
+    expect(await titles(page)).toEqual(['Another', 'A name']);
     page.on('dialog', (dialog) => void dialog.accept());
-    await list.getByRole('button', { name: 'A name', exact: true }).hover();
-    await list.getByRole('button', { name: 'Delete A name' }).click();
+    await list(page).getByRole('button', { name: 'A name', exact: true }).hover();
+    await list(page).getByRole('button', { name: 'Delete A name' }).click();
     await page.reload();
-    expect(await list.locator('li .open').allTextContents()).toEqual(['Another']);
+    expect(await titles(page)).toEqual(['Another']);
   });
 
   it('sends the system prompt and the sampling settings', async () => {
-    const { engine, page } = await openChat({ answer: 'Yes.' });
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
     await page.getByText('Settings').click();
     await page.getByLabel('System prompt').fill('Be brief.');
-    await page.getByLabel('Temperature').fill('0.2');
+    await page.getByLabel('Temperature').fill('0.75');
+    await page.getByLabel('Top-p').fill('0.33');
+    await page.getByLabel('Min-p').fill('0.01');
     await page.getByLabel('Max tokens').fill('33');
     await page.getByLabel('Seed').fill('7');
-    await send(page, 'Hi');
+    // Enter and the button, open and folded settings: all send.
+    await messageField(page).fill('Hi');
+    await page.getByText('Settings').click();
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
     await idle(page);
     expect(promptOf(engine)).toContain('<|im_start|>system\nBe brief.<|im_end|>');
-    expect(engine.requests.at(-1)!.params).toMatchObject({ temperature: 0.2, maxTokens: 33, seed: 7n });
+    expect(engine.requests.at(-1)!.params).toMatchObject({
+      ...{ temperature: 0.75, topP: 0.33, minP: 0.01, maxTokens: 33, seed: 7n },
+    });
     await page.reload();
     expect(await page.locator('#settings-summary').textContent()).toContain(
-      'temperature 0.2, at most 33 tokens, seed 7',
+      'temperature 0.75, top-p 0.33, min-p 0.01, at most 33 tokens, seed 7',
     );
   });
 
   itInLongForm('folds thoughts, and shows calls of tools', async () => {
     const answer = '<think>\nA person asks.\n</think>\n\nThe answer.';
-    const { page } = await openChat({ answer, chatTemplate: '{%- if enable_thinking %}<think>\n</think>{%- endif %}' });
+    const { page } = await openChat(browser, {
+      answer,
+      chatTemplate: '{%- if enable_thinking %}<think>\n</think>{%- endif %}',
+    });
     await send(page, 'Think');
     await idle(page);
     const turn = answers(page).first();
@@ -248,7 +248,7 @@ describe('the chat page', () => {
   });
 
   it('works by keyboard alone', async () => {
-    const { engine, page } = await openChat({ answer: 'Yes.' });
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
     const focusOn = async (name: string): Promise<void> => {
       for (let press = 0; press < 40; press++) {
         const focused = await page.evaluate(
@@ -259,7 +259,6 @@ describe('the chat page', () => {
       }
       throw new Error(`Tab does not reach ${name}`);
     };
-    await page.locator('#text').focus();
     await page.keyboard.type('Keys');
     await page.keyboard.press('Enter');
     await idle(page);
@@ -276,30 +275,35 @@ describe('the chat page', () => {
 
   itInLongForm('has no horizontal scroll on a phone, where the conversations open above the messages', async () => {
     const answer = `\`\`\`\n${'long line '.repeat(30)}\n\`\`\`\n\n${'w'.repeat(200)}\n\n| ${'column | '.repeat(12)}\n|${'---|'.repeat(12)}\n`;
-    const { page } = await openChat({ answer }, { width: 390, height: 844 });
+    const { page } = await openChat(browser, { answer }, { width: 390, height: 844 });
     await send(page, 'u'.repeat(200));
     await idle(page);
     await expectNoHorizontalScroll(page);
-    const list = page.getByRole('complementary', { name: 'Conversations' });
-    expect(await list.isVisible()).toBe(false);
+    expect(await list(page).isVisible()).toBe(false);
     await page.getByRole('button', { name: 'Chats' }).click();
-    expect(await list.isVisible()).toBe(true);
+    expect(await list(page).isVisible()).toBe(true);
     await expectNoHorizontalScroll(page);
-    await list.getByRole('button', { name: 'New chat' }).click();
-    expect(await list.isVisible()).toBe(false);
+    await list(page).getByRole('button', { name: 'New chat' }).click();
+    expect(await list(page).isVisible()).toBe(false);
   });
 
   it.each(inLongForm(['light', 'dark'] as const, ['dark'] as const))(
-    'has no serious problem that axe finds: %s',
+    'has no problem that axe finds: %s',
     async (colorScheme) => {
-      const { page } = await openChat({
-        answer: '# Title\n\nText with `code` and a [link](https://example.com).\n\n```js\nx\n```\n\n> quote\n',
+      const { page } = await openChat(browser, {
+        answer: axeAnswer,
       });
       await page.emulateMedia({ colorScheme });
+      if (isLongForm) expect(await axeViolations(page)).toEqual([]);
       await send(page, 'Hi');
       await idle(page);
       await page.getByText('Settings').click();
-      expect(await seriousViolations(page)).toEqual([]);
+      await answers(page).locator('.katex').nth(1).waitFor();
+      expect(await axeViolations(page)).toEqual([]);
+      if (!isLongForm) return;
+      await page.setViewportSize({ width: 390, height: 844 });
+      await page.getByRole('button', { name: 'Chats' }).click();
+      expect(await axeViolations(page)).toEqual([]);
     },
   );
 
@@ -311,8 +315,11 @@ describe('the chat page', () => {
     });
     browser.closeAtEnd(() => server.app.close());
     const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
+    await page.getByRole('textbox', { name: 'Key' }).fill('wrong');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').getByText('The server does not accept this key.').waitFor();
     await page.getByRole('textbox', { name: 'Key' }).fill('sesame');
-    await page.getByRole('button', { name: 'Continue' }).click();
+    await page.keyboard.press('Enter');
     await page.getByText('letters').waitFor();
     await send(page, 'Hi');
     await page.getByText('Open.').waitFor();

@@ -25,15 +25,19 @@ export async function call(path, { method = 'GET', body, signal } = {}) {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (response.status !== 401) return response;
-    asking ??= askForKey();
+    asking ??= askForKey(key !== '');
     const isGiven = await asking;
     asking = undefined;
     if (!isGiven) return response;
   }
 }
 
-/** @returns {Promise<boolean>} */
-function askForKey() {
+/**
+ * @param {boolean} isAgain The server has refused the key.
+ * @returns {Promise<boolean>}
+ */
+function askForKey(isAgain) {
+  byId('key-refused', HTMLElement).hidden = !isAgain;
   const dialog = byId('key-dialog', HTMLDialogElement);
   const input = byId('key', HTMLInputElement);
   input.value = '';
@@ -54,6 +58,8 @@ function askForKey() {
     );
   });
 }
+
+byId('key-cancel', HTMLButtonElement).addEventListener('click', () => byId('key-dialog', HTMLDialogElement).close());
 
 /** The server refused the request, or an event of its answer is an error. */
 export class ServerError extends Error {}

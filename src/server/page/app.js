@@ -1,37 +1,42 @@
-import { call, jsonOf } from './api.js';
 import { CacheView } from './cache-view.js';
 import { Chat } from './chat.js';
+import { newConversation } from './conversation.js';
 import { byId } from './dom.js';
+import { showModels } from './models.js';
 import { openSettings } from './settings.js';
-import { showConversations } from './sidebar.js';
-import { Conversations, newConversation, read, write } from './store.js';
+import { openSidebar, showConversations } from './sidebar.js';
+import { Conversations, current, read, write } from './store.js';
 
-/** @typedef {import('./store.js').Conversation} Conversation */
+/** @typedef {import('./conversation.js').Conversation} Conversation */
 
 const sidebar = byId('sidebar', HTMLElement);
 const menu = byId('menu', HTMLButtonElement);
 const theme = byId('theme', HTMLSelectElement);
-const notStored = 'The browser has no room for this conversation. Delete others to keep it.';
 
-const conversations = new Conversations();
-const chat = new Chat((conversation) => {
-  if (!conversations.put(conversation)) byId('status', HTMLElement).textContent = notStored;
-  write('current', conversation.id);
+const conversations = new Conversations((id) => {
+  if (conversations.get(id) === undefined) leave(id);
+  else if (id === chat.conversation.id) chat.refresh();
+  list();
+});
+const chat = new Chat(conversations, () => {
+  current.id = chat.conversation.id;
   list();
 });
 
 function list() {
-  showConversations(conversations.all, chat.conversation.id, {
-    open: (conversation) => open(conversation),
+  showConversations(conversations.all, {
+    isCurrent: ({ id }) => id === chat.conversation.id,
+    isRunning: ({ id }) => chat.isRunning(id),
+    open,
     rename: (conversation, title) => {
       conversation.title = title;
-      conversations.save();
+      conversations.save(conversation);
       list();
     },
-    remove: (conversation) => {
-      conversations.remove(conversation.id);
-      if (conversation.id === chat.conversation.id) open(newConversation());
-      else list();
+    remove: ({ id }) => {
+      conversations.remove(id);
+      leave(id);
+      list();
     },
   });
 }
@@ -39,9 +44,18 @@ function list() {
 /** @param {Conversation} conversation */
 function open(conversation) {
   chat.open(conversation);
-  write('current', conversation.id);
+  current.id = conversation.id;
   showSidebar(false);
   list();
+}
+
+/**
+ * The conversation is deleted, here or in another tab.
+ * @param {string} id
+ */
+function leave(id) {
+  chat.stop(id);
+  if (id === chat.conversation.id) open(newConversation());
 }
 
 /** @param {boolean} isOpen On narrow screens the list is above the messages only while it is open. */
@@ -54,6 +68,7 @@ byId('new-chat', HTMLButtonElement).addEventListener('click', () => open(newConv
 menu.addEventListener('click', () => showSidebar(!sidebar.classList.contains('open')));
 sidebar.addEventListener('keydown', (event) => {
   if (event.key !== 'Escape' || !sidebar.classList.contains('open')) return;
+  event.preventDefault();
   showSidebar(false);
   menu.focus();
 });
@@ -90,27 +105,10 @@ function route() {
 addEventListener('hashchange', route);
 
 openSettings();
-const current = conversations.all.find(({ id }) => id === read('current', ''));
-if (current !== undefined) chat.open(current);
+openSidebar(conversations, list);
+const last = conversations.get(current.id);
+if (last !== undefined) chat.open(last);
 list();
 route();
 
-/** How often the page asks a server that loads its model, in milliseconds. */
-const loadingPollMs = 1000;
-
-/** Shows the model; while the server loads it, how far the load is. */
-async function showModel() {
-  const shown = byId('model', HTMLElement);
-  for (;;) {
-    const response = await call('v1/models');
-    if (response.status !== 503) {
-      const { data } = await jsonOf(response);
-      shown.textContent = `${data[0].id} · ${data[0].max_model_len.toLocaleString('en')} tokens of context`;
-      return;
-    }
-    const health = await (await call('health')).json();
-    if (health.status === 'loading') shown.textContent = health.message;
-    await new Promise((resolve) => setTimeout(resolve, loadingPollMs));
-  }
-}
-showModel().catch(() => undefined);
+showModels().catch(() => undefined);

@@ -1,5 +1,6 @@
 import { call, eventsOf, isAbort, jsonOf, messageOf } from './api.js';
 import { legendOf, stateTexts } from './block-cells.js';
+import { parseBlocks } from './block-numbers.js';
 import { showCounts, showTiers, showTiles } from './cache-numbers.js';
 import { CacheState, groupName, isFinished } from './cache-state.js';
 import { byId, el, plural } from './dom.js';
@@ -140,25 +141,28 @@ export class CacheView {
   /** @param {number} block */
   #toggle(block) {
     if (!this.#state.canLoseBlocks) return;
-    const chosen = new Set(parseBlocks(blocksField.value));
+    const chosen = new Set(parseBlocks(blocksField.value).blocks);
     if (!chosen.delete(block)) chosen.add(block);
     blocksField.value = [...chosen].sort((a, b) => a - b).join(', ');
     this.#showChosen();
   }
 
   #showChosen() {
-    this.pool.chosen = new Set(parseBlocks(blocksField.value));
+    this.pool.chosen = new Set(parseBlocks(blocksField.value).blocks);
     this.pool.drawAll();
   }
 
   async #lose() {
     const result = byId('lose-result', HTMLElement);
     const request = byId('lose-request', HTMLSelectElement).value;
-    const isByNumber = blocksField.value.trim() !== '';
     const count = Number(byId('lose-count', HTMLInputElement).value);
-    const body = isByNumber
-      ? { blocks: parseBlocks(blocksField.value) }
-      : { count, ...(request === '' ? {} : { request }) };
+    const isByNumber = blocksField.value.trim() !== '';
+    const { blocks, problem } = parseBlocks(blocksField.value);
+    if (problem !== undefined) {
+      result.textContent = problem;
+      return;
+    }
+    const body = isByNumber ? { blocks } : { count, ...(request === '' ? {} : { request }) };
     try {
       const loss = await jsonOf(await call('cache/lose', { method: 'POST', body }));
       result.textContent = `${plural(loss.blocks.length, 'block')} lost. ${plural(loss.requests, 'request')} had ${plural(loss.tokens, 'token')} in them.`;
@@ -168,18 +172,4 @@ export class CacheView {
       result.textContent = messageOf(error);
     }
   }
-}
-
-/**
- * @param {string} text Numbers and ranges: `3, 8-11`.
- * @returns {number[]}
- */
-function parseBlocks(text) {
-  return text.split(/[\s,]+/).flatMap((part) => {
-    const [, first, last] = /^(\d+)(?:-(\d+))?$/.exec(part) ?? [];
-    if (first === undefined) return [];
-    const start = Number(first);
-    const length = Math.min(4096, Math.max(0, Number(last ?? first) - start + 1));
-    return Array.from({ length }, (_, i) => start + i);
-  });
 }

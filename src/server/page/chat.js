@@ -1,189 +1,267 @@
-import { call, eventsOf, isAbort, messageOf } from './api.js';
-import { announce, button, byId, el } from './dom.js';
+import { Answer } from './answer.js';
+import { Composer } from './composer.js';
+import { branchesOf, newConversation, openBranch, pathOf, toRequest } from './conversation.js';
+import { announce, byId, el } from './dom.js';
+import { requestModel } from './models.js';
+import { Problems } from './problems.js';
+import { followReading } from './reading.js';
 import { requestSettings, systemMessages } from './settings.js';
-import { newConversation, titleOf } from './store.js';
-import { addEvent, noteOf, Turn } from './turns.js';
+import { isTouch } from './touch.js';
+import { endNotes, Turn } from './turns.js';
 
-/** @typedef {import('./store.js').Message} Message */
-/** @typedef {import('./store.js').Conversation} Conversation */
+/**
+ * @typedef {import('./conversation.js').Message} Message
+ * @typedef {import('./conversation.js').Conversation} Conversation
+ * @typedef {import('./composer.js').Draft} Draft
+ */
 
 const turnsElement = byId('turns', HTMLElement);
-const text = byId('text', HTMLTextAreaElement);
-const send = byId('send', HTMLButtonElement);
-const error = byId('error', HTMLElement);
+const latest = byId('latest', HTMLButtonElement);
+const notStored = 'The browser has no room for this conversation. Delete others to keep it.';
+/** How often a growing answer is saved. */
+const SAVE_MS = 500;
 
-/** The conversation on the page, and the answer that is being written. */
+/** The conversation on the page, and the answers that are being written. */
 export class Chat {
   /** @type {Conversation} */
   conversation = newConversation();
   /** @type {Turn[]} */
   #turns = [];
-  /** @type {AbortController | undefined} */
-  #running;
+  /** By the id of the conversation. @type {Map<string, Answer>} */
+  #running = new Map();
+  #problems = new Problems(() => this.conversation);
+  #savedMs = 0;
 
-  /** @param {(conversation: Conversation) => void} save Called when the conversation has changed. */
-  constructor(save) {
-    this.save = save;
-    byId('composer', HTMLFormElement).addEventListener('submit', (event) => {
-      event.preventDefault();
-      if (this.#running !== undefined) this.stop();
-      else this.#sendTyped();
+  /**
+   * @param {import('./store.js').Conversations} conversations
+   * @param {() => void} changed The list of conversations has changed.
+   */
+  constructor(conversations, changed) {
+    this.conversations = conversations;
+    this.changed = changed;
+    this.composer = new Composer(() => this.conversation, {
+      send: () => (this.#answer === undefined ? this.#sendTyped() : this.stop()),
+      say: (text) => this.#problems.tell(this.conversation, { text }),
     });
-    text.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-      event.preventDefault();
-      if (this.#running === undefined) this.#sendTyped();
+    document.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape' && !event.defaultPrevented && !hasOwnEscape(event.target)) this.stop();
     });
-    text.addEventListener('input', fitHeight);
-    this.#render();
+    addEventListener('pagehide', () => {
+      for (const id of this.#running.keys()) this.#save(this.conversations.get(id));
+      // Requests end with the page, and their errors say nothing about the conversations.
+      this.conversations.isFrozen = true;
+    });
+    addEventListener('pageshow', () => {
+      this.conversations.isFrozen = false;
+    });
+    turnsElement.addEventListener('scroll', () => {
+      latest.hidden = isAtEnd();
+    });
+    latest.addEventListener('click', () => {
+      toEnd();
+      if (!isTouch) byId('text', HTMLElement).focus();
+    });
+    this.open(this.conversation);
   }
 
-  get isRunning() {
-    return this.#running !== undefined;
+  /** The answer that is being written in this conversation. */
+  get #answer() {
+    return this.#running.get(this.conversation.id);
   }
 
-  stop() {
-    this.#running?.abort();
+  /** @param {string} id */
+  isRunning(id) {
+    return this.#running.has(id);
+  }
+
+  /** Stops the answer in the conversation that is open, or in another one. */
+  stop(id = this.conversation.id) {
+    this.#running.get(id)?.stop();
   }
 
   /** @param {Conversation} conversation */
   open(conversation) {
-    this.stop();
     this.conversation = conversation;
-    hideError();
     this.#render();
-    text.focus();
+    toEnd();
+    this.composer.open();
+  }
+
+  /** Another tab has changed this conversation. An open editor stays. */
+  refresh() {
+    if (turnsElement.querySelector('textarea') === null) this.#render();
   }
 
   #sendTyped() {
-    const typed = text.value.trim();
-    if (typed === '') return;
-    text.value = '';
-    fitHeight();
-    const { messages } = this.conversation;
-    void this.#ask(messages.length, { role: 'user', content: typed }, () => {
-      // The text that was typed meanwhile stays too.
-      text.value = text.value === '' ? typed : `${typed}\n${text.value}`;
-      fitHeight();
-      text.focus();
-    });
+    if (this.composer.isEmpty) return;
+    const { conversation } = this;
+    const draft = this.composer.take();
+    const putBack = () => this.composer.putBack(conversation, draft);
+    void this.#ask({ parent: conversation.leaf, question: draft, putBack, again: () => this.#sendTyped() });
   }
 
   /**
-   * Another text for a message: the messages after it go, unless the server refuses the new one.
-   * @param {number} at
+   * Another text for a message: it is a branch beside the first one.
+   * @param {Message} message
    * @param {string} content
    */
-  #edit(at, content) {
-    void this.#ask(at, { role: 'user', content }, () => {
-      const turn = this.#turns[at];
-      turn?.edit((again) => this.#edit(at, again), content);
-    });
+  #edit(message, content) {
+    const again = () => this.#edit(message, content);
+    const putBack = () => this.#turnOf(message)?.edit((text) => this.#edit(message, text), content);
+    void this.#ask({ parent: message.parent, question: { content, files: message.files ?? [] }, putBack, again });
   }
 
-  /** @param {number} at The index of the answer. */
-  #regenerate(at) {
-    const question = this.conversation.messages[at - 1];
-    if (question !== undefined) void this.#ask(at - 1, question, () => undefined);
+  /** @param {Message} answer */
+  #regenerate(answer) {
+    void this.#ask({ parent: answer.parent, again: () => this.#regenerate(answer) });
   }
 
   /**
-   * Replaces the messages from `at` on by the question and its answer. If the server refuses it, the messages are as before.
-   * @param {number} at
-   * @param {Message} question
-   * @param {() => void} refused Puts the typed text back.
+   * Adds the question and its answer. If the server refuses the request, the conversation is as before.
+   * @param {{ parent: string, question?: Draft, putBack?: () => void, again: () => void }} request `putBack`: gives a person the typed text
+   * back.
    */
-  async #ask(at, question, refused) {
-    const { conversation } = this;
-    const before = conversation.messages;
-    /** @type {Message} */
-    const answer = { role: 'assistant', content: '' };
-    conversation.messages = [...before.slice(0, at), question, answer];
-    const running = new AbortController();
-    this.#running = running;
-    hideError();
-    this.#render();
-    const turn = /** @type {Turn} */ (this.#turns.at(-1));
-    turn.grow();
-    announce('The answer begins.');
-    let isStarted = false;
-    const startMs = performance.now();
-    try {
-      const response = await call('v1/chat/completions', {
-        method: 'POST',
-        signal: running.signal,
-        body: {
-          messages: [...systemMessages(), ...conversation.messages.slice(0, -1).map(asRequest)],
-          stream: true,
-          stream_options: { include_usage: true },
-          ...requestSettings(),
-        },
-      });
-      let firstMs = 0;
-      for await (const event of eventsOf(response)) {
-        // Only now the message is part of the conversation.
-        if (!isStarted && conversation.title === '') conversation.title = titleOf(question.content);
-        isStarted = true;
-        if (addEvent(answer, event)) {
-          firstMs ||= performance.now();
-          this.#follow(() => turn.grown());
-        }
-        if (event.usage) answer.note = noteOf(event.usage, startMs, firstMs || startMs);
-      }
-      announce('The answer is complete.');
-    } catch (problem) {
-      if (isAbort(problem)) {
-        isStarted ||= answer.content !== '';
-        answer.note = 'Stopped';
-        announce('Stopped.');
-      } else if (isStarted) {
-        answer.error = messageOf(problem);
-        announce(`The answer broke off. ${answer.error}`);
-      } else showError(messageOf(problem), () => this.#retry(at, question, refused));
-    } finally {
-      if (this.#running === running) this.#running = undefined;
-      if (isStarted) this.save(conversation);
-      else conversation.messages = before;
-      if (this.conversation === conversation) {
-        this.#render();
-        if (!isStarted) refused();
-      }
+  async #ask({ parent, question, putBack, again }) {
+    const { conversation, conversations } = this;
+    const { leaf } = conversation;
+    this.#problems.hide();
+    /** @type {Message[]} */
+    const added = [];
+    if (question !== undefined) {
+      const { content, files } = question;
+      const more = files.length > 0 ? { files } : {};
+      added.push(conversations.add(conversation, { role: 'user', parent, content, ...more }));
     }
+    const answer = conversations.add(conversation, {
+      role: 'assistant',
+      parent: added[0]?.id ?? parent,
+      content: '',
+      end: 'open',
+    });
+    added.push(answer);
+    const isAccepted = await this.#write(conversation, answer);
+    if (isAccepted) return;
+    conversations.drop(conversation, added, leaf);
+    this.#show(conversation);
+    putBack?.();
+    if (answer.error) this.#problems.tell(conversation, { text: answer.error, retry: again });
   }
 
   /**
-   * @param {number} at
-   * @param {Message} question
-   * @param {() => void} refused
+   * The model goes on where the answer ends.
+   * @param {Message} answer
    */
-  #retry(at, question, refused) {
-    const isTyped = at === this.conversation.messages.length;
-    // The text may have been changed since.
-    if (isTyped && text.value.trim() !== '') this.#sendTyped();
-    else void this.#ask(at, question, refused);
+  #continue(answer) {
+    this.#problems.hide();
+    this.conversations.own(answer);
+    void this.#write(this.conversation, answer);
+  }
+
+  /**
+   * Shows the answer while it grows, and saves it.
+   * @param {Conversation} conversation Its leaf is the answer.
+   * @param {Message} answer
+   * @returns {Promise<boolean>} Whether the server has accepted the request.
+   */
+  async #write(conversation, answer) {
+    const path = pathOf(conversation);
+    const isContinued = answer.content !== '';
+    const body = () => ({
+      messages: [...systemMessages(), ...(isContinued ? path : path.slice(0, -1)).map(toRequest)],
+      stream: true,
+      stream_options: { include_usage: true },
+      ...requestModel(),
+      ...requestSettings(),
+      ...(isContinued ? { continue_final_message: true, add_generation_prompt: false } : {}),
+    });
+    const running = new Answer(answer);
+    this.#running.set(conversation.id, running);
+    this.#save(conversation);
+    this.#show(conversation);
+    announce('The answer begins.');
+    const reading = new AbortController();
+    void followReading(reading.signal, (text) => {
+      if (reading.signal.aborted) return;
+      running.status = text;
+      this.#turnOf(answer)?.grow(text);
+    });
+    await running.run(body, () => {
+      if (!reading.signal.aborted) {
+        reading.abort();
+        running.status = '';
+        this.#turnOf(answer)?.grow('');
+      }
+      this.#follow(() => this.#turnOf(answer)?.grown());
+      if (performance.now() - this.#savedMs > SAVE_MS) this.#save(conversation);
+    });
+    reading.abort();
+    this.#running.delete(conversation.id);
+    this.#save(conversation);
+    this.#show(conversation);
+    const end = answer.end === undefined ? 'The answer is complete.' : `${endNotes[answer.end]}.`;
+    announce(answer.error ? `The answer broke off. ${answer.error}` : end);
+    return running.isStarted;
+  }
+
+  /** @param {Conversation | undefined} conversation */
+  #save(conversation) {
+    this.#savedMs = performance.now();
+    if (conversation === undefined || this.conversations.touch(conversation)) return;
+    if (!this.#problems.has(conversation)) this.#problems.tell(conversation, { text: notStored });
+  }
+
+  /**
+   * Shows what has changed in a conversation: in the list, and in the messages if it is open.
+   * @param {Conversation} conversation
+   */
+  #show(conversation) {
+    if (conversation === this.conversation) this.#render();
+    this.changed();
   }
 
   #render() {
-    const { messages } = this.conversation;
-    const isIdle = this.#running === undefined;
-    this.#turns = messages.map((message, at) => new Turn(message, this.#actionsOf(message, at, isIdle)));
-    if (messages.length === 0) turnsElement.replaceChildren(welcome());
+    const wasAtEnd = isAtEnd();
+    const { scrollTop } = turnsElement;
+    const answer = this.#answer;
+    const path = pathOf(this.conversation);
+    this.#turns = path.map((message) => new Turn(message, answer === undefined ? this.#actionsOf(message) : {}));
+    if (path.length === 0) turnsElement.replaceChildren(welcome());
     else turnsElement.replaceChildren(...this.#turns.map(({ element }) => element));
-    turnsElement.scrollTop = turnsElement.scrollHeight;
-    send.textContent = isIdle ? 'Send' : 'Stop';
-    send.classList.toggle('stop', !isIdle);
+    if (answer !== undefined) this.#turnOf(answer.message)?.grow(answer.status);
+    if (wasAtEnd) toEnd();
+    else turnsElement.scrollTop = scrollTop;
+    this.composer.show(answer !== undefined);
+    this.#problems.render();
+  }
+
+  /** @param {Message} message */
+  #turnOf(message) {
+    return this.#turns.find((turn) => turn.message === message);
   }
 
   /**
    * @param {Message} message
-   * @param {number} at
-   * @param {boolean} isIdle
+   * @returns {import('./turns.js').TurnActions}
    */
-  #actionsOf({ role }, at, isIdle) {
-    if (!isIdle) return {};
-    return role === 'user'
-      ? { edit: (/** @type {string} */ content) => this.#edit(at, content) }
-      : { regenerate: () => this.#regenerate(at) };
+  #actionsOf(message) {
+    const { conversation } = this;
+    const all = branchesOf(conversation, message);
+    const at = all.indexOf(message);
+    /** @param {number} to */
+    const go = (to) => {
+      openBranch(conversation, /** @type {Message} */ (all[to]));
+      this.conversations.save(conversation);
+      this.#render();
+    };
+    const branches = all.length > 1 ? { branches: { at, count: all.length, go } } : {};
+    if (message.role === 'user') return { ...branches, edit: (text) => this.#edit(message, text) };
+    const isLast = message.id === conversation.leaf;
+    const isCut = isLast && message.end !== undefined && message.content !== '';
+    return {
+      ...branches,
+      regenerate: () => this.#regenerate(message),
+      ...(isCut ? { continue: () => this.#continue(message) } : {}),
+    };
   }
 
   /**
@@ -191,52 +269,26 @@ export class Chat {
    * @param {() => void} change
    */
   #follow(change) {
-    const isAtEnd = turnsElement.scrollHeight - turnsElement.scrollTop - turnsElement.clientHeight < 80;
+    const wasAtEnd = isAtEnd();
     change();
-    if (isAtEnd) requestAnimationFrame(() => turnsElement.scrollTo({ top: turnsElement.scrollHeight }));
+    if (wasAtEnd) requestAnimationFrame(toEnd);
   }
 }
 
-/** @param {Message} message */
-function asRequest({ role, content, toolCalls }) {
-  if (!toolCalls?.length) return { role, content };
-  // The page runs no tools, so the next request repeats the calls as text.
-  const calls = toolCalls.map(({ name, arguments: given }) => `${name}(${given})`).join('\n');
-  return { role, content: [content, calls].filter((part) => part !== '').join('\n') };
+/**
+ * Whether Escape has another meaning there: it closes a list, a dialog or an editor, or empties the search.
+ * @param {EventTarget | null} target
+ */
+const hasOwnEscape = (target) =>
+  target instanceof Element && target.closest('dialog, select, #sidebar, #cache-view') !== null;
+
+const isAtEnd = () => turnsElement.scrollHeight - turnsElement.scrollTop - turnsElement.clientHeight < 80;
+
+function toEnd() {
+  turnsElement.scrollTop = turnsElement.scrollHeight;
 }
 
 function welcome() {
-  return el(
-    'div',
-    { class: 'welcome' },
-    el('h2', {}, 'What shall we talk about?'),
-    el('p', { class: 'hint' }, 'Enter sends a message, Shift and Enter begin a new line.'),
-  );
-}
-
-/** The field is as high as its text, up to a limit. */
-function fitHeight() {
-  text.style.height = 'auto';
-  text.style.height = `${Math.min(text.scrollHeight + 2, 220)}px`;
-}
-
-/**
- * @param {string} message
- * @param {() => void} retry
- */
-function showError(message, retry) {
-  error.replaceChildren(
-    el('span', {}, message),
-    button('Try again', () => {
-      hideError();
-      retry();
-    }),
-    button('Dismiss', hideError),
-  );
-  error.hidden = false;
-}
-
-function hideError() {
-  error.hidden = true;
-  error.replaceChildren();
+  const hint = isTouch ? 'Send sends a message.' : 'Enter sends a message, Shift and Enter begin a new line.';
+  return el('div', { class: 'welcome' }, el('h2', {}, 'What shall we talk about?'), el('p', { class: 'hint' }, hint));
 }

@@ -29,6 +29,19 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Chromium's layout overflows its stack somewhat above 850 elements inside each other, and its process ends. */
+const DEPTH_MAX = 300;
+
+/**
+ * Whether the elements of an answer are nested deeper than browsers can show.
+ * @param {Node} top
+ */
+export function isTooDeep(top) {
+  let depth = 0;
+  for (let level = [top]; level.length > 0; depth++) level = level.flatMap(({ childNodes }) => [...childNodes]);
+  return depth > DEPTH_MAX;
+}
+
 /**
  * @param {string} label
  * @param {() => void} onClick
@@ -45,6 +58,21 @@ export function announce(text) {
   byId('status', HTMLElement).textContent = text;
 }
 
+/** @param {string} text */
+async function copyText(text) {
+  // Absent in pages that came over HTTP from another machine.
+  if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
+  const field = el('textarea', { class: 'sr' });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isDone = document.execCommand('copy');
+  field.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+  if (!isDone) throw new Error('The browser does not copy.');
+}
+
 /**
  * A button that copies a text. Its label says whether it worked.
  * @param {string} label
@@ -52,9 +80,7 @@ export function announce(text) {
  */
 export function copyButton(label, read) {
   const copy = button(label, () => {
-    // Absent in pages that came over HTTP from another machine.
-    const done = navigator.clipboard?.writeText(read()) ?? Promise.reject(new Error('no clipboard'));
-    done.then(
+    copyText(read()).then(
       () => say('Copied'),
       () => say('Not allowed'),
     );

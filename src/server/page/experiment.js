@@ -1,5 +1,6 @@
 import { call, eventsOf, jsonOf, messageOf } from './api.js';
 import { byId, plural } from './dom.js';
+import { requestModel } from './models.js';
 
 const start = byId('experiment-start', HTMLButtonElement);
 const loseNow = byId('experiment-lose', HTMLButtonElement);
@@ -84,6 +85,7 @@ async function answer(message, element, onPiece) {
     method: 'POST',
     body: {
       messages: [{ role: 'user', content: message }],
+      ...requestModel(),
       seed: 42,
       temperature: 0.8,
       max_tokens: MAX_TOKENS,

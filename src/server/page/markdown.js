@@ -1,5 +1,9 @@
-import { copyButton, el } from './dom.js';
+import { codeView } from './code.js';
+import { el, isTooDeep } from './dom.js';
 import { marked } from './marked.js';
+import { blockMath, inlineMath, mathView } from './math.js';
+
+marked.use({ extensions: [blockMath, inlineMath] });
 
 /**
  * Shows Markdown as DOM nodes. Texts become text nodes and HTML in the Markdown stays visible as text, so an answer cannot become
@@ -19,12 +23,13 @@ export class MarkdownView {
    */
   show(text) {
     /** @type {Token[]} */
-    const tokens = marked.lexer(text).filter(isShown);
+    const tokens = tokensOf(text);
     let same = 0;
     while (same < tokens.length && same < this.shown.length && tokens[same].raw === this.shown[same]?.raw) same++;
     for (const { node } of this.shown.splice(same)) this.parent.removeChild(node);
     for (const token of tokens.slice(same)) {
-      const node = block(token);
+      const built = block(token);
+      const node = isTooDeep(built) ? el('p', {}, token.raw) : built;
       this.parent.append(node);
       this.shown.push({ raw: token.raw, node });
     }
@@ -40,12 +45,15 @@ export class MarkdownView {
 function block(token) {
   switch (token.type) {
     case 'heading':
-      // The page has h1 and h2 of its own.
-      return el(/** @type {'h3'} */ (`h${Math.min(token.depth + 2, 6)}`), {}, ...inlines(token.tokens));
+      // In a quotation or a list, it is no part of the answer's outline.
+      if (token.level === undefined) return el('p', {}, el('strong', {}, ...inlines(token.tokens)));
+      return el(/** @type {'h3'} */ (`h${token.level}`), {}, ...inlines(token.tokens));
     case 'paragraph':
       return el('p', {}, ...inlines(token.tokens));
     case 'code':
-      return code(token);
+      return codeView(token.text, String(token.lang ?? ''));
+    case 'math':
+      return mathView(token);
     case 'blockquote':
       return el('blockquote', {}, ...token.tokens.filter(isShown).map(block));
     case 'list':
@@ -61,26 +69,35 @@ function block(token) {
   }
 }
 
-/** @param {Token} token */
-const isShown = ({ type }) => type !== 'space' && type !== 'def';
+/**
+ * @param {string} text
+ * @returns {Token[]}
+ */
+function tokensOf(text) {
+  try {
+    const tokens = marked.lexer(text).filter(isShown);
+    setLevels(tokens);
+    return tokens;
+  } catch {
+    // Nested so deep that the stack has no room: the text itself.
+    return [{ type: 'paragraph', raw: text, tokens: [{ type: 'text', raw: text }] }];
+  }
+}
+
+/**
+ * The page has h1 and h2 of its own. An answer may begin with any level and leave out others, and readers of headings expect each.
+ * @param {Token[]} tokens
+ */
+function setLevels(tokens) {
+  let last = 2;
+  for (const token of tokens.filter(({ type }) => type === 'heading')) {
+    token.level = Math.min(token.depth + 2, last + 1, 6);
+    last = token.level;
+  }
+}
 
 /** @param {Token} token */
-function code(token) {
-  const language = String(token.lang ?? '').split(/\s/, 1)[0] ?? '';
-  const head = el(
-    'div',
-    { class: 'code-head' },
-    el('span', {}, language || 'code'),
-    copyButton('Copy code', () => token.text),
-  );
-  const label = language === '' ? 'Code' : `Code in ${language}`;
-  return el(
-    'div',
-    { class: 'code' },
-    head,
-    el('pre', { tabindex: '0', role: 'region', 'aria-label': label }, el('code', {}, token.text)),
-  );
-}
+const isShown = ({ type }) => type !== 'space' && type !== 'def';
 
 /** @param {Token} token */
 function list(token) {
@@ -138,6 +155,8 @@ function inline(token) {
       return link(token.href, [document.createTextNode(`Image: ${token.text || token.href}`)]);
     case 'text':
       return token.tokens === undefined ? text(token) : el('span', {}, ...inlines(token.tokens));
+    case 'math':
+      return mathView(token);
     case 'escape':
       return document.createTextNode(token.text);
     default:

@@ -1,10 +1,12 @@
-import { button, copyButton, el, plural } from './dom.js';
+import { button, copyButton, el } from './dom.js';
 import { MarkdownView } from './markdown.js';
+import { isTouch } from './touch.js';
 
-/** @typedef {import('./store.js').Message} Message */
+/** @typedef {import('./conversation.js').Message} Message */
 /**
  * What a person can do with a message; absent: not now.
- * @typedef {{ edit?: ((text: string) => void) | undefined, regenerate?: (() => void) | undefined }} TurnActions
+ * @typedef {{ edit?: (text: string) => void, regenerate?: () => void, continue?: () => void, branches?: Branches }} TurnActions
+ * @typedef {{ at: number, count: number, go: (at: number) => void }} Branches The messages in this place; `go` shows another one.
  */
 
 /** One message on the page. */
@@ -25,11 +27,12 @@ export class Turn {
     this.thoughts = el('div', { class: 'thoughts' });
     this.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, 'Reasoning'), this.thoughts);
     this.calls = el('div', {});
+    this.files = el('div', {});
     this.foot = el('div', { class: 'foot' });
     this.element = el(
       'article',
       { class: `turn ${message.role}`, 'aria-label': isUser ? 'You' : 'Answer' },
-      ...(isUser ? [this.body] : [this.reasoning, this.body, this.calls]),
+      ...(isUser ? [this.files, this.body] : [this.reasoning, this.body, this.calls]),
       this.foot,
     );
     if (!isUser) this.#markdown = new MarkdownView(this.body);
@@ -46,33 +49,41 @@ export class Turn {
   }
 
   show() {
-    const { content, reasoning = '', toolCalls = [] } = this.message;
+    const { content, files = [], reasoning = '', toolCalls = [] } = this.message;
     if (this.#markdown === undefined) this.body.textContent = content;
     else this.#markdown.show(content);
     this.reasoning.hidden = reasoning === '';
     this.thoughts.textContent = reasoning;
-    this.calls.replaceChildren(...toolCalls.map(toolCallView));
+    const calls = toolCalls.map(({ name, arguments: text }) => folded({ kind: 'Calls', name, text: pretty(text) }));
+    this.calls.replaceChildren(...calls);
+    this.files.replaceChildren(...files.map(({ name, text }) => folded({ kind: 'File', name, text })));
   }
 
-  /** While the answer grows there is nothing to do with it. */
-  grow() {
+  /**
+   * While the answer grows there is nothing to do with it.
+   * @param {string} status What happens before the first token.
+   */
+  grow(status) {
     this.element.classList.add('growing');
     this.element.setAttribute('aria-busy', 'true');
-    this.foot.replaceChildren();
+    this.foot.replaceChildren(el('span', { class: 'note' }, status));
   }
 
   /** The message is complete: shows what can be done with it. */
   settle() {
-    this.element.classList.remove('growing');
-    this.element.removeAttribute('aria-busy');
     const { message, actions } = this;
-    const children = [copyButton('Copy', () => message.content)];
-    const { edit, regenerate } = actions;
-    if (edit !== undefined) children.push(button('Edit', () => this.edit(edit)));
-    if (regenerate !== undefined) children.push(button('Regenerate', regenerate));
-    if (message.error) this.foot.replaceChildren(el('p', { class: 'turn-error' }, message.error), ...children);
-    else this.foot.replaceChildren(...children);
-    if (message.note) this.foot.append(el('span', { class: 'note' }, message.note));
+    const { edit, regenerate, branches } = actions;
+    const end = message.end === undefined || message.error ? '' : endNotes[message.end];
+    const notes = [end, message.note].filter((note) => note);
+    this.foot.replaceChildren(
+      ...(message.error ? [el('p', { class: 'turn-error' }, message.error)] : []),
+      ...(branches === undefined ? [] : [branchChooser(branches)]),
+      ...(actions.continue === undefined ? [] : [button('Continue', actions.continue, { class: 'quiet strong' })]),
+      copyButton('Copy', () => message.content),
+      ...(edit === undefined ? [] : [button('Edit', () => this.edit(edit))]),
+      ...(regenerate === undefined ? [] : [button('Regenerate', regenerate)]),
+      ...(notes.length === 0 ? [] : [el('span', { class: 'note' }, notes.join(' · '))]),
+    );
   }
 
   /**
@@ -91,11 +102,15 @@ export class Turn {
       this.settle();
     };
     const send = () => {
-      if (input.value.trim() !== '') done(input.value.trim());
+      const isEmpty = input.value.trim() === '' && !this.message.files?.length;
+      if (!isEmpty) done(input.value.trim());
     };
     input.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape') close();
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      if (event.key === 'Escape') {
+        event.preventDefault();
+        close();
+      }
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing || isTouch) return;
       event.preventDefault();
       send();
     });
@@ -105,13 +120,32 @@ export class Turn {
   }
 }
 
-/** @param {import('./store.js').ToolCall} call */
-function toolCallView({ name, arguments: text }) {
+/** Why an answer is not complete. */
+export const endNotes = { length: 'Cut at the limit of tokens', stopped: 'Stopped', open: 'Not complete' };
+
+/** @param {Branches} branches */
+function branchChooser({ at, count, go }) {
+  return el(
+    'span',
+    { class: 'branches' },
+    button('‹', () => go(at - 1), { 'aria-label': 'Previous version', disabled: at === 0 }),
+    `${at + 1} / ${count}`,
+    button('›', () => go(at + 1), { 'aria-label': 'Next version', disabled: at === count - 1 }),
+  );
+}
+
+/**
+ * A text below its name. Calls are open: they are the answer.
+ * @param {{ kind: 'Calls' | 'File', name: string, text: string }} given
+ */
+function folded({ kind, name, text }) {
+  const label = kind === 'Calls' ? `Arguments of ${name}` : `File ${name}`;
+  const body = el('pre', { tabindex: '0', role: 'region', 'aria-label': label }, text);
   return el(
     'details',
-    { class: 'tool-call', open: true },
-    el('summary', {}, 'Calls ', el('code', {}, name)),
-    el('pre', { tabindex: '0', role: 'region', 'aria-label': `Arguments of ${name}` }, pretty(text)),
+    { class: 'folded', open: kind === 'Calls' },
+    el('summary', {}, `${kind} `, el('code', {}, name)),
+    body,
   );
 }
 
@@ -122,44 +156,4 @@ function pretty(text) {
   } catch {
     return text;
   }
-}
-
-/**
- * Adds an event of the stream to the message. Returns whether it has changed.
- * @param {Message} message
- * @param {any} event
- */
-export function addEvent(message, event) {
-  const delta = event.choices?.[0]?.delta;
-  if (!delta) return false;
-  if (delta.content) message.content += delta.content;
-  if (delta.reasoning_content) message.reasoning = (message.reasoning ?? '') + delta.reasoning_content;
-  for (const { index, function: call = {} } of delta.tool_calls ?? []) {
-    message.toolCalls ??= [];
-    message.toolCalls[index] ??= { name: '', arguments: '' };
-    const known = message.toolCalls[index];
-    known.name += call.name ?? '';
-    known.arguments += call.arguments ?? '';
-  }
-  return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
-}
-
-/**
- * @param {any} usage
- * @param {number} startMs
- * @param {number} firstMs
- */
-export function noteOf(usage, startMs, firstMs) {
-  if (!usage) return '';
-  const seconds = (performance.now() - firstMs) / 1000;
-  const rate = usage.completion_tokens > 1 && seconds > 0 ? (usage.completion_tokens - 1) / seconds : 0;
-  const details = usage.prompt_tokens_details ?? {};
-  const parts = [
-    plural(usage.completion_tokens, 'token'),
-    ...(rate > 0 ? [`${rate.toFixed(1)} per second`] : []),
-    `first after ${Math.round(firstMs - startMs)} ms`,
-    `prompt ${usage.prompt_tokens} (${details.cached_tokens ?? 0} cached)`,
-    ...(details.recomputed_tokens ? [`${details.recomputed_tokens} computed again`] : []),
-  ];
-  return parts.join(' · ');
 }
