@@ -22,7 +22,8 @@ function modulesOf(...args: string[]): string[] {
   });
 }
 
-const ofCommands = /^(bench|sim)\/|^src\/(cli\/(demo|serve|generate|sim)|compose)/;
+/** The lengths of conversations are data of both. */
+const ofCommands = /^(bench|sim)\/(?!cluster\/sharegpt-lengths)|^src\/(cli\/(demo|serve|generate|sim)|compose)/;
 
 it('kvasir --version loads no command', () => {
   const modules = modulesOf('--version');

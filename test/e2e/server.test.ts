@@ -195,7 +195,7 @@ describe('a client', () => {
     await expect(create({ temperature: -1 })).rejects.toBeInstanceOf(OpenAI.BadRequestError);
     await expect(create({ model: 'other' })).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     await expect(create({ prompt: 'word '.repeat(20_000) })).rejects.toMatchObject({ code: 'context_length_exceeded' });
-    await expect(create({ temprature: 1 })).rejects.toMatchObject({ code: 'unknown_parameter', param: 'temprature' });
+    await expect(create({ top_p: 7 })).rejects.toMatchObject({ status: 400, param: 'top_p' });
     await expect(create({ max_tokens: 100_000 })).rejects.toBeInstanceOf(OpenAI.BadRequestError);
     expect((await client.completions.create({ model: name, prompt, max_tokens: 1 })).usage!.completion_tokens).toBe(1);
     await expectIdle();
