@@ -90,11 +90,7 @@ const allSubjects: readonly Subject[] = [
   { name: 'a random deepseek2', model: tiny({ architecture: 'deepseek2', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random deepseek2 on two ranks', model: tiny({ architecture: 'deepseek2', type: 'F16' }), ranks: 2 },
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
-  { name: 'a random smollm3', model: tiny({ architecture: 'smollm3', type: 'Q8_0' }), ranks: 1 },
-  { name: 'a random glm4', model: tiny({ architecture: 'glm4', type: 'Q8_0' }), ranks: 1 },
-  { name: 'a random glm4moe', model: tiny({ architecture: 'glm4moe', type: 'Q8_0' }), ranks: 1 },
-  { name: 'a random lfm2moe', model: tiny({ architecture: 'lfm2moe', type: 'Q8_0' }), ranks: 1 },
-  { name: 'a random phi3', model: tiny({ architecture: 'phi3', type: 'Q8_0', ...longContexts.phi3 }), ranks: 1 },
+  // smollm3, glm4, glm4moe and phi3 have the KV groups of llama, and lfm2moe those of lfm2.
   {
     name: 'a random mistral3 on two ranks',
     model: tiny({ architecture: 'mistral3', type: 'Q8_0', ...longContexts.mistral3 }),
