@@ -292,7 +292,7 @@ export class PlaceScheduler implements SchedulerConnector {
       const block = step.validBlock(key);
       if (block !== undefined) save(key, block);
     }
-    // Of these, each block is stored at once: another server needs it, whatever is stored for later.
+    // These blocks are stored at once, because another server needs them.
     const { keys, toSave } = this.#leases.take(step, isKept);
     return { blocks: [...blocks, ...toSave], leased: keys };
   }

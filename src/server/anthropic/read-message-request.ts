@@ -1,6 +1,7 @@
 import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
+import { withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
 import { fieldNotSupported } from '../server-errors.ts';
@@ -26,7 +27,7 @@ export function chatOfMessages(body: unknown, options?: BodyOptions): ChatOfMess
     messages: [...readSystem(reader), ...readMessages(reader)],
     ...(tools.length === 0 ? {} : { tools }),
     ...readToolChoice(reader),
-    ...present({ stop: reader.raw('stop_sequences') }),
+    ...withoutUndefined({ stop: reader.raw('stop_sequences') }),
     ...readThinking(reader),
     ...readOutputFormat(reader),
   };
@@ -174,7 +175,7 @@ function readTools(reader: FieldReader): { readonly tools: readonly object[]; re
     const described = {
       name: tool.required('name', tool.name('name'), 'the name of the tool'),
       parameters,
-      ...present({ description: tool.string('description'), strict: tool.boolean('strict') }),
+      ...withoutUndefined({ description: tool.string('description'), strict: tool.boolean('strict') }),
     };
     return [{ type: 'function', function: described }];
   });
@@ -206,17 +207,14 @@ function readOutputFormat(reader: FieldReader): object {
   const config = reader.object('output_config');
   const format = config?.object('format') ?? reader.object('output_format');
   const effort = config?.name('effort');
-  if (format === undefined) return present({ reasoning_effort: effort });
+  if (format === undefined) return withoutUndefined({ reasoning_effort: effort });
   format.requiredChoice('type', ['json_schema']);
   const schema = format.required('schema', format.exact('schema'), 'a JSON schema');
   const response_format = { type: 'json_schema', json_schema: { name: 'output', schema } };
-  return { response_format, ...present({ reasoning_effort: effort }) };
+  return { response_format, ...withoutUndefined({ reasoning_effort: effort }) };
 }
 
 function withoutFields(body: object, names: readonly string[]): object {
   const all = new Set([...names, ...foreignFields, ...silentFields]);
   return Object.fromEntries(Object.entries(body).filter(([name]) => !all.has(name)));
 }
-
-const present = (fields: object): object =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));

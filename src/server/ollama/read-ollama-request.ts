@@ -1,5 +1,6 @@
 import { writeExactJson } from '../../base/exact-json.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
+import { withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
 
@@ -16,7 +17,10 @@ export function chatOfOllama(body: unknown, options?: BodyOptions): BodyOfOllama
   const tools = reader.raw('tools');
   const { fields, ignored } = readCommon(reader);
   const unknown = reader.finish();
-  return { body: { ...fields, messages: withIds(messages), ...present({ tools }) }, ignored: [...ignored, ...unknown] };
+  return {
+    body: { ...fields, messages: withIds(messages), ...withoutUndefined({ tools }) },
+    ignored: [...ignored, ...unknown],
+  };
 }
 
 /**
@@ -40,7 +44,7 @@ export function generateOfOllama(
   if (isRaw || (suffix !== undefined && suffix !== '')) {
     const { chat_template_kwargs: _, top_logprobs: top, logprobs, ...rest } = fields;
     const scores = logprobs === true ? { logprobs: top ?? 0 } : {};
-    return { ...all, kind: 'completion', body: { ...rest, ...scores, prompt, ...present({ suffix }) } };
+    return { ...all, kind: 'completion', body: { ...rest, ...scores, prompt, ...withoutUndefined({ suffix }) } };
   }
   const messages = [
     ...(system === undefined || system === '' ? [] : [{ role: 'system', content: system }]),
@@ -57,7 +61,7 @@ export function embeddingOfOllama(body: unknown, options?: BodyOptions): object 
   const model = reader.name('model')?.replace(/:latest$/, '');
   reader.ignore(['truncate', 'keep_alive', 'options']);
   reader.finish();
-  return { input, ...present({ model, dimensions }) };
+  return { input, ...withoutUndefined({ model, dimensions }) };
 }
 
 /** `/api/show`: the name of the model; older clients call the field `name`. */
@@ -87,7 +91,7 @@ function readMessage(message: FieldReader): Message {
   return {
     role,
     content,
-    ...present({ reasoning_content: thinking, tool_call_id: id }),
+    ...withoutUndefined({ reasoning_content: thinking, tool_call_id: id }),
     ...(calls === undefined || calls.length === 0 ? {} : { tool_calls: calls }),
   };
 }
@@ -145,7 +149,7 @@ function readCommon(reader: FieldReader): { readonly fields: Record<string, unkn
   const fields = {
     ...options,
     stream,
-    ...present({ model, logprobs: logprobs ?? (top === undefined ? undefined : true), top_logprobs: top }),
+    ...withoutUndefined({ model, logprobs: logprobs ?? (top === undefined ? undefined : true), top_logprobs: top }),
     ...(think === undefined ? {} : thinking(reader, think)),
     ...(format === undefined || format === '' ? {} : { response_format: responseFormat(reader, format) }),
   };
@@ -176,6 +180,3 @@ function responseFormat(reader: FieldReader, format: unknown): object {
   if (isJsonObject(format)) return { type: 'json_schema', json_schema: { name: 'format', schema: format } };
   throw reader.invalid('format', '"json" or a JSON schema');
 }
-
-const present = (fields: object): object =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));

@@ -92,7 +92,7 @@ export function merge(known, stored, keepsOwn) {
 /**
  * A conversation of the storage or of a file. Older ones are lists of messages without branches.
  * @param {unknown} value
- * @returns {Conversation | undefined} undefined: it is none
+ * @returns {Conversation | undefined} undefined: it is not a conversation
  */
 export function parseConversation(value) {
   const { id, title, changedMs, leaf, messages } = /** @type {Partial<Conversation>} */ (value ?? {});
