@@ -3,8 +3,8 @@ import type { Prng } from '../src/base/prng.ts';
 import type { Timer } from '../src/base/timers.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
 import type { ConnectorRequest, KvBlock } from '../src/connector/connector.ts';
-import { GatheredWakes } from '../src/connector/tier/gathered-wakes.ts';
-import type { RunningLookup } from '../src/connector/tier/tier-lookups.ts';
+import { GatheredWakes } from '../src/connector/places/gathered-wakes.ts';
+import type { RunningLookup } from '../src/connector/places/tier-lookups.ts';
 import type { RequestId } from '../src/core/ids.ts';
 
 /** The places of blocks when a look-up ended. */

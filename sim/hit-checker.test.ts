@@ -68,6 +68,22 @@ test('a request with blocks does not compute a block before the answer for it', 
   expect(() => planned(checkerWithUnanswered(), sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
 });
 
+test('a request without blocks waits for an answer; one that was admitted need not if another request fills the block', () => {
+  const checker = new HitChecker(onePoolSpec(20, blockSize), 100, true, () => 1);
+  const wanted = [{ group: groupIndex(0), index: blockIndex(1), key: 'key' }];
+  const request = { id: requestId('a'), tokenCount: tokenCount(8), wanted } as unknown as ConnectorRequest;
+  const admittedWithoutAnswer = (): void => {
+    checker.planning();
+    checker.asked(request, { kind: 'askLater', deadlineMs: 50 }, 0, () => true);
+    checker.allocated(request, undefined, 0);
+  };
+  expect(admittedWithoutAnswer).toThrow('I3: the engine does not wait for the answer for a');
+  checker.allocated(request, undefined, 0);
+  // No plan has had the request yet.
+  admittedWithoutAnswer();
+  planned(checker, sequence('b', [1, 2], 4, 8), sequence('a', [1, 2], 4, 8));
+});
+
 test('a request need not wait for an answer if another request fills the block', () => {
   const checker = checkerWithUnanswered();
   planned(checker, sequence('b', [1, 2], 4, 8), sequence('a', [1, 2], 4, 8));

@@ -37,6 +37,8 @@ export class HitChecker {
   readonly #computed = new Map<RequestId, Map<string, BlockId>>();
   /** Blocks that a request was told to ask for later, and that it did not ask for again in the same plan. */
   readonly #unanswered = new Map<RequestId, readonly BlockPlace[]>();
+  /** Requests that have blocks, and that no plan has had since. */
+  readonly #admitted = new Set<RequestId>();
   #plans = 0;
   /** Whether the request computes tokens for results of its prompt, although the store has their KV: it asks for none of these blocks. */
   computesAnyway: (id: RequestId) => boolean = () => false;
@@ -65,6 +67,7 @@ export class HitChecker {
 
   planned({ sequences }: ScheduledStep): void {
     for (const { requestId, blockTables, tokens } of sequences) {
+      this.#admitted.delete(requestId);
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
     }
     if (this.#unanswered.size > 0) for (const sequence of sequences) this.#checkUnanswered(sequence);
@@ -215,7 +218,7 @@ export class HitChecker {
   }
 
   #hasBlocks(id: RequestId): boolean {
-    return this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
+    return this.#admitted.has(id) || this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
   }
 
   #isShared(id: RequestId, place: BlockPlace): boolean {
@@ -246,6 +249,7 @@ export class HitChecker {
       );
       this.#unanswered.set(id, wait.wanted);
     }
+    this.#admitted.add(id);
     const promised = this.#promised.get(id);
     this.#promised.delete(id);
     this.#invalid.delete(id);
@@ -264,6 +268,7 @@ export class HitChecker {
   }
 
   ended(id: RequestId): void {
+    this.#admitted.delete(id);
     const maps = [this.#seen, this.#invalid, this.#computed, this.#promised, this.#waits, this.#unanswered];
     for (const map of maps) map.delete(id);
   }

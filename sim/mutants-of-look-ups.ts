@@ -7,7 +7,7 @@ export const lookUpMutants: readonly Mutant[] = [
     breaks: ['I8'],
     seed: 12,
     scenario: 'tiers',
-    file: 'src/connector/tier/gathered-wakes.ts',
+    file: 'src/connector/places/gathered-wakes.ts',
     find: 'this.#timer ??= this.#timers.after(waitMs, () => this.#wakeNow());',
     replace: 'void waitMs;',
   },

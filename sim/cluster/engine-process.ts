@@ -6,7 +6,7 @@ import {
   type KvIdentity,
   type KvLoadPolicy,
 } from '../../src/connector/connector.ts';
-import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
+import { TierScheduler } from '../../src/connector/places/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
 import type { RequestId } from '../../src/core/ids.ts';

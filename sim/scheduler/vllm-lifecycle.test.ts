@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { sha256 } from '../../src/base/sha256.ts';
 import { emptyOutput, type KvRole, type SaveJob } from '../../src/connector/connector.ts';
+import { TierScheduler } from '../../src/connector/places/tier-scheduler.ts';
 import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
-import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import { ManualTime } from '../../test/support/manual-time.ts';
 import { connected } from '../connected.ts';

@@ -8,9 +8,9 @@ import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, SchedulerConnector, WorkerConnector } from './connector.ts';
 import { keysOf, promptOf, suiteBlockSize, suiteFingerprint } from './connector-checks.suite.ts';
 import { EngineHarness } from './connector-harness.suite.ts';
+import { TierScheduler } from './places/tier-scheduler.ts';
 import { HostTier } from './tier/host/tier-host.ts';
 import type { Tier } from './tier/tier.ts';
-import { TierScheduler } from './tier/tier-scheduler.ts';
 import { TierWorker } from './tier/tier-worker.ts';
 
 const blockBytes = 1024;

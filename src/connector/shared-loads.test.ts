@@ -5,9 +5,9 @@ import type { BlockKey } from './block-key.ts';
 import type { KvConnector } from './connector.ts';
 import { keysOf, promptOf, suiteWorld } from './connector-checks.suite.ts';
 import { EngineHarness } from './connector-harness.suite.ts';
+import { TierScheduler } from './places/tier-scheduler.ts';
 import { HostTier } from './tier/host/tier-host.ts';
 import type { Tier } from './tier/tier.ts';
-import { TierScheduler } from './tier/tier-scheduler.ts';
 import { TierWorker } from './tier/tier-worker.ts';
 
 const [short, long] = [promptOf('shared', 1), promptOf('shared', 2)];

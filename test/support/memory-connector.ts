@@ -17,10 +17,10 @@ import type {
 } from '../../src/connector/connector.ts';
 import { FaultInjector } from '../../src/connector/fault/fault-injector.ts';
 import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
+import { TierScheduler } from '../../src/connector/places/tier-scheduler.ts';
 import { headerBytes } from '../../src/connector/tier/block-header.ts';
 import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
 import type { TamperableTier } from '../../src/connector/tier/tier.ts';
-import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
 

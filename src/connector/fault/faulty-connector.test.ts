@@ -17,12 +17,11 @@ const folder = mkdtempSync(join(tmpdir(), 'kvasir-faulty-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A user's module: its own tier in memory, without `tamper`, and a connector without any code for faults. */
-const here = pathToFileURL(`${process.cwd()}/dist/src/connector/tier/`).href;
+const api = pathToFileURL(`${process.cwd()}/dist/src/connector-api.js`).href;
 const file = join(folder, 'mine.mjs');
 writeFileSync(
   file,
-  `import { TierScheduler } from '${here}tier-scheduler.js';
-   import { TierWorker } from '${here}tier-worker.js';
+  `import { TierScheduler, TierWorker } from '${api}';
    const stores = new Map();
    class MapTier {
      name = 'map';

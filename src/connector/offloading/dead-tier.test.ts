@@ -13,12 +13,12 @@ import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
 import type { ConnectorRequest, KvBlock } from '../connector.ts';
 import { ledgerBeside } from '../ledger-beside.suite.ts';
+import { PlaceScheduler } from '../places/place-scheduler.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
-import { PlaceScheduler } from './place-scheduler.ts';
 
 const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
 const lookupTimeoutMs = 500;

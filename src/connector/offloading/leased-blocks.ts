@@ -28,7 +28,7 @@ export interface LeasedBlocksOptions {
 }
 
 /**
- * Blocks that another server is about to load (`tier/remote-decode.ts`), as one tier sees them. A leased block is written before other blocks.
+ * Blocks that another server is about to load (`places/remote-decode.ts`), as one tier sees them. A leased block is written before other blocks.
  * While it waits, host memory does not evict it, until the block is written or its lease is over. So a decode that never comes costs
  * host memory for a bounded time.
  *

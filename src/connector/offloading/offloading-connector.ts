@@ -13,17 +13,17 @@ import type {
   WorkerConnectorContext,
 } from '../connector.ts';
 import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
+import { leasedKeys } from '../places/leased-keys.ts';
+import type { Place } from '../places/place-lookups.ts';
+import { PlaceScheduler } from '../places/place-scheduler.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stuckMax } from '../transfer/stall-watch.ts';
-import { leasedKeys } from './leased-keys.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { checkTier, kindOf, openTier, storesAtOnce } from './open-tier.ts';
-import type { Place } from './place-lookups.ts';
-import { PlaceScheduler } from './place-scheduler.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';

@@ -3,10 +3,11 @@ import { describeValue } from '../../base/describe-value.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { memoryLimit } from '../../base/memory-limit.ts';
 import { configReader } from '../config-reader.ts';
-import type { KvLoadPolicy, KvRole, KvTransferConfig } from '../connector.ts';
+import type { KvTransferConfig } from '../connector.ts';
 import { tiersInvalid } from '../errors.ts';
+import type { PlaceSettings } from '../places/place-scheduler.ts';
+import { remotePrefillTimeoutMs } from '../places/remote-prefill.ts';
 import { evictionPolicyNames } from '../tier/host/eviction-policies.ts';
-import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import {
   type DiskSpec,
   diskDefaults,
@@ -20,38 +21,18 @@ import {
 } from './tier-spec.ts';
 
 /** What `OffloadingConnector` does, from `kv_connector_extra_config`. */
-export interface OffloadingSettings {
-  readonly role: KvRole;
-  readonly engineId: string | undefined;
+export interface OffloadingSettings extends PlaceSettings {
   readonly host: HostSpec;
   /** In the order of the look-ups and loads. */
   readonly secondaries: readonly NamedSpec[];
-  /** A block is stored when all blocks of its chunk are valid. Undefined: `chunkTokens` says it. */
-  readonly blocksPerChunk: number;
-  /** Tokens of a chunk: a multiple of the block size. Takes precedence over `blocksPerChunk`. */
-  readonly chunkTokens: number | undefined;
-  /** A block is stored when it is offered for the n-th time. */
-  readonly storeThreshold: number;
-  /** How many blocks that were not stored yet are remembered for `storeThreshold`. */
-  readonly trackedOffersMax: number;
-  readonly offloadPromptOnly: boolean;
-  /** A load of at most so many bytes from host memory happens inside of the step. */
-  readonly syncLoadBytes: number;
-  readonly asyncLoad: boolean;
-  readonly loadPolicy: KvLoadPolicy;
-  readonly lookupTimeoutMs: number;
   /** Of one block in one tier. */
   readonly loadTimeoutMs: number;
-  /** Of all blocks that a request loads. Undefined: the engine's default. */
-  readonly wholeLoadTimeoutMs: number | undefined;
   readonly storeTimeoutMs: number;
   readonly loadsAtOnce: number;
   /** Bytes in the host tier that wait to be written to one secondary tier; further blocks are not written there. */
   readonly writeQueueBytes: number;
   /** The part of the time for writes to secondary tiers while the model computes and no CPU is idle. */
   readonly busyWriteShare: number;
-  /** How long a decode waits for blocks that a prefill server promised. Undefined: the default of `RemotePrefills`. */
-  readonly remotePrefillTimeoutMs: number | undefined;
   /** How long blocks of a prefill are kept in host memory until they are written. */
   readonly leaseMs: number;
 }

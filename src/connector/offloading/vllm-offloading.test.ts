@@ -12,12 +12,12 @@ import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
+import { found, newScheduler, request, settled, valid } from '../places/scheduler-under-test.suite.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { OffloadingConnector } from './offloading-connector.ts';
-import { found, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
 import { newStack } from './stack-under-test.suite.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-vllm-offloading-'));

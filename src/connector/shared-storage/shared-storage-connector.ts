@@ -14,19 +14,20 @@ import {
 } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
+import { remotePrefillTimeoutMs } from '../places/remote-prefill.ts';
+import { TierScheduler } from '../places/tier-scheduler.ts';
 import { describeOthers } from '../tier/disk/other-folders.ts';
 import { DiskTier, type DiskTierOptions } from '../tier/disk/tier-disk.ts';
 import { anyIdentity } from '../tier/identity.ts';
-import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import type { Tier } from '../tier/tier.ts';
-import { TierScheduler } from '../tier/tier-scheduler.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 
 /** Each takes about 10 MB. */
 const threadsMax = 16;
 
 /**
- * Keeps blocks as files in a directory that processes share, on this machine or on a network file system. Settings in
+ * Keeps blocks as files in a directory that processes share, on this machine or on a network file system. It is the
+ * `OffloadingConnector` without host memory, with one disk tier, and with settings of its own. They are in
  * `kv_connector_extra_config`:
  *
  *   shared_storage_path      the directory; required

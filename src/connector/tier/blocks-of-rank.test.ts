@@ -15,11 +15,11 @@ import {
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { faultRule } from '../fault/fault-rules.ts';
 import { ledgerBeside } from '../ledger-beside.suite.ts';
+import { TierScheduler } from '../places/tier-scheduler.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import { HostTier } from './host/tier-host.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
-import { TierScheduler } from './tier-scheduler.ts';
 import { TierWorker } from './tier-worker.ts';
 
 const [whole, partial]: readonly [KvIdentity, KvIdentity] = [

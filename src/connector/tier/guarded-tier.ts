@@ -131,7 +131,7 @@ export interface GuardedTierOptions {
 /**
  * A tier with all that its callers need: a deadline for each call, a circuit breaker for loads and one for stores, a bound
  * of stuck calls, and statistics. A disk that cannot be written may still be readable, so it has two breakers. Look-ups
- * have their own (`tier-lookups.ts`).
+ * have their own (`places/tier-lookups.ts`).
  */
 export class GuardedTier {
   readonly tier: Tier;

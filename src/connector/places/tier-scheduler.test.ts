@@ -5,10 +5,10 @@ import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, LoadJob } from '../connector.ts';
 import { namedCounts } from '../connector-stats.ts';
 import { ledgerBeside } from '../ledger-beside.suite.ts';
-import { HostTier } from './host/tier-host.ts';
-import { lookUpEach } from './look-up.ts';
-import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
-import type { Tier } from './tier.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { lookUpEach } from '../tier/look-up.ts';
+import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import type { Tier } from '../tier/tier.ts';
 import { TierScheduler } from './tier-scheduler.ts';
 
 const keys = Array.from({ length: 6 }, (_, i) => suiteKey(i));

@@ -10,6 +10,7 @@ import {
   type KvBlock,
   type KvEvent,
   type KvLoadPolicy,
+  type KvRole,
   type LoadJob,
   loadsKv,
   type MatchAnswer,
@@ -24,34 +25,45 @@ import {
 } from '../connector.ts';
 import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
 import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
-import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
-import { StoredKeys } from '../tier/stored-keys.ts';
 import type { Tier } from '../tier/tier.ts';
 import { HostDirectory, hostPlace } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
-import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
 import type { Place, PlaceAnswers } from './place-lookups.ts';
+import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
 import { loadable, readRequestLimits } from './request-limits.ts';
 import { type RequestLookup, RequestLookups } from './request-lookups.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
+import { StoredKeys } from './stored-keys.ts';
 
-/** With host memory: the places are written from there. Without: the only place is. */
-export type PlaceSchedulerOptions = Pick<OffloadingSettings, 'role' | 'asyncLoad' | 'lookupTimeoutMs'> & {
-  readonly [Name in SchedulerSetting]?: OffloadingSettings[Name] | undefined;
-} & { readonly host?: { readonly maxBytes: number }; readonly breaker?: CircuitBreakerOptions };
-
-type SchedulerSetting =
-  | 'engineId'
-  | 'blocksPerChunk'
-  | 'chunkTokens'
-  | 'storeThreshold'
-  | 'trackedOffersMax'
-  | 'offloadPromptOnly'
-  | 'syncLoadBytes'
-  | 'loadPolicy'
-  | 'wholeLoadTimeoutMs'
-  | 'remotePrefillTimeoutMs';
+/** What the scheduler side of a connector with tiers does. Times are in milliseconds. */
+export interface PlaceSettings {
+  readonly role: KvRole;
+  /** The name of this engine in the answers to `do_remote_decode`. */
+  readonly engineId?: string | undefined;
+  /** Host memory of all workers. With it, the places are written from there. Without it, the only place is. */
+  readonly host?: { readonly maxBytes: number };
+  /** Requests go on in other steps while their blocks are loaded. */
+  readonly asyncLoad: boolean;
+  /** Blocks without an answer by then are treated as missing. */
+  readonly lookupTimeoutMs: number;
+  /** Of all blocks that a request loads. Undefined: the engine's default. */
+  readonly wholeLoadTimeoutMs?: number | undefined;
+  /** How long a decode waits for blocks that a prefill server promised. Undefined: the default of `RemotePrefills`. */
+  readonly remotePrefillTimeoutMs?: number | undefined;
+  readonly loadPolicy?: KvLoadPolicy;
+  /** A load of at most so many bytes from host memory happens inside of the step. Default 0. */
+  readonly syncLoadBytes?: number;
+  /** A block is stored when all blocks of its chunk are valid. Default 1, unless `chunkTokens` says it. */
+  readonly blocksPerChunk?: number;
+  /** Tokens of a chunk: a multiple of the block size. Takes precedence over `blocksPerChunk`. */
+  readonly chunkTokens?: number | undefined;
+  /** A block is stored when it is offered for the n-th time. Default 0. */
+  readonly storeThreshold?: number;
+  /** How many blocks that were not stored yet are remembered for `storeThreshold`. */
+  readonly trackedOffersMax?: number;
+  readonly offloadPromptOnly?: boolean;
+}
 
 /** What is known of one request. */
 interface RequestRecord {
@@ -65,6 +77,7 @@ interface RequestRecord {
 
 /** How long a request waits for a block that is just being saved. */
 const savingWaitMs = 1_000;
+
 /**
  * The scheduler side of every connector that keeps blocks in tiers: in host memory of the workers and in the places below it, or in
  * one place alone. Saves go to the first of them. Blocks in host memory are found at once, in a directory made from the
@@ -75,7 +88,7 @@ export class PlaceScheduler implements SchedulerConnector {
   /** `TierWorker` flushes saves. */
   readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
-  readonly #settings: PlaceSchedulerOptions;
+  readonly #settings: PlaceSettings;
   readonly #places: readonly Place[];
   readonly #lookups: RequestLookups;
   readonly #leases = new NewLeases();
@@ -93,7 +106,11 @@ export class PlaceScheduler implements SchedulerConnector {
   /** Of the secondary tiers. */
   #events: KvEvent[] = [];
 
-  constructor(places: readonly Place[], context: SchedulerConnectorContext, settings: PlaceSchedulerOptions) {
+  constructor(
+    places: readonly Place[],
+    context: SchedulerConnectorContext,
+    settings: PlaceSettings & { readonly breaker?: CircuitBreakerOptions },
+  ) {
     this.#context = context;
     this.#settings = settings;
     this.#places = places;

@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, KvIdentity, SchedulerConnectorContext } from '../connector.ts';
-import { modelFolder } from './identity.ts';
+import { modelFolder } from '../tier/identity.ts';
 
 /** The request is a prefill whose client sends the decode to another server, with the answer of this one. */
 export const isRemoteDecode = (request: Pick<ConnectorRequest, 'kvTransferParams'>): boolean =>

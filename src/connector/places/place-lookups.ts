@@ -4,7 +4,7 @@ import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { Tier } from '../tier/tier.ts';
-import { type RunningLookup, TierLookups } from '../tier/tier-lookups.ts';
+import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 
 /** A place for blocks, as the scheduler side sees it. */
 export interface Place {

@@ -1,7 +1,7 @@
 import type { KvRole, LoadMode, SchedulerConnectorContext } from '../connector.ts';
-import { PlaceScheduler } from '../offloading/place-scheduler.ts';
-import type { CircuitBreakerOptions } from './circuit-breaker.ts';
-import type { Tier, TierWrapping } from './tier.ts';
+import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
+import type { Tier, TierWrapping } from '../tier/tier.ts';
+import { PlaceScheduler } from './place-scheduler.ts';
 
 /** Options of `TierScheduler`. Times are in milliseconds. */
 export interface TierSchedulerOptions {

@@ -4,10 +4,10 @@ import type { JsonObject } from '../../base/json.ts';
 import { blockId, blockIndex, groupIndex, requestId, tokenCount } from '../../core/ids.ts';
 import type { ConnectorRequest, KvBlock } from '../connector.ts';
 import { ledgerBeside } from '../ledger-beside.suite.ts';
-import { HostTier } from './host/tier-host.ts';
-import { modelFolder } from './identity.ts';
-import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
-import type { Tier } from './tier.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { modelFolder } from '../tier/identity.ts';
+import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import type { Tier } from '../tier/tier.ts';
 import { TierScheduler } from './tier-scheduler.ts';
 
 const open = new AbortController().signal;

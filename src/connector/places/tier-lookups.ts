@@ -1,11 +1,11 @@
 import { AssertionError } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
-import { hasKvOn } from './blocks-of-rank.ts';
-import type { CircuitBreakerOptions, Permit } from './circuit-breaker.ts';
-import { Guard } from './guarded-tier.ts';
-import type { LookupAnswers } from './look-up.ts';
-import type { Tier } from './tier.ts';
+import { hasKvOn } from '../tier/blocks-of-rank.ts';
+import type { CircuitBreakerOptions, Permit } from '../tier/circuit-breaker.ts';
+import { Guard } from '../tier/guarded-tier.ts';
+import type { LookupAnswers } from '../tier/look-up.ts';
+import type { Tier } from '../tier/tier.ts';
 
 /** How long a tier may take to answer after the abort. */
 const abortGraceMs = 50;

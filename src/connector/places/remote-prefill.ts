@@ -4,8 +4,8 @@ import type { Timer } from '../../base/timers.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, SchedulerConnectorContext } from '../connector.ts';
-import { CircuitBreaker, circuitBreakerDefaults } from './circuit-breaker.ts';
-import { modelFolder } from './identity.ts';
+import { CircuitBreaker, circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
+import { modelFolder } from '../tier/identity.ts';
 import type { RunningLookup } from './tier-lookups.ts';
 
 /** The blocks that a prefill server has stored, or is about to store, for one request. */

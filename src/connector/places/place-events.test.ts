@@ -7,9 +7,9 @@ import { type BlockKey, groupOfKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
+import { OffloadingConnector } from '../offloading/offloading-connector.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
-import { OffloadingConnector } from './offloading-connector.ts';
 import { PlaceEvents } from './place-events.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-events-'));

@@ -5,9 +5,9 @@ import type { BlockKey } from '../block-key.ts';
 import { readKvTransferConfig } from '../config.ts';
 import type { ConnectorRequest, KvBlock, KvRole, LoadJob, ValidBlock } from '../connector.ts';
 import { ledgerBeside } from '../ledger-beside.suite.ts';
+import { readOffloadingSettings } from '../offloading/offloading-settings.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { storedBlockBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
-import { readOffloadingSettings } from './offloading-settings.ts';
 import { PlaceScheduler } from './place-scheduler.ts';
 
 export const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };

@@ -2,13 +2,13 @@ import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, SchedulerConnectorContext } from '../connector.ts';
 import type { ConnectorStats } from '../connector-stats.ts';
 import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
-import { GatheredWakes } from '../tier/gathered-wakes.ts';
-import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
-import type { RunningLookup } from '../tier/tier-lookups.ts';
+import { GatheredWakes } from './gathered-wakes.ts';
 import { LeftHost } from './left-host.ts';
 import { LookupWorth } from './lookup-worth.ts';
 import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
+import { type RemotePrefill, RemotePrefills } from './remote-prefill.ts';
 import type { RequestLimits } from './request-limits.ts';
+import type { RunningLookup } from './tier-lookups.ts';
 
 export interface RequestLookupsOptions {
   readonly lookupTimeoutMs: number;
