@@ -50,13 +50,13 @@ export {
 export type { ConnectorStats, TierLevels, TierTotals } from './connector/connector-stats.ts';
 export { tierClosed } from './connector/errors.ts';
 export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.ts';
+export { TierScheduler, type TierSchedulerOptions } from './connector/places/tier-scheduler.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export { registerConnector } from './connector/registry.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
 export { OpenCalls } from './connector/tier/open-calls.ts';
 export type { HangableTier, StoreAnswer, Tier, TierCall, TierContext } from './connector/tier/tier.ts';
-export { TierScheduler, type TierSchedulerOptions } from './connector/places/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
 export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
