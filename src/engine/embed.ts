@@ -3,7 +3,7 @@ import { engineClosed } from '../core/errors.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
-import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
+import { brokenEmbedding, generationFailed, noText, poolingMissing, scoresOnly } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
 /** A prompt whose embedding is wanted. */
@@ -32,19 +32,32 @@ export interface Embedding {
   readonly stats: RequestStats;
 }
 
-/** How this model makes embeddings. @throws KvasirError `poolingMissing` if neither the file nor an option says it. */
-export function poolingFor({ embedding, name }: ModelInfo): Pooling {
+/**
+ * How this model makes embeddings. @throws KvasirError `poolingMissing` if neither the file nor an option says it; `scoresOnly`
+ * of a reranker.
+ */
+export function poolingFor({ embedding, scores, name }: ModelInfo): Pooling {
+  if (scores !== undefined) throw scoresOnly({ model: name });
   const pooling = embedding?.pooling;
   if (pooling === undefined) throw poolingMissing({ model: name });
   return pooling;
 }
 
+/** @throws KvasirError `noText` if the model makes only embeddings or scores. */
+export function checkMakesText({ name, makesNoText, scores }: ModelInfo): void {
+  if (makesNoText !== true) return;
+  const made = scores === undefined ? 'embeddings' : 'scores';
+  throw noText({ model: name, made, endpoints: scores === undefined ? '/v1/embeddings' : '/v1/rerank or /v1/score' });
+}
+
 /** The pooler of an embedding request. */
 export function poolerOf(
-  { pooling, promptTokens }: Pick<EngineRequest, 'pooling' | 'promptTokens'>,
-  { embedding }: ModelInfo,
+  { pooling, isPooled, promptTokens }: Pick<EngineRequest, 'pooling' | 'isPooled' | 'promptTokens'>,
+  { embedding, scores }: ModelInfo,
 ): Pooler | undefined {
   if (pooling === undefined) return undefined;
+  // The vector of the runner is used unchanged, as is the hidden state of a last token.
+  if (isPooled === true) return new Pooler('last', 1, scores?.length ?? embedding?.length ?? 0);
   const { length } = assertDefined(embedding, 'a model with embeddings');
   return new Pooler(pooling, promptTokens.length, length);
 }

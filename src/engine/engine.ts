@@ -23,7 +23,7 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
-import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolingFor } from './embed.ts';
+import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, embedAll, poolingFor } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { EngineState } from './engine-state.ts';
 import { poolTooSmall } from './errors.ts';
@@ -33,6 +33,7 @@ import { LoadFailureLog } from './load-failure-log.ts';
 import type { EngineObserver } from './observer.ts';
 import { Observers } from './observers.ts';
 import type { OutputStream } from './output-stream.ts';
+import { pairPrompt, type Score, type ScoreRequest, scoreOf, similarity, sumOfStats } from './score.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { Wakeup } from './wakeup.ts';
@@ -117,6 +118,25 @@ export class Engine implements AsyncEngine {
     checkDimensions(request.dimensions, this.model);
     const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
     return collectEmbedding(stream, this.model.name, request, signal);
+  }
+
+  async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    const { model } = this;
+    const { query, document, useActivation, ...settings } = request;
+    const options = signal === undefined ? {} : { signal };
+    if (model.scores === undefined) {
+      const [a, b] = await embedAll(
+        this,
+        [query, document].map((prompt) => ({ ...settings, prompt })),
+        options,
+      );
+      return { score: similarity(a!.embedding, b!.embedding), stats: sumOfStats(a!.stats, b!.stats) };
+    }
+    const { scores } = model;
+    const prompt = await pairPrompt(this, scores, request, signal);
+    const stream = this.#intake.submit({ ...settings, prompt, params: { maxTokens: 0 } }, signal, scores.pooling);
+    const { embedding, stats } = await collectEmbedding(stream, model.name, { prompt, normalize: false }, signal);
+    return { score: scoreOf(embedding, scores, useActivation), stats };
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {

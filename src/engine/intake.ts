@@ -17,6 +17,7 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
+import { checkMakesText } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import type { EngineState } from './engine-state.ts';
 import type { LiveRequests, StartOptions } from './live-requests.ts';
@@ -71,6 +72,7 @@ export class Intake {
     const { state, engine, observers } = this.#parts;
     try {
       state.checkOpen();
+      if (pooling === undefined) checkMakesText(engine.model);
       const parts = { tokenizer: engine.tokenizer, model: engine.model, drawSeed: this.#drawSeed, pooling };
       const checked = checkRequest(request, parts);
       const { n = 1, structuredOutputs } = checked.sampling;

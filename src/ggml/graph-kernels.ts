@@ -10,6 +10,7 @@ export interface GraphKernels {
   readonly sigmoid: RawPtr;
   readonly tanh: RawPtr;
   readonly geglu: RawPtr;
+  readonly gelu: RawPtr;
   /** Userdata: alpha and limit, as floats. */
   readonly clampedSwiglu: RawPtr;
   readonly softMax: RawPtr;

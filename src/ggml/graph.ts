@@ -129,6 +129,15 @@ export class GraphBuilder {
     const { native } = this.#device;
     return native.ggml_mul(this.#context, native.ggml_rms_norm(this.#context, x, epsilon), weight);
   }
+  /** LayerNorm over ne0: times a weight `[ne0]`, plus a bias `[ne0]`. */
+  layerNorm(x: TensorPtr, weight: TensorPtr, bias: TensorPtr, epsilon: number): TensorPtr {
+    return this.add(this.multiply(this.#device.native.ggml_norm(this.#context, x, epsilon), weight), bias);
+  }
+  /** The approximation of gelu by tanh. */
+  gelu(x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.gelu, [x]);
+    return this.#device.native.ggml_gelu(this.#context, x);
+  }
   /** silu(gate) * up */
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
     if (this.#kernels !== undefined) return this.#customLike(this.#kernels.swiglu, [gate, up]);
@@ -151,9 +160,9 @@ export class GraphBuilder {
   }
   /** cap * tanh(x / cap) */
   softCap(x: TensorPtr, cap: number): TensorPtr {
-    return this.scale(this.#tanh(this.scale(x, 1 / cap)), cap);
+    return this.scale(this.tanh(this.scale(x, 1 / cap)), cap);
   }
-  #tanh(x: TensorPtr): TensorPtr {
+  tanh(x: TensorPtr): TensorPtr {
     if (this.#kernels !== undefined) return this.#customLike(this.#kernels.tanh, [x]);
     return this.#device.native.ggml_tanh(this.#context, x);
   }

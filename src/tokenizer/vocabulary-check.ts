@@ -4,8 +4,8 @@ import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
 import { refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
-/** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
-const kinds = ['gpt2', 'llama'];
+/** `tokenizer.ggml.model`: byte-level BPE, SentencePiece's BPE, WordPiece, and SentencePiece's Unigram. */
+const kinds = ['gpt2', 'llama', 'bert', 't5'];
 
 /** The token `</s>` of a file in which it does not end texts. */
 export interface EndTag {
