@@ -18,3 +18,6 @@ export interface GraphKernels {
   /** The outputs of a matrix whose type and shape `smallMatmul` supports. */
   outputsOf(matrix: TensorPtr): number | undefined;
 }
+
+/** Functions of one element. */
+export type Activation = 'silu' | 'sigmoid' | 'tanh' | 'gelu';

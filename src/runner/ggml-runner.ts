@@ -48,9 +48,8 @@ import { openRowOperations, type RowOperations } from './operations/row-operatio
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
-import { HeadRows } from './sampling/head-rows.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
-import { PooledRows } from './sampling/pooled-rows.ts';
+import { PromptHeads } from './sampling/prompt-heads.ts';
 import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
@@ -147,10 +146,8 @@ export class GgmlRunner implements Runner {
   readonly #sampler: BatchSampler | undefined;
   /** The chunk of a prompt that is computed a few layers at a time. */
   #chunk: ChunkByLayers | undefined;
-  /** For requests that ask for logprobs of their prompts; made for the first of them. */
-  #headRows: HeadRows | undefined;
-  /** Of a model with matrices after the pooling; made for the first request. */
-  #pooledRows: PooledRows | undefined;
+  /** For requests that ask for results of their prompts; made for the first of them. */
+  #promptHeads: PromptHeads | undefined;
   #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
 
@@ -342,8 +339,7 @@ export class GgmlRunner implements Runner {
     await this.#running?.catch(() => undefined);
     await this.#memoryAhead?.close();
     this.#graphs.close();
-    this.#headRows?.close();
-    this.#pooledRows?.close();
+    this.#promptHeads?.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();
@@ -436,13 +432,11 @@ export class GgmlRunner implements Runner {
 
   #promptResults({ sampler }: BatchSampler, batch: Batch, graph: GraphBuilder, promptHidden: TensorPtr) {
     const { config, weights, kernels } = this.#parts;
-    const { output, pooled } = assertDefined(weights.head, 'the last stage has the output head');
+    const head = assertDefined(weights.head, 'the last stage has the output head');
     const parts = { device: this.#device, config, kernels, operations: this.#operations, rule: this.#rowRule };
-    if (output !== undefined) this.#headRows ??= new HeadRows({ ...parts, output, logitsOf });
-    if (config.pooledHead !== undefined)
-      this.#pooledRows ??= new PooledRows({ ...parts, head: config.pooledHead, layers: pooled });
+    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf });
     const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
-    return promptResults(batch, hidden, { head: this.#headRows, pooled: this.#pooledRows, sampler });
+    return promptResults(batch, hidden, this.#promptHeads, sampler);
   }
 
   /** The best token of each row, if the graph has computed it. */

@@ -80,7 +80,7 @@ export class LayerOperations {
     const raised = this.project(up, upBias, h);
     const active =
       gate === undefined
-        ? this.#graph.gelu(raised)
+        ? this.#graph.activate('gelu', raised)
         : this.#graph.swiglu(this.#matmuls.multiply(gate, h, 'several'), raised);
     return this.multiplyAndAdd(down, downBias, active);
   }
@@ -127,7 +127,7 @@ export class LayerOperations {
     const graph = this.#graph;
     if (sharedGate === undefined) return this.#swiglu(shared, h);
     const gate = graph.multiplySingleRows(sharedGate, h);
-    return graph.multiply(this.#swiglu(shared, h), graph.sigmoid(gate));
+    return graph.multiply(this.#swiglu(shared, h), graph.activate('sigmoid', gate));
   }
 
   /** `down(silu(gate(h)) * up(h))` */

@@ -52,9 +52,9 @@ const matrix = (outputs: number): TensorPtr => constantTensor(device, randomFloa
 const router = matrix(40);
 const gate = matrix(1);
 const operations: [string, Operation][] = [
-  ['silu', (graph, x) => graph.silu(x)],
+  ['silu', (graph, x) => graph.activate('silu', x)],
   ['swiglu', (graph, x) => graph.swiglu(x, graph.scale(x, 0.5))],
-  ['sigmoid', (graph, x) => graph.sigmoid(x)],
+  ['sigmoid', (graph, x) => graph.activate('sigmoid', x)],
   ['soft cap', (graph, x) => graph.softCap(x, 5)],
   ['GeGLU', (graph, x) => graph.geglu(x, graph.scale(x, 0.5))],
   ['clamped SwiGLU', (graph, x) => graph.clampedSwiglu(x, graph.scale(x, 0.5), 1.702, 4)],

@@ -43,7 +43,7 @@ export class PooledRows {
     for (const { weight, bias, activation } of layers) {
       x = graph.multiplySingleRows(weight, x);
       if (bias !== undefined) x = graph.add(x, bias);
-      if (activation === 'tanh') x = graph.tanh(x);
+      if (activation === 'tanh') x = graph.activate('tanh', x);
     }
     graph.output(x);
     graph.allocate();

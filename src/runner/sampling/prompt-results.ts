@@ -3,20 +3,12 @@ import { KvasirError } from '../../base/errors.ts';
 import type { PromptResult, SequenceFailure, SequencePlan, TokenLogprobs } from '../../core/step.ts';
 import type { Batch } from '../batch.ts';
 import type { HeadRows } from './head-rows.ts';
-import type { PooledRows } from './pooled-rows.ts';
+import type { PromptHeads } from './prompt-heads.ts';
 import type { Sampler } from './sampler.ts';
 
 export interface PromptResults {
   readonly prompts: readonly PromptResult[];
   readonly failures: readonly SequenceFailure[];
-}
-
-export interface PromptHeads {
-  /** Undefined if the model makes no text. */
-  readonly head: HeadRows | undefined;
-  /** Undefined if the engine pools. */
-  readonly pooled: PooledRows | undefined;
-  readonly sampler: Sampler;
 }
 
 /**
@@ -26,7 +18,8 @@ export interface PromptHeads {
 export async function promptResults(
   { sequences, promptRows }: Batch,
   hidden: Float32Array,
-  { head, pooled, sampler }: PromptHeads,
+  heads: Pick<PromptHeads, 'rows' | 'pooled'>,
+  sampler: Sampler,
 ): Promise<PromptResults> {
   const width = hidden.length / promptRows.length;
   const prompts: PromptResult[] = [];
@@ -37,7 +30,7 @@ export async function promptResults(
     if (prompt === undefined || promptIndex === undefined) continue;
     const rows = hidden.subarray(promptIndex * width, (promptIndex + prompt.end - prompt.start) * width);
     if (prompt.topCount === undefined) {
-      if (pooled === undefined) {
+      if (heads.pooled === undefined) {
         // The next step writes the graph's memory again.
         prompts.push({ sequence, hidden: rows.slice() });
       } else if (prompt.end === plan.tokens.length) toPool.push({ sequence, rows });
@@ -48,7 +41,7 @@ export async function promptResults(
         sequence,
         logprobs: await logprobsOf(plan, prompt.start, prompt.topCount, {
           ...{ rows, sampler },
-          head: assertDefined(head, 'a model that makes text has an output head'),
+          head: assertDefined(heads.rows, 'a model that makes text has an output head'),
         }),
       });
     } catch (error) {
@@ -57,8 +50,8 @@ export async function promptResults(
       failures.push({ sequence, error });
     }
   }
-  if (pooled !== undefined && toPool.length > 0) {
-    const vectors = await pooled.of(toPool.map(({ rows }) => rows));
+  if (heads.pooled !== undefined && toPool.length > 0) {
+    const vectors = await heads.pooled.of(toPool.map(({ rows }) => rows));
     for (const [i, { sequence }] of toPool.entries()) prompts.push({ sequence, hidden: vectors[i]! });
   }
   return { prompts, failures };
