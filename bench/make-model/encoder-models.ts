@@ -97,6 +97,9 @@ export function setUnigramVocabulary(native: NativeApi, gguf: GgufPtr, size: num
   // Longer tokens are more probable than their letters.
   const scores = Float32Array.from(tokens, (token) => -12 + 2 * Math.min(4, token.length) - (token.length % 3) / 8);
   native.gguf_set_arr_data(gguf, 'tokenizer.ggml.scores', float32, scores, scores.length);
+  const int8 = 1;
+  const map = characterMap();
+  native.gguf_set_arr_data(gguf, 'tokenizer.ggml.precompiled_charsmap', int8, map, map.length);
   for (const [name, value] of [
     ['bos', 0],
     ['padding', 1],
@@ -113,6 +116,20 @@ export function setUnigramVocabulary(native: NativeApi, gguf: GgufPtr, size: num
     'remove_extra_whitespaces',
   ])
     native.gguf_set_val_bool(gguf, `tokenizer.ggml.${name}`, true);
+}
+
+/** A map of characters (`character-map.ts`) with one entry: the letter Q becomes q. */
+export function characterMap(): Uint8Array<ArrayBuffer> {
+  const [root, value, size, letter] = [256, 600, 768, 'Q'.charCodeAt(0)];
+  const child = root ^ letter;
+  const map = new DataView(new ArrayBuffer(4 + 4 * size + 2));
+  const setEntry = (index: number, entry: number): void => map.setUint32(4 + 4 * index, entry >>> 0, true);
+  map.setUint32(0, 4 * size, true);
+  setEntry(0, root << 10);
+  setEntry(child, ((child ^ value) << 10) | (1 << 8) | letter);
+  setEntry(value, 1 << 31);
+  map.setUint8(4 + 4 * size, 'q'.charCodeAt(0));
+  return new Uint8Array(map.buffer);
 }
 
 interface TokenLists {
