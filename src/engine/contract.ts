@@ -98,6 +98,8 @@ export interface TokenizePromptOptions {
   /** As in `GenerateRequest`. */
   readonly addSpecial?: boolean;
   readonly parseSpecial?: boolean;
+  /** The caller cuts the tokens, so a text that cannot fit the model is no error. */
+  readonly isCut?: boolean;
   readonly signal?: AbortSignal;
 }
 

@@ -100,29 +100,38 @@ function normalized(vector: Float32Array): Float32Array {
 const inFlightMax = 256;
 
 /** The embeddings of many inputs, in their order, at most `atOnce` at a time. The first error aborts the others. */
-export async function embedAll(
+export function embedAll(
   engine: Pick<AsyncEngine, 'embed'>,
   requests: readonly EmbedRequest[],
   { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
 ): Promise<Embedding[]> {
+  return allInOrder(requests, (request, stopped) => engine.embed(request, { signal: stopped }), { signal, atOnce });
+}
+
+/** The results of `run` for all items, in their order, at most `atOnce` at a time. The first error aborts the others. */
+export async function allInOrder<Item, Result>(
+  items: readonly Item[],
+  run: (item: Item, signal: AbortSignal) => Promise<Result>,
+  { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
+): Promise<Result[]> {
   const stop = new AbortController();
   const stopped = signal === undefined ? stop.signal : AbortSignal.any([stop.signal, signal]);
-  const embeddings: Embedding[] = [];
+  const results: Result[] = [];
   let next = 0;
   const runInTurn = async (): Promise<void> => {
-    while (next < requests.length) {
+    while (next < items.length) {
       const index = next++;
-      embeddings[index] = await engine.embed(requests[index]!, { signal: stopped });
+      results[index] = await run(items[index]!, stopped);
     }
   };
-  const lanes = Array.from({ length: Math.min(requests.length, atOnce, inFlightMax) }, runInTurn);
+  const lanes = Array.from({ length: Math.min(items.length, atOnce, inFlightMax) }, runInTurn);
   try {
     await Promise.all(lanes);
   } catch (error) {
-    next = requests.length;
+    next = items.length;
     stop.abort(error);
     await Promise.allSettled(lanes);
     throw error;
   }
-  return embeddings;
+  return results;
 }

@@ -23,7 +23,7 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
-import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, embedAll, poolingFor } from './embed.ts';
+import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolingFor } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { EngineState } from './engine-state.ts';
 import { poolTooSmall } from './errors.ts';
@@ -33,7 +33,7 @@ import { LoadFailureLog } from './load-failure-log.ts';
 import type { EngineObserver } from './observer.ts';
 import { Observers } from './observers.ts';
 import type { OutputStream } from './output-stream.ts';
-import { pairPrompt, type Score, type ScoreRequest, scoreOf, similarity, sumOfStats } from './score.ts';
+import { pairPrompt, type Score, type ScoreRequest, scoreAll, scoreOf, sumOfStats } from './score.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { Wakeup } from './wakeup.ts';
@@ -122,17 +122,12 @@ export class Engine implements AsyncEngine {
 
   async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
     const { model } = this;
-    const { query, document, useActivation, ...settings } = request;
-    const options = signal === undefined ? {} : { signal };
-    if (model.scores === undefined) {
-      const [a, b] = await embedAll(
-        this,
-        [query, document].map((prompt) => ({ ...settings, prompt })),
-        options,
-      );
-      return { score: similarity(a!.embedding, b!.embedding), stats: sumOfStats(a!.stats, b!.stats) };
-    }
+    const { query: _query, document: _document, truncation: _truncation, useActivation, ...settings } = request;
     const { scores } = model;
+    if (scores === undefined) {
+      const { scores: found, stats } = await scoreAll(this, [request], { signal });
+      return { score: found[0]!, stats: sumOfStats(stats) };
+    }
     const prompt = await pairPrompt(this, scores, request, signal);
     const stream = this.#intake.submit({ ...settings, prompt, params: { maxTokens: 0 } }, signal, scores.pooling);
     const { embedding, stats } = await collectEmbedding(stream, model.name, { prompt, normalize: false }, signal);

@@ -99,7 +99,7 @@ export class Intake {
   async tokenize(prompt: string | RenderedPrompt, given: TokenizePromptOptions): Promise<Int32Array> {
     const { tokenizer, model } = this.#parts.engine;
     const text = readPromptText(prompt, given);
-    checkTextFits(text.text, tokenizer, model);
+    if (given.isCut !== true) checkTextFits(text.text, tokenizer, model);
     const tokens = this.#texts.runAtOnce(text);
     if (tokens !== undefined) return tokens;
     this.#checkRoom(1);

@@ -25,11 +25,10 @@ import {
   collectEmbedding,
   type Embedding,
   type EmbedRequest,
-  embedAll,
   poolingFor,
 } from '../../src/engine/embed.ts';
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
-import { pairPrompt, type Score, type ScoreRequest, scoreOf, similarity, sumOfStats } from '../../src/engine/score.ts';
+import { pairPrompt, type Score, type ScoreRequest, scoreAll, scoreOf, sumOfStats } from '../../src/engine/score.ts';
 import { contentText } from '../../src/tools/template-messages.ts';
 
 export interface LetterEngineOptions {
@@ -200,22 +199,19 @@ export class LetterEngine implements AsyncEngine {
   /** The length of the document minus that of the query, in letters; or the similarity of embeddings. */
   async score(request: ScoreRequest, options: { readonly signal?: AbortSignal } = {}): Promise<Score> {
     const { scores } = this.model;
-    const [query, document] = [request.query, request.document].map((text) => this.tokenize(text)) as [
-      number[],
-      number[],
-    ];
     if (scores === undefined) {
-      const [a, b] = await embedAll(
-        this,
-        [query, document].map((prompt) => ({ prompt })),
-        options,
-      );
-      return { score: similarity(a!.embedding, b!.embedding), stats: sumOfStats(a!.stats, b!.stats) };
+      const { scores: found, stats } = await scoreAll(this, [request], options);
+      return { score: found[0]!, stats: sumOfStats(stats) };
     }
     const { length } = await pairPrompt(this, scores, request, options.signal);
+    const { maxModelLen } = this.model;
+    if (length > maxModelLen) throw tooManyTokens({ promptTokens: length, maxModelLen, isEmbedding: true });
     const counters = { computedTokens: length, recomputedTokens: 0, preemptions: 0 };
     const stats = { promptTokens: length, cachedTokens: 0, outputTokens: 0, ...counters };
-    return { score: scoreOf(Float32Array.of(document.length - query.length), scores, request.useActivation), stats };
+    return {
+      score: scoreOf(Float32Array.of(request.document.length - request.query.length), scores, request.useActivation),
+      stats,
+    };
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
