@@ -7,6 +7,7 @@ import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { openReference } from '../bench/subject/llama-reference.ts';
 import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
+import { truncatedTokens } from '../src/engine/truncation.ts';
 import { computeHere } from './support/compute-here.ts';
 import { promptOf } from './support/drive.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -76,6 +77,54 @@ describe.each(cases)('embeddings of %s', (name, options) => {
     const reversed = await Promise.all(prompts.toReversed().map((prompt) => engine.embed({ prompt })));
     expect(reversed.map(({ embedding }) => embedding).toReversed()).toEqual(alone);
   });
+});
+
+it('a text that is too long is refused, or cut if the caller says so', async () => {
+  const path = folder.file('cut.gguf');
+  await writeTinyModel(path, {
+    ...small,
+    architecture: 'bert',
+    type: 'F32',
+    poolingType: 1,
+    vocabulary: 'word piece',
+    context: 64,
+  });
+  await using engine = await createEngine({ model: path, threads: 1 });
+  const long = 'the fox sleeps '.repeat(20_000);
+  await expect(engine.embed({ prompt: long })).rejects.toMatchObject({ code: 'KVASIR_PROMPT_TOO_LONG' });
+  const tokens = engine.tokenize(long);
+  const cut = (side?: 'left' | 'right') =>
+    truncatedTokens(engine, { text: long, truncation: { tokensMax: 64, ...(side && { side }) } });
+  expect(Array.from(await cut())).toEqual([...tokens.slice(0, 63), tokens.at(-1)]);
+  expect(Array.from(await cut('right'))).toEqual(tokens.slice(0, 64));
+  expect(Array.from(await cut('left'))).toEqual(tokens.slice(-64));
+  const { stats } = await engine.embed({ prompt: await cut() });
+  expect(stats.promptTokens).toBe(64);
+  expect(engine.model.maxModelLen).toBe(64);
+  // Room for the texts of one step: no more, although much memory is free.
+  expect(engine.stats().blocks.total).toBe(512 / 16 + 64);
+  const { score } = await engine.score({ query: 'the fox', document: long, truncation: { tokensMax: 64 } });
+  expect(score).toBeLessThanOrEqual(1);
+});
+
+it.each([
+  ['a longer context', { maxModelLen: 300 }, 'KVASIR_ENCODER_MODEL_LEN'],
+  [
+    'a connector',
+    {
+      kvTransferConfig: {
+        kvConnector: 'SharedStorageConnector',
+        kvRole: 'kv_both',
+        kvConnectorExtraConfig: { shared_storage_path: folder.path },
+      },
+    },
+    'KVASIR_ENCODER_KEEPS_NO_KV',
+  ],
+  ['speculation', { speculativeConfig: { method: 'ngram', numSpeculativeTokens: 3 } }, 'KVASIR_ENCODER_KEEPS_NO_KV'],
+] as const)('an engine with an encoder refuses %s', async (_, options, code) => {
+  const path = folder.file('refused.gguf');
+  await writeTinyModel(path, { ...small, architecture: 'bert', type: 'F32', poolingType: 1, context: 256 });
+  await expect(createEngine({ model: path, threads: 1, ...(options as object) })).rejects.toMatchObject({ code });
 });
 
 const rerankers: readonly (readonly [string, Case])[] = [

@@ -103,7 +103,7 @@ export class Intake {
     const tokens = this.#texts.runAtOnce(text);
     if (tokens !== undefined) return tokens;
     this.#checkRoom(1);
-    return this.#texts.run({ ...text, completions: 1 }, given.signal, (tokens) => tokens);
+    return this.#texts.run({ ...text, completions: 1, isCut: given.isCut }, given.signal, (tokens) => tokens);
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions): Promise<RenderedPrompt> {

@@ -1,9 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { characterMap } from '../../bench/make-model/encoder-models.ts';
 import { byteLevelKeys, type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { libllamaVocabulary } from '../../test/support/libllama-vocabulary.ts';
-import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { characterMap, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { readGguf } from '../ggml/gguf.ts';
 import { problemOfCharacterMap } from './character-map.ts';
