@@ -57,6 +57,8 @@ const operations: [string, Operation][] = [
   ['sigmoid', (graph, x) => graph.activate('sigmoid', x)],
   ['soft cap', (graph, x) => graph.softCap(x, 5)],
   ['GeGLU', (graph, x) => graph.geglu(x, graph.scale(x, 0.5))],
+  ['GELU', (graph, x) => graph.activate('gelu', x)],
+  ['tanh', (graph, x) => graph.activate('tanh', x)],
   ['clamped SwiGLU', (graph, x) => graph.clampedSwiglu(x, graph.scale(x, 0.5), 1.702, 4)],
   ['softmax', (graph, x) => graph.softMax(x)],
   [
