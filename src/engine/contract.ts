@@ -6,6 +6,7 @@ import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
+import type { PairTokens } from '../tokenizer/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
@@ -15,6 +16,7 @@ import type { EngineObserver, TraceHeaders } from './observer.ts';
 export type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
 
 import type { Embedding, EmbedRequest } from './embed.ts';
+import type { Score, ScoreRequest } from './score.ts';
 
 /**
  * The interface of the asynchronous engine for its users: server, CLI and library. `LLM` (offline, batch) uses it too.
@@ -42,6 +44,11 @@ export interface AsyncEngine {
    * first `next()` of `generate`, and with `poolingMissing` if the model has no pooling; or with the signal's reason.
    */
   embed(request: EmbedRequest, options?: { readonly signal?: AbortSignal }): Promise<Embedding>;
+  /**
+   * How relevant a document is for a query: by a reranker, or by the similarity of embeddings. Starts, fails and aborts as
+   * `embed`.
+   */
+  score(request: ScoreRequest, options?: { readonly signal?: AbortSignal }): Promise<Score>;
   /** A list of tokens. Tokenizes on the calling thread and blocks the event loop: about a microsecond per character. */
   tokenize(
     text: string | RenderedPrompt,
@@ -91,6 +98,8 @@ export interface TokenizePromptOptions {
   /** As in `GenerateRequest`. */
   readonly addSpecial?: boolean;
   readonly parseSpecial?: boolean;
+  /** The caller cuts the tokens, so a text that cannot fit the model is no error. */
+  readonly isCut?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -194,8 +203,25 @@ export interface ModelInfo {
   readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
   /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */
   readonly embedding?: { readonly length: number; readonly pooling?: Pooling };
+  /** Present if the model is a reranker, which makes scores and no embeddings. */
+  readonly scores?: ScoreInfo;
+  /** Matrices follow the pooling. */
+  readonly hasPooledHead?: boolean;
+  /** The model makes embeddings or scores, but no text. */
+  readonly makesNoText?: boolean;
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
+}
+
+/** How a reranker scores a query and a document. */
+export interface ScoreInfo {
+  readonly pooling: Pooling;
+  /** The number of values that the model computes. */
+  readonly length: number;
+  /** What makes a score between 0 and 1 of them: of one value, or of several labels of which the first is "relevant". */
+  readonly activation: 'sigmoid' | 'softmax';
+  /** The prompt: a text with `{query}` and `{document}`, or token ids around the texts. */
+  readonly prompt: string | PairTokens;
 }
 
 /**

@@ -3,7 +3,7 @@ import { engineClosed } from '../core/errors.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
-import { brokenEmbedding, generationFailed, poolingMissing } from './errors.ts';
+import { brokenEmbedding, generationFailed, noText, poolingMissing, scoresOnly } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
 /** A prompt whose embedding is wanted. */
@@ -32,19 +32,32 @@ export interface Embedding {
   readonly stats: RequestStats;
 }
 
-/** How this model makes embeddings. @throws KvasirError `poolingMissing` if neither the file nor an option says it. */
-export function poolingFor({ embedding, name }: ModelInfo): Pooling {
+/**
+ * How this model makes embeddings. @throws KvasirError `poolingMissing` if neither the file nor an option says it; `scoresOnly`
+ * of a reranker.
+ */
+export function poolingFor({ embedding, scores, name }: ModelInfo): Pooling {
+  if (scores !== undefined) throw scoresOnly({ model: name });
   const pooling = embedding?.pooling;
   if (pooling === undefined) throw poolingMissing({ model: name });
   return pooling;
 }
 
+/** @throws KvasirError `noText` if the model makes only embeddings or scores. */
+export function checkMakesText({ name, makesNoText, scores }: ModelInfo): void {
+  if (makesNoText !== true) return;
+  const made = scores === undefined ? 'embeddings' : 'scores';
+  throw noText({ model: name, made, endpoints: scores === undefined ? '/v1/embeddings' : '/v1/rerank or /v1/score' });
+}
+
 /** The pooler of an embedding request. */
 export function poolerOf(
-  { pooling, promptTokens }: Pick<EngineRequest, 'pooling' | 'promptTokens'>,
-  { embedding }: ModelInfo,
+  { pooling, isPooled, promptTokens }: Pick<EngineRequest, 'pooling' | 'isPooled' | 'promptTokens'>,
+  { embedding, scores }: ModelInfo,
 ): Pooler | undefined {
   if (pooling === undefined) return undefined;
+  // The vector of the runner is used unchanged, as is the hidden state of a last token.
+  if (isPooled === true) return new Pooler('last', 1, scores?.length ?? embedding?.length ?? 0);
   const { length } = assertDefined(embedding, 'a model with embeddings');
   return new Pooler(pooling, promptTokens.length, length);
 }
@@ -87,29 +100,38 @@ function normalized(vector: Float32Array): Float32Array {
 const inFlightMax = 256;
 
 /** The embeddings of many inputs, in their order, at most `atOnce` at a time. The first error aborts the others. */
-export async function embedAll(
+export function embedAll(
   engine: Pick<AsyncEngine, 'embed'>,
   requests: readonly EmbedRequest[],
   { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
 ): Promise<Embedding[]> {
+  return allInOrder(requests, (request, stopped) => engine.embed(request, { signal: stopped }), { signal, atOnce });
+}
+
+/** The results of `run` for all items, in their order, at most `atOnce` at a time. The first error aborts the others. */
+export async function allInOrder<Item, Result>(
+  items: readonly Item[],
+  run: (item: Item, signal: AbortSignal) => Promise<Result>,
+  { signal, atOnce = inFlightMax }: { readonly signal?: AbortSignal | undefined; readonly atOnce?: number } = {},
+): Promise<Result[]> {
   const stop = new AbortController();
   const stopped = signal === undefined ? stop.signal : AbortSignal.any([stop.signal, signal]);
-  const embeddings: Embedding[] = [];
+  const results: Result[] = [];
   let next = 0;
   const runInTurn = async (): Promise<void> => {
-    while (next < requests.length) {
+    while (next < items.length) {
       const index = next++;
-      embeddings[index] = await engine.embed(requests[index]!, { signal: stopped });
+      results[index] = await run(items[index]!, stopped);
     }
   };
-  const lanes = Array.from({ length: Math.min(requests.length, atOnce, inFlightMax) }, runInTurn);
+  const lanes = Array.from({ length: Math.min(items.length, atOnce, inFlightMax) }, runInTurn);
   try {
     await Promise.all(lanes);
   } catch (error) {
-    next = requests.length;
+    next = items.length;
     stop.abort(error);
     await Promise.allSettled(lanes);
     throw error;
   }
-  return embeddings;
+  return results;
 }

@@ -33,6 +33,7 @@ import { LoadFailureLog } from './load-failure-log.ts';
 import type { EngineObserver } from './observer.ts';
 import { Observers } from './observers.ts';
 import type { OutputStream } from './output-stream.ts';
+import { pairPrompt, type Score, type ScoreRequest, scoreAll, scoreOf, sumOfStats } from './score.ts';
 import { EngineTotals } from './stats.ts';
 import { step } from './step.ts';
 import { Wakeup } from './wakeup.ts';
@@ -117,6 +118,20 @@ export class Engine implements AsyncEngine {
     checkDimensions(request.dimensions, this.model);
     const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
     return collectEmbedding(stream, this.model.name, request, signal);
+  }
+
+  async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    const { model } = this;
+    const { query: _query, document: _document, truncation: _truncation, useActivation, ...settings } = request;
+    const { scores } = model;
+    if (scores === undefined) {
+      const { scores: found, stats } = await scoreAll(this, [request], { signal });
+      return { score: found[0]!, stats: sumOfStats(stats) };
+    }
+    const prompt = await pairPrompt(this, scores, request, signal);
+    const stream = this.#intake.submit({ ...settings, prompt, params: { maxTokens: 0 } }, signal, scores.pooling);
+    const { embedding, stats } = await collectEmbedding(stream, model.name, { prompt, normalize: false }, signal);
+    return { score: scoreOf(embedding, scores, useActivation), stats };
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {

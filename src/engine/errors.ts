@@ -36,6 +36,26 @@ export const poolingMissing = defineError(
   'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',
   400,
 );
+export const noText = defineError(
+  'KVASIR_NO_TEXT',
+  'The model {model} makes {made} and no text. Use {endpoints}, or start with a model that generates text.',
+  400,
+);
+export const scoresOnly = defineError(
+  'KVASIR_SCORES_ONLY',
+  'The model {model} is a reranker: it makes scores and no embeddings. Use /v1/rerank or /v1/score, or start with an embedding model.',
+  400,
+);
+export const encoderKeepsNoKv = defineError(
+  'KVASIR_ENCODER_KEEPS_NO_KV',
+  'The model {model} makes embeddings or scores and keeps no KV, so {option} has no effect. Remove it.',
+  400,
+);
+export const encoderModelLen = defineError(
+  'KVASIR_ENCODER_MODEL_LEN',
+  '--max-model-len is {maxModelLen}, but the model {model} takes texts of at most {contextLength} tokens. Use --max-model-len {contextLength} or less.',
+  400,
+);
 export const brokenEmbedding = defineError(
   'KVASIR_BROKEN_EMBEDDING',
   'The model {model} computed {found} in the embedding of the text: its weights are corrupt, its file does not fit its architecture, or numbers overflow for this text. Download or convert the model again.',

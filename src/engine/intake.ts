@@ -17,6 +17,7 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
+import { checkMakesText } from './embed.ts';
 import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import type { EngineState } from './engine-state.ts';
 import type { LiveRequests, StartOptions } from './live-requests.ts';
@@ -71,6 +72,7 @@ export class Intake {
     const { state, engine, observers } = this.#parts;
     try {
       state.checkOpen();
+      if (pooling === undefined) checkMakesText(engine.model);
       const parts = { tokenizer: engine.tokenizer, model: engine.model, drawSeed: this.#drawSeed, pooling };
       const checked = checkRequest(request, parts);
       const { n = 1, structuredOutputs } = checked.sampling;
@@ -97,11 +99,11 @@ export class Intake {
   async tokenize(prompt: string | RenderedPrompt, given: TokenizePromptOptions): Promise<Int32Array> {
     const { tokenizer, model } = this.#parts.engine;
     const text = readPromptText(prompt, given);
-    checkTextFits(text.text, tokenizer, model);
+    if (given.isCut !== true) checkTextFits(text.text, tokenizer, model);
     const tokens = this.#texts.runAtOnce(text);
     if (tokens !== undefined) return tokens;
     this.#checkRoom(1);
-    return this.#texts.run({ ...text, completions: 1 }, given.signal, (tokens) => tokens);
+    return this.#texts.run({ ...text, completions: 1, isCut: given.isCut }, given.signal, (tokens) => tokens);
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions): Promise<RenderedPrompt> {

@@ -14,6 +14,7 @@ import { readChat } from './chat/read-chat.ts';
 import { RenderedPrompt } from './chat/rendered-prompt.ts';
 import type { AsyncEngine, ChatDelta, ChatMessage, OutputDelta } from './contract.ts';
 import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
+import { type ScoreRequest, scoreAll } from './score.ts';
 
 /** A text, a conversation that `applyChatTemplate` rendered, or token ids. */
 export type Prompt = string | RenderedPrompt | ArrayLike<number>;
@@ -135,6 +136,19 @@ export class OfflineLlm {
       list.map((prompt) => ({ ...settings, prompt })),
       { signal },
     );
+  }
+
+  /**
+   * How relevant each document is for the query, in the order of the documents: by a reranker, or by the similarity of
+   * embeddings. More is more relevant.
+   */
+  async score(
+    query: string,
+    documents: readonly string[],
+    { signal, ...settings }: Omit<ScoreRequest, 'query' | 'document'> & { readonly signal?: AbortSignal } = {},
+  ): Promise<readonly number[]> {
+    const pairs = documents.map((document) => ({ ...settings, query, document }));
+    return (await scoreAll(await this.engine(), pairs, { signal })).scores;
   }
 
   /**

@@ -19,6 +19,7 @@ export interface PreparedRequest {
   readonly promptTokens: Int32Array;
   readonly params: SamplingParams;
   readonly pooling?: Pooling;
+  readonly isPooled?: boolean;
   readonly cacheSalt?: string;
   readonly priority: number;
   readonly tenant?: string;
@@ -38,7 +39,7 @@ export interface PrepareParts {
 export interface CheckedRequest
   extends Pick<
     PreparedRequest,
-    'pooling' | 'cacheSalt' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
+    'pooling' | 'isPooled' | 'cacheSalt' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
   > {
   readonly sampling: SeededSampling;
   readonly prompt: PromptText | Int32Array;
@@ -58,6 +59,7 @@ export function checkRequest(request: GenerateRequest, parts: PrepareParts): Che
     tenant: reader.string('tenant'),
     kvTransferParams: reader.json('kvTransferParams'),
     pooling,
+    isPooled: pooling !== undefined && model.hasPooledHead === true ? true : undefined,
     unreadMaxBytes: request.unreadMaxBytes,
   });
   const priority = reader.number('priority') ?? 0;
@@ -91,7 +93,7 @@ interface CompletionParts {
 
 /** The scheduler's request for one completion of a checked request. */
 export function completionRequest(
-  { promptTokens, params, pooling, priority, tenant, cacheSalt, kvTransferParams }: PreparedRequest,
+  { promptTokens, params, pooling, isPooled, priority, tenant, cacheSalt, kvTransferParams }: PreparedRequest,
   { id, index, constraint, eosTokenIds }: CompletionParts,
 ): EngineRequest {
   return Object.freeze({
@@ -101,6 +103,7 @@ export function completionRequest(
     eosTokenIds: eosTokenIds.map(tokenId),
     priority,
     ...(pooling === undefined ? {} : { pooling }),
+    ...(isPooled === undefined ? {} : { isPooled }),
     ...(tenant === undefined ? {} : { tenant }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { unlessAborted } from '../base/unless-aborted.ts';
 import { tooManyTokens } from '../core/errors.ts';
-import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
+import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { PromptText } from './chat/rendered-prompt.ts';
 import { tokenizeCost } from './prompt-limits.ts';
 import { TurnBudget } from './turn-budget.ts';
@@ -44,11 +44,11 @@ export class TextQueue {
    * the request counts as waiting without interruption.
    */
   async run<T>(
-    { text, options, completions }: LongText,
+    { completions, ...text }: LongText,
     signal: AbortSignal | undefined,
     take: (tokens: Int32Array) => T,
   ): Promise<T> {
-    return this.hold(completions, signal, (stop) => this.#encode(text, options, stop), take);
+    return this.hold(completions, signal, (stop) => this.#encode(text, stop), take);
   }
 
   /** The same for other work that a request waits for. */
@@ -76,8 +76,9 @@ export class TextQueue {
     }
   }
 
-  async #encode(text: string, options: EncodeOptions, signal: AbortSignal): Promise<Int32Array> {
+  async #encode({ text, options, isCut }: Omit<LongText, 'completions'>, signal: AbortSignal): Promise<Int32Array> {
     const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, signal);
+    if (isCut === true) return encode(text);
     // If the text is far too long, its beginning is enough to refuse it.
     const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
     if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
@@ -94,4 +95,6 @@ export class TextQueue {
 
 export interface LongText extends PromptText {
   readonly completions: number;
+  /** See `TokenizePromptOptions.isCut`. */
+  readonly isCut?: boolean | undefined;
 }

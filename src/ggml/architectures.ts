@@ -24,7 +24,16 @@ export interface ArchitectureTraits {
   readonly hasLongRope?: boolean;
   /** The metadata may have a temperature of attention. */
   readonly hasTemperature?: boolean;
+  /** Tokens also see later tokens, so the model makes embeddings or scores, and no text. */
+  readonly isEncoder?: boolean;
+  /** The network of BERT's layers, whose norms are LayerNorms after attention and network. */
+  readonly bertNetwork?: BertNetwork;
+  /** Positions are embeddings that are added to those of the tokens, instead of RoPE. */
+  readonly hasPositionEmbeddings?: boolean;
 }
+
+/** `down(gelu(up(h)))`, or `down(silu(gate(h)) * up(h))`. */
+export type BertNetwork = 'gelu' | 'swiglu';
 
 export type QkNorm = 'none' | 'head' | 'row';
 
@@ -59,6 +68,10 @@ const traitsByName = {
   lfm2moe: { pairs: 'neox', qkNorm: 'head', isHybrid: true, experts: 'always' },
   phi3: { pairs: 'neox', hasPartialRope: true, hasFusedNetwork: true, hasLongRope: true },
   mistral3: { pairs: 'normal', hasTemperature: true },
+  bert: { pairs: 'neox', norms: 'after', isEncoder: true, bertNetwork: 'gelu', hasPositionEmbeddings: true },
+  'nomic-bert': { pairs: 'neox', norms: 'after', isEncoder: true, bertNetwork: 'swiglu' },
+  'jina-bert-v3': { pairs: 'neox', norms: 'after', isEncoder: true, bertNetwork: 'gelu' },
+  'gemma-embedding': { pairs: 'neox', qkNorm: 'head', norms: 'around', isEncoder: true },
 } as const satisfies Readonly<Record<string, ArchitectureTraits>>;
 
 export type Architecture = keyof typeof traitsByName;

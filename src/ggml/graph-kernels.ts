@@ -10,6 +10,7 @@ export interface GraphKernels {
   readonly sigmoid: RawPtr;
   readonly tanh: RawPtr;
   readonly geglu: RawPtr;
+  readonly gelu: RawPtr;
   /** Userdata: alpha and limit, as floats. */
   readonly clampedSwiglu: RawPtr;
   readonly softMax: RawPtr;
@@ -17,3 +18,6 @@ export interface GraphKernels {
   /** The outputs of a matrix whose type and shape `smallMatmul` supports. */
   outputsOf(matrix: TensorPtr): number | undefined;
 }
+
+/** Functions of one element. */
+export type Activation = 'silu' | 'sigmoid' | 'tanh' | 'gelu';

@@ -12,7 +12,7 @@ import {
   type SchedPtr,
   type TensorPtr,
 } from './ffi.ts';
-import type { GraphKernels } from './graph-kernels.ts';
+import type { Activation, GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
 import { F32, type GgmlType } from './types.ts';
@@ -129,6 +129,15 @@ export class GraphBuilder {
     const { native } = this.#device;
     return native.ggml_mul(this.#context, native.ggml_rms_norm(this.#context, x, epsilon), weight);
   }
+  /** LayerNorm over ne0: times a weight `[ne0]`, plus a bias `[ne0]`. */
+  layerNorm(x: TensorPtr, weight: TensorPtr, bias: TensorPtr, epsilon: number): TensorPtr {
+    return this.add(this.multiply(this.#device.native.ggml_norm(this.#context, x, epsilon), weight), bias);
+  }
+  /** A function of each element; `gelu` is its approximation by tanh. */
+  activate(activation: Activation, x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels[activation], [x]);
+    return this.#device.native[`ggml_${activation}`](this.#context, x);
+  }
   /** silu(gate) * up */
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
     if (this.#kernels !== undefined) return this.#customLike(this.#kernels.swiglu, [gate, up]);
@@ -151,23 +160,11 @@ export class GraphBuilder {
   }
   /** cap * tanh(x / cap) */
   softCap(x: TensorPtr, cap: number): TensorPtr {
-    return this.scale(this.#tanh(this.scale(x, 1 / cap)), cap);
-  }
-  #tanh(x: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.tanh, [x]);
-    return this.#device.native.ggml_tanh(this.#context, x);
+    return this.scale(this.activate('tanh', this.scale(x, 1 / cap)), cap);
   }
   /** x / max(|x|, epsilon), for each row of ne0 elements. */
   l2Norm(x: TensorPtr, epsilon: number): TensorPtr {
     return this.#device.native.ggml_l2_norm(this.#context, x, epsilon);
-  }
-  silu(x: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.silu, [x]);
-    return this.#device.native.ggml_silu(this.#context, x);
-  }
-  sigmoid(x: TensorPtr): TensorPtr {
-    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.sigmoid, [x]);
-    return this.#device.native.ggml_sigmoid(this.#context, x);
   }
   /** log(1 + e^x) */
   softplus(x: TensorPtr): TensorPtr {

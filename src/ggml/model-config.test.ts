@@ -63,6 +63,22 @@ describe('the configuration of a model', () => {
     });
   });
 
+  it('says whether tokens see later tokens, and what follows the pooling', async () => {
+    expect(await configOfTiny({ isBidirectional: true })).toMatchObject({ isEncoder: true });
+    expect(await configOfTiny({})).not.toHaveProperty('isEncoder');
+    const bert = await configOfTiny({ architecture: 'bert', poolingType: 4, head: 'rank' });
+    expect(bert).toMatchObject({
+      isEncoder: true,
+      rope: { mode: 'none' },
+      bert: { network: 'gelu', hasUpBias: true, hasPositions: true, tokenTypes: 2 },
+      pooledHead: { pooling: 'cls', length: 1, scores: 'one' },
+    });
+    expect(await configOfTiny({ architecture: 'qwen3', poolingType: 4, head: 'yes or no' })).toMatchObject({
+      pooledHead: { pooling: 'last', length: 2, scores: 'softmax' },
+    });
+    await expect(configOfTiny({ architecture: 'gemma3', isBidirectional: true })).rejects.toThrow(/later tokens/);
+  });
+
   it('has the windows of gemma3', async () => {
     const config = await configOfTiny({ architecture: 'gemma3', layers: 7, windowPattern: 3, ropeScaling: 'linear' });
     expect(config).toMatchObject({
@@ -421,7 +437,8 @@ describe('a model that is not supported', () => {
       /tensor rope_factors_long.weight, which/,
     ],
     ['layers of different sizes', { keys: { 'llama.attention.head_count': { i32s: [2] } } }, /different sizes/],
-    ['an embedding model', { keys: { 'llama.attention.causal': { bool: false } } }, /embedding model/],
+    ['a reranker without a head', { keys: { 'llama.pooling_type': { u32: 4 } } }, /a reranker without a head/],
+    ['experts in some layers', { keys: { 'llama.moe_every_n_layers': { u32: 2 } } }, /moe_every_n_layers = 2/],
     ['a missing tensor', { tensors: { 'blk.0.ffn_up.weight': undefined } }, /no tensor blk.0.ffn_up.weight/],
     ['an unknown tensor', { tensors: { 'blk.0.attn_sinks.weight': {} } }, /tensor blk.0.attn_sinks.weight, which/],
     ['an expert tensor', { tensors: { 'blk.0.ffn_gate_exps.weight': {} } }, /tensor blk.0.ffn_gate_exps.weight/],

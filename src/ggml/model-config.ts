@@ -4,6 +4,7 @@
  * the same model. One key is more: a pattern of windows in lfm2, where llama.cpp gives the window to all layers with attention.
  */
 import { type Architecture, architectures, type Norms, type QkNorm, traitsOf } from './architectures.ts';
+import { type BertConfig, readBertConfig } from './bert-config.ts';
 import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import {
@@ -19,6 +20,7 @@ import type { GgufMetadata } from './gguf-metadata.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
 import { predictionLayers } from './model-tensors.ts';
+import { type PooledHead, readPooledHead } from './pooled-head.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
@@ -31,6 +33,12 @@ export interface ModelConfig {
   readonly name?: string;
   /** Tokens of context for which the model was trained. */
   readonly contextLength: number;
+  /** Tokens also see later tokens: the model makes embeddings or scores, and no text. */
+  readonly isEncoder?: boolean;
+  /** Present in BERT's architectures. */
+  readonly bert?: BertConfig;
+  /** Present if matrices follow the pooling. */
+  readonly pooledHead?: PooledHead;
   readonly vocabSize: number;
   readonly layerCount: number;
   readonly embeddingLength: number;
@@ -43,6 +51,7 @@ export interface ModelConfig {
   readonly feedForwardLength: number;
   /** Present if feed-forward networks are mixtures of experts. */
   readonly experts?: ExpertConfig;
+  /** Of RMS norms, or of LayerNorms in BERT's architectures. */
   readonly rmsEpsilon: number;
   /** Of layers with full attention. */
   readonly rope: RopeConfig;
@@ -132,7 +141,8 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
       ? readHeadDim(file, architecture, embeddingLength, headCount)
       : latent.rank + latent.ropeLength;
   const stateLayers = isQwen35(architecture) ? readDeltaNetLayers(file, architecture, layerCount) : layersWithout;
-  const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
+  const bert = readBertConfig(file, architecture);
+  const epsilonKey = `${architecture}.attention.layer_norm_${bert === undefined ? 'rms_' : ''}epsilon`;
   const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
   if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
   const name = metadata.string('general.name');
@@ -140,21 +150,26 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const contextLength = positive('context_length');
   const longest = maxModelLen ?? contextLength;
   const rope = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
-  const isGemma = architecture === 'gemma3';
+  const isGemma = architecture === 'gemma3' || architecture === 'gemma-embedding';
   const isGptOss = architecture === 'gpt-oss';
   const windowDefaults = windowDefaultsOf(architecture, rope, stateLayers);
   const slidingWindow = windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
   const temperature = readTemperature(metadata, architecture, rope);
-  const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
+  const finalSoftCap = architecture === 'gemma3' ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
   const vocabSize = readVocabSize(file);
   const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
   const scales = readScales(file, architecture);
+  const isEncoder = traits.isEncoder === true || isBidirectional(metadata, architecture);
+  const pooledHead = readPooledHead(file, architecture, { embedding: embeddingLength, isEncoder });
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
     contextLength,
+    ...(isEncoder ? { isEncoder } : {}),
+    ...(bert === undefined ? {} : { bert }),
+    ...(pooledHead === undefined ? {} : { pooledHead }),
     vocabSize,
     layerCount,
     embeddingLength,
@@ -178,7 +193,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     logitScale: 1 / (scales.logits ?? 1),
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
-    hasOutputBias: isGptOss,
+    hasOutputBias: isGptOss || (bert !== undefined && file.tensors.has('blk.0.attn_output.bias')),
     hasSinks: isGptOss,
     qkNorm: qkNormOf(file, architecture),
     ...(temperature === undefined ? {} : { temperature }),
@@ -199,7 +214,8 @@ function windowDefaultsOf(
   stateLayers: readonly number[],
 ): WindowDefaults | undefined {
   const unscaled = { ...rope, scaling: 'none', freqScale: 1, extFactor: 0, attnFactor: 1 } as const;
-  if (architecture === 'gemma3') return { pattern: 6, rope: { ...rope, freqBase: 10_000, freqScale: 1 } };
+  if (architecture === 'gemma3' || architecture === 'gemma-embedding')
+    return { pattern: 6, rope: { ...rope, freqBase: 10_000, freqScale: 1 } };
   if (architecture === 'olmo2') return { pattern: 4, rope: unscaled };
   if (architecture === 'lfm2') return { pattern: 0, rope, others: stateLayers };
   return architecture === 'gpt-oss' ? { pattern: 2, rope } : undefined;
@@ -302,15 +318,28 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const window = metadata.u32(`${architecture}.attention.sliding_window`) ?? 0;
   if (window !== 0 && architecture === 'lfm2moe')
     throw refuse('a sliding window', `attention.sliding_window = ${window}`);
-  if (metadata.bool(`${architecture}.attention.causal`) === false) {
+  const isCausal = metadata.bool(`${architecture}.attention.causal`);
+  if (isCausal === false && !mayBeBidirectional(architecture)) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
   }
+  if (isCausal !== false && traits.bertNetwork !== undefined) {
+    throw refuse('attention only to earlier tokens', `attention.causal = ${isCausal}`);
+  }
+  const moeInterval = metadata.u32(`${architecture}.moe_every_n_layers`) ?? 0;
+  if (moeInterval > 0) throw refuse('experts in some layers', `moe_every_n_layers = ${moeInterval}`);
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
     if (name === 'attention.head_count_kv' && traitsOf(architecture).isHybrid === true) continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
 }
+
+const isBidirectional = (metadata: GgufMetadata, architecture: Architecture): boolean =>
+  metadata.bool(`${architecture}.attention.causal`) === false;
+
+/** Architectures whose files may also have attention to later tokens: all of their layers have full attention. */
+const mayBeBidirectional = (architecture: Architecture): boolean =>
+  traitsOf(architecture).isEncoder === true || ['llama', 'qwen2', 'qwen3'].includes(architecture);
 
 /** Layers that are computed: those of the file without prediction layers. */
 function readLayerCount(metadata: GgufMetadata, architecture: Architecture, blockCount: number): number {

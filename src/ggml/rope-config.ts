@@ -135,7 +135,9 @@ function checkSections(
 
 /** Granite has RoPE unless `rope.scaling.finetuned` is false. */
 const modeOf = (architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] =>
-  architecture === 'granitehybrid' && isFinetuned === false ? 'none' : traitsOf(architecture).pairs;
+  (architecture === 'granitehybrid' && isFinetuned === false) || traitsOf(architecture).hasPositionEmbeddings === true
+    ? 'none'
+    : traitsOf(architecture).pairs;
 
 /**
  * YaRN multiplies attention by a magnitude. ggml's rope multiplies by `1 + 0.1 ln(factor)`, so this divides by it. Without a

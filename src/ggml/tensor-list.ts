@@ -1,4 +1,5 @@
 import { assertDefined } from '../base/assert.ts';
+import type { BertConfig } from './bert-config.ts';
 import { type DeltaNetConfig, deltaNetChannels } from './delta-net-config.ts';
 import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpected } from './errors.ts';
 import type { ExpertConfig } from './expert-config.ts';
@@ -6,6 +7,7 @@ import type { GgufFile } from './gguf.ts';
 import type { LatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaChannels, mambaWidth } from './mamba-config.ts';
 import type { ModelConfig } from './model-config.ts';
+import { headTensors } from './pooled-head.ts';
 import { llama3Factors, longRopeFactors } from './rope-config.ts';
 import { isWeightType, weightTypeNames } from './types.ts';
 
@@ -39,8 +41,9 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
   }
 }
 
-/** The kernels for biases, convolutions and recurrences support only F32, also for matrices. */
+/** The kernels for biases, convolutions and recurrences support only F32, also for matrices. So are BERT's two small tables. */
 export const hasOnlyF32 = (name: string): boolean =>
+  /^(position_embd|token_types)\.weight$/.test(name) ||
   /\.(bias|shortconv\.conv\.weight|ssm_(conv1d|norm)\.weight|ssm_[ad])$/.test(name);
 
 /** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m], and of k experts [n, m, k]. */
@@ -48,7 +51,10 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const embedding = config.embeddingLength;
   const tensors = new Map<string, Shape>([
     ['token_embd.weight', [embedding, config.vocabSize]],
-    [outputNormOf(config), [embedding]],
+    ...(config.bert === undefined
+      ? [[outputNormOf(config), [embedding]] as const]
+      : bertEmbeddings(config.bert, embedding, config.contextLength)),
+    ...(config.pooledHead === undefined ? [] : headTensors(config.pooledHead)),
   ]);
   if (!config.tiedEmbeddings) tensors.set('output.weight', [embedding, config.vocabSize]);
   const { freqFactors, dimension } = config.rope;
@@ -56,6 +62,11 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   for (const name of factors) tensors.set(name, [dimension / 2]);
   for (let layer = 0; layer < config.layerCount; layer++) {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
+    if (config.bert !== undefined) {
+      setAttention(set, config);
+      setBertLayer(set, config, config.bert);
+      continue;
+    }
     if (config.norms !== 'after') set('attn_norm.weight', [embedding]);
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
     else if (config.latent === undefined) setAttention(set, config);
@@ -97,6 +108,31 @@ function setAttention(set: SetShape, config: ModelConfig): void {
     set('attn_q_norm.weight', [config.qkNorm === 'head' ? config.headDim : queries]);
     set('attn_k_norm.weight', [config.qkNorm === 'head' ? config.headDim : keys]);
   }
+}
+
+/** What is added to the embeddings of tokens, and the norm after that. */
+const bertEmbeddings = (
+  bert: BertConfig,
+  embedding: number,
+  contextLength: number,
+): readonly (readonly [string, Shape])[] => [
+  ...(bert.hasPositions ? [['position_embd.weight', [embedding, contextLength]] as const] : []),
+  ...(bert.tokenTypes > 0 ? [['token_types.weight', [embedding, bert.tokenTypes]] as const] : []),
+  ['token_embd_norm.weight', [embedding]],
+  ['token_embd_norm.bias', [embedding]],
+];
+
+function setBertLayer(set: SetShape, config: ModelConfig, bert: BertConfig): void {
+  const { embeddingLength: embedding, feedForwardLength } = config;
+  for (const norm of ['attn_output_norm', 'layer_output_norm']) {
+    set(`${norm}.weight`, [embedding]);
+    set(`${norm}.bias`, [embedding]);
+  }
+  if (bert.network === 'swiglu') set('ffn_gate.weight', [embedding, feedForwardLength]);
+  set('ffn_up.weight', [embedding, feedForwardLength]);
+  set('ffn_down.weight', [feedForwardLength, embedding]);
+  if (bert.hasUpBias) set('ffn_up.bias', [feedForwardLength]);
+  if (bert.hasDownBias) set('ffn_down.bias', [embedding]);
 }
 
 /** A layer with a state instead of attention. */

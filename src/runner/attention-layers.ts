@@ -13,10 +13,18 @@ export function attentionLayers(
 ): readonly AttentionLayer[] {
   return kv.flatMap((place, index) => {
     if (place.kind === 'state') return [];
-    const layer = { group: place.group, place: place.place, window: place.window, scale: config.attentionScale };
+    const { group, window } = place;
+    const layer = { group, place: place.place, ...seenBy(config, window), scale: config.attentionScale };
     const sinks = weights.layers[index]?.attention?.sinks;
     return [sinks === undefined ? layer : { ...layer, sinks: floatsOf(native, sinks, config.headCount) }];
   });
+}
+
+/** An encoder's window has half of its tokens before a token, and half after it. */
+function seenBy({ isEncoder }: ModelConfig, window: number | undefined): Pick<AttentionLayer, 'window' | 'ahead'> {
+  if (isEncoder !== true || window === undefined) return { window };
+  const half = Math.floor(window / 2);
+  return { window: half + 1, ahead: half };
 }
 
 function floatsOf(native: NativeApi, tensor: TensorPtr, count: number): Float32Array {

@@ -30,6 +30,8 @@ export interface Batch {
   readonly paddedRowCount: number;
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
+  /** The last position that each row sees: its own, or the last of its text if the model is an encoder. */
+  readonly seen: Int32Array;
   /** By KV group, the slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. State groups have none. */
   readonly slots: readonly Int32Array[];
   /** By KV group, where states are read and written; other groups have none. */
@@ -51,10 +53,12 @@ export interface Batch {
 export interface BatchMemory {
   readonly memory: KvMemory;
   readonly groups: readonly KvGroupSpec[];
+  /** See `ModelConfig.isEncoder`. */
+  readonly isEncoder?: boolean | undefined;
 }
 
 /** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
-export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rule: RowRule): Batch {
+export function layOutBatch(plan: StepPlan, { memory, groups, isEncoder = false }: BatchMemory, rule: RowRule): Batch {
   const rowCount = plan.tokenCount;
   const paddedRowCount = rule(rowCount);
   const tokens = new Int32Array(paddedRowCount);
@@ -108,6 +112,7 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     paddedRowCount,
     tokens,
     positions,
+    seen: isEncoder ? lastOfTexts(sequences, positions) : positions,
     slots,
     segments,
     outputCount: outputs.length,
@@ -116,6 +121,15 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     promptRows: Int32Array.from(promptRows),
     slice,
   };
+}
+
+function lastOfTexts(sequences: readonly BatchSequence[], positions: Int32Array): Int32Array {
+  const seen = positions.slice();
+  for (const { plan, firstRow, rowCount } of sequences) {
+    assert(rowCount === plan.tokens.length, 'an encoder computes whole texts');
+    seen.fill(rowCount - 1, firstRow, firstRow + rowCount);
+  }
+  return seen;
 }
 
 /** See `SequencePlan.layers`. */

@@ -48,8 +48,8 @@ import { openRowOperations, type RowOperations } from './operations/row-operatio
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
-import { HeadRows } from './sampling/head-rows.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
+import { PromptHeads } from './sampling/prompt-heads.ts';
 import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
@@ -146,8 +146,8 @@ export class GgmlRunner implements Runner {
   readonly #sampler: BatchSampler | undefined;
   /** The chunk of a prompt that is computed a few layers at a time. */
   #chunk: ChunkByLayers | undefined;
-  /** For requests that ask for logprobs of their prompts; made for the first of them. */
-  #headRows: HeadRows | undefined;
+  /** For requests that ask for results of their prompts; made for the first of them. */
+  #promptHeads: PromptHeads | undefined;
   #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
 
@@ -339,7 +339,7 @@ export class GgmlRunner implements Runner {
     await this.#running?.catch(() => undefined);
     await this.#memoryAhead?.close();
     this.#graphs.close();
-    this.#headRows?.close();
+    this.#promptHeads?.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();
@@ -347,7 +347,8 @@ export class GgmlRunner implements Runner {
 
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
-    const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups }, this.#rowRule);
+    const { isEncoder } = this.#parts.config;
+    const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups, isEncoder }, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
     decoder.writeInputs(hidden, this.#chunkFor(batch));
@@ -371,7 +372,7 @@ export class GgmlRunner implements Runner {
     const { attention, mixers, config } = this.#parts;
     const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
     // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
-    const hasKvOnly = mixers === undefined && config.latent === undefined;
+    const hasKvOnly = mixers === undefined && config.latent === undefined && config.isEncoder !== true;
     return (
       isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'
     );
@@ -431,11 +432,11 @@ export class GgmlRunner implements Runner {
 
   #promptResults({ sampler }: BatchSampler, batch: Batch, graph: GraphBuilder, promptHidden: TensorPtr) {
     const { config, weights, kernels } = this.#parts;
-    const { output } = assertDefined(weights.head, 'the last stage has the output head');
-    const parts = { device: this.#device, config, output, kernels, operations: this.#operations, rule: this.#rowRule };
-    this.#headRows ??= new HeadRows({ ...parts, logitsOf });
+    const head = assertDefined(weights.head, 'the last stage has the output head');
+    const parts = { device: this.#device, config, kernels, operations: this.#operations, rule: this.#rowRule };
+    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf });
     const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
-    return promptResults(batch, hidden, { head: this.#headRows, sampler });
+    return promptResults(batch, hidden, this.#promptHeads, sampler);
   }
 
   /** The best token of each row, if the graph has computed it. */

@@ -22,6 +22,19 @@ describe('the KV groups of a model', () => {
     expect(layerGroups(model(3, 9), options).map(shapeOf)).toEqual([{ window: 512, layers: [0, 1, 2] }]);
   });
 
+  it('are one group if the model is an encoder, whose layers share one place', () => {
+    const encoder = { ...model(6, 3), isEncoder: true };
+    expect(layerGroups(encoder, options).map(shapeOf)).toEqual([{ window: undefined, layers: [0, 1, 2, 3, 4, 5] }]);
+    const kv = layersKv(encoder, wholeModel(6), options);
+    expect(kv.map((layer) => layer.kind === 'attention' && [layer.place, layer.window])).toEqual(
+      [512, 512, undefined, 512, 512, undefined].map((window) => [0, window]),
+    );
+    const layout = kvLayout(encoder, wholeModel(6), options);
+    expect(layout.layerCount).toBe(1);
+    const [group] = groupSpecs(encoder, wholeModel(6), options);
+    expect(usedBytes(group!, layout, encoder)).toBe(blockBytes(layout));
+  });
+
   it('have as many layers as the rarer kind: the shapes of Gemma 3', () => {
     expect(layerCountsOf(18, 6)).toEqual([3, 3, 3, 3, 3, 3]);
     expect(layerCountsOf(26, 6)).toEqual([4, 4, 4, 4, 4, 3, 3]);

@@ -17,7 +17,10 @@ export interface LayerGroup {
 }
 
 /** The properties of a model that decide its groups. */
-type Layers = Pick<ModelConfig, 'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim' | 'latent'>;
+type Layers = Pick<
+  ModelConfig,
+  'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim' | 'latent' | 'isEncoder'
+>;
 
 /** What users choose about blocks. */
 export interface BlockOptions {
@@ -47,9 +50,15 @@ const defaultCheckpointTokens = 512;
  * The last layer of a block is unused in some groups if the layers cannot be divided equally.
  *
  * A group of states has as many layers as fit into a block. If states are large, blocks of K and V get more tokens.
+ *
+ * An encoder computes whole texts in one step, layer by layer. No later step reads its K and V, so all layers have the same place.
  */
 export function layerGroups(config: Layers, options: BlockOptions): readonly LayerGroup[] {
-  const { layerCount, slidingWindow, states } = config;
+  const { layerCount, slidingWindow, states, isEncoder } = config;
+  if (isEncoder === true) {
+    const layers = Array.from({ length: layerCount }, (_, layer) => layer);
+    return [{ kind: 'full', window: undefined, blockSize: options.blockSize, layers }];
+  }
   const windowed = slidingWindow?.layers ?? [];
   const stateLayers = states?.layers ?? [];
   const full = Array.from({ length: layerCount }, (_, layer) => layer).filter(
@@ -154,7 +163,12 @@ export function layersKv(config: Layers, stage: PipelineStage, options: BlockOpt
   let index = 0;
   return layersOf(stage).map((layer): LayerKv => {
     const group = groups.findIndex(({ layers }) => layers.includes(layer));
-    const { kind, window, layers } = groups[group]!;
+    const { kind, layers } = groups[group]!;
+    if (config.isEncoder === true) {
+      const ofLayer = config.slidingWindow?.layers.includes(layer) === true ? config.slidingWindow.window : undefined;
+      return { kind: 'attention', index: index++, group, place: 0, window: ofLayer };
+    }
+    const { window } = groups[group]!;
     const place = layers.indexOf(layer);
     if (kind === 'state') {
       return { kind, group, offset: place * stateBytesOf(config), elements: config.states?.elements ?? 0 };
@@ -183,13 +197,16 @@ export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOpt
     kind === 'state'
       ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
       : layers.length;
-  const layerCount = Math.max(...groups.map(layersOfRoom));
+  const layerCount = config.isEncoder === true ? 1 : Math.max(...groups.map(layersOfRoom));
   return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
 }
 
 /** Bytes of a block that a group with these layers uses. */
-export const usedBytes = (
+export function usedBytes(
   { kind, layers }: Pick<LayerGroup, 'kind' | 'layers'>,
   layout: KvLayout,
-  config: Pick<ModelConfig, 'states'>,
-): number => layers.length * (kind === 'state' ? stateBytesOf(config) : blockBytes({ ...layout, layerCount: 1 }));
+  config: Pick<ModelConfig, 'states' | 'isEncoder'>,
+): number {
+  if (config.isEncoder === true) return blockBytes(layout);
+  return layers.length * (kind === 'state' ? stateBytesOf(config) : blockBytes({ ...layout, layerCount: 1 }));
+}

@@ -2,22 +2,44 @@ import type { ComputeDevice } from '../ggml/device.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
+import type { HeadLayer } from '../ggml/pooled-head.ts';
 import { outputNormOf } from '../ggml/tensor-list.ts';
+import { type LayerNormWeights, layerNormWeights } from './arch/bert.ts';
 import { type LayerWeights, layerWeights } from './arch/layer-weights.ts';
 import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contract.ts';
 import { type LoadProgress, type PlacedMatrix, type PlacementOptions, WeightStore } from './weight-store.ts';
 
 /** The weights that turn the last layer's output into logits. */
 export interface OutputHead {
-  readonly norm: TensorPtr;
-  /** `[embedding, vocab]`. */
-  readonly output: TensorPtr;
+  /** Undefined in BERT's architectures, whose layers end with a norm. */
+  readonly norm: TensorPtr | undefined;
+  /** `[embedding, vocab]`; undefined if the model makes no text. */
+  readonly output: TensorPtr | undefined;
+  /** What follows the pooling. */
+  readonly pooled: readonly PooledLayer[];
+}
+
+/** `activation(weight * x + bias)` */
+export interface PooledLayer extends Pick<HeadLayer, 'outputs' | 'activation'> {
+  readonly weight: TensorPtr;
+  readonly bias: TensorPtr | undefined;
+}
+
+/** In BERT's architectures: what is added to the embeddings of tokens, and the norm after that. */
+export interface EmbeddingWeights {
+  /** `[embedding, positions]` */
+  readonly positions: TensorPtr | undefined;
+  /** `[embedding, types]` */
+  readonly types: TensorPtr | undefined;
+  readonly norm: LayerNormWeights;
 }
 
 /** The weights of one pipeline stage, or of a whole model. */
 export interface ModelWeights {
   /** Undefined if this is not the first stage. */
   readonly tokenEmbedding: TensorPtr | undefined;
+  /** Only with `tokenEmbedding`, in BERT's architectures. */
+  readonly embedding: EmbeddingWeights | undefined;
   /** Undefined if this is not the last stage. */
   readonly head: OutputHead | undefined;
   readonly ropeFreqs: TensorPtr | undefined;
@@ -52,6 +74,7 @@ export async function loadWeights(
   const { freqFactors } = config.rope;
   const weights = {
     tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
+    embedding: isFirstStage(stage) ? embeddingWeights(store, config) : undefined,
     head: isLastStage(stage) ? outputHead(store, config) : undefined,
     ropeFreqs: freqFactors === undefined ? undefined : store.vector(freqFactors),
     layers: layersOf(stage).map((layer) => layerWeights(store.ofLayer(layer), config, layer)),
@@ -73,7 +96,25 @@ export async function loadWeights(
 
 function outputHead(store: WeightStore, config: ModelConfig): OutputHead {
   return {
-    norm: store.vector(outputNormOf(config)),
-    output: store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
+    norm: config.bert === undefined ? store.vector(outputNormOf(config)) : undefined,
+    output:
+      config.isEncoder === true
+        ? undefined
+        : store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
+    pooled: (config.pooledHead?.layers ?? []).map(({ weight, bias, outputs, activation }) => ({
+      weight: store.router(weight),
+      bias: bias === undefined ? undefined : store.vector(bias),
+      outputs,
+      activation,
+    })),
+  };
+}
+
+function embeddingWeights(store: WeightStore, { bert }: ModelConfig): EmbeddingWeights | undefined {
+  if (bert === undefined) return undefined;
+  return {
+    positions: bert.hasPositions ? store.table('position_embd.weight') : undefined,
+    types: bert.tokenTypes > 0 ? store.table('token_types.weight') : undefined,
+    norm: layerNormWeights(store, 'token_embd_norm'),
   };
 }

@@ -53,6 +53,7 @@ export function admitWaiting(
     if (draft.tokensLeft === 0 && external === undefined) return;
     const next = nextOf();
     if (next === undefined) return;
+    if (options.wholePrompts === true && next.request.promptTokens.length > draft.tokensLeft) return;
     if (!isForecast) forecastAdmitted(parts);
     isForecast = true;
     const tokensMax = next.outputTokensLeft(options.maxModelLen);

@@ -46,6 +46,8 @@ export interface SchedulerOptions {
   /** The largest number of prompt and output tokens of a request. */
   readonly maxModelLen: number;
   readonly enablePrefixCaching: boolean;
+  /** A step computes a prompt whole or not at all: for models whose tokens see later tokens. Prompts fit `maxNumBatchedTokens`. */
+  readonly wholePrompts?: boolean;
   readonly policy: 'fcfs' | 'priority';
   /**
    * What happens to a request whose KV is invalid: it computes the KV again, or it ends with an error. Default

@@ -13,25 +13,29 @@ import type { PromptResult, PromptRows, Span } from '../core/step.ts';
  */
 export class PromptOutput {
   readonly #topCount: number | undefined;
+  /** The result is one vector. */
+  readonly #isPooled: boolean;
   readonly #end: number;
   /** From this position on, the request computes its tokens in any case. */
   readonly #computedAnyway: number;
   /** Positions below it are delivered, or not asked for. */
   #next: number;
 
-  private constructor(start: number, end: number, promptLength: number, topCount?: number) {
+  private constructor(start: number, { promptTokens, isPooled }: EngineRequest, topCount?: number) {
+    const { length: promptLength } = promptTokens;
     this.#next = start;
-    this.#end = end;
+    this.#end = topCount === undefined ? promptLength : promptLength - 1;
+    this.#isPooled = isPooled === true;
     this.#computedAnyway = promptLength - 1;
     this.#topCount = topCount;
   }
 
   /** Undefined if the request asks for no results of its prompt. */
-  static of({ promptTokens, params, pooling }: EngineRequest): PromptOutput | undefined {
-    const { length } = promptTokens;
-    if (pooling !== undefined) return new PromptOutput(pooling === 'last' ? length - 1 : 0, length, length);
+  static of(request: EngineRequest): PromptOutput | undefined {
+    const { promptTokens, params, pooling } = request;
+    if (pooling !== undefined) return new PromptOutput(pooling === 'last' ? promptTokens.length - 1 : 0, request);
     const { promptLogprobs } = params;
-    return promptLogprobs === undefined ? undefined : new PromptOutput(0, length - 1, length, promptLogprobs);
+    return promptLogprobs === undefined ? undefined : new PromptOutput(0, request, promptLogprobs);
   }
 
   /** All tokens from here on must be computed. The last token of a request is always computed. */
@@ -61,6 +65,7 @@ export class PromptOutput {
       assert(logprobs.length === end - start, `${logprobs.length} logprobs of ${end - start} positions`);
       return { logprobs: logprobs.slice(0, count) };
     }
+    if (this.#isPooled) return hidden === undefined ? undefined : { hidden };
     assert(hidden !== undefined && hidden.length % (end - start) === 0, 'a hidden state for each position');
     return { hidden: hidden.subarray(0, (hidden.length / (end - start)) * count) };
   }

@@ -78,12 +78,28 @@ describe('/v1/embeddings', () => {
     ['normalize in words', { input: 'a', normalize: 'yes' }, 'normalize', /true or false/],
     ['an empty salt', { input: 'a', cache_salt: '' }, 'cache_salt', /non-empty/],
     ['a wrong priority', { input: 'a', priority: 0.5 }, 'priority', /an integer/],
-    ['truncation', { input: 'a', truncate_prompt_tokens: 3 }, 'truncate_prompt_tokens', /not supported/],
+    ['a truncation to nothing', { input: 'a', truncate_prompt_tokens: 0 }, 'truncate_prompt_tokens', /-1 or a number/],
+    [
+      'a truncation beyond the context',
+      { input: 'a', truncate_prompt_tokens: 999 },
+      'truncate_prompt_tokens',
+      /to 256/,
+    ],
+    ['another side', { input: 'a', truncation_side: 'both' }, 'truncation_side', /"left" or "right"/],
     ['an unknown field', { input: 'a', dimension: 3 }, 'dimension', /Did you mean `dimensions`/],
   ] as const)('refuses %s', async (_, body, param, message) => {
     const { status, error } = await embed(body);
     expect({ status, param: error.param }).toEqual({ status: 400, param });
     expect(error.message).toMatch(message);
+  });
+
+  it('cuts inputs that are too long, if the request says so', async () => {
+    const vectors = async (body: object) => raw((await embed({ ...body, normalize: false })).data);
+    expect(await vectors({ input: 'abcd', truncate_prompt_tokens: 3 })).toEqual([[3, 99, 0.5, -0.25]]);
+    expect(await vectors({ input: [1, 2, 3, 4], truncate_prompt_tokens: 3, truncation_side: 'left' })).toEqual([
+      [3, 4, 0.5, -0.25],
+    ]);
+    expect(await vectors({ input: 'x'.repeat(999), truncate_prompt_tokens: -1 })).toEqual([[256, 120, 0.5, -0.25]]);
   });
 
   it('names the length of an input that is too long', async () => {

@@ -1,18 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { KvasirError } from '../base/errors.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
-import { engineClosed, promptEmpty, promptTooLong, tooManyTokens } from '../core/errors.ts';
+import { engineClosed, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
+import { asInputError } from '../engine/score.ts';
 import { reusedTokens } from '../engine/stats.ts';
+import { cutTokens, type Truncation } from '../engine/truncation.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
 import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
-import { tokenizeText } from './generation.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
+import { readTruncation } from './read-truncation.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOfVectors } from './request-needs.ts';
 import { sendJson } from './send-json.ts';
@@ -26,6 +27,7 @@ interface ParsedEmbeddings {
   readonly inputs: readonly (string | Int32Array)[];
   readonly isBase64: boolean;
   readonly addSpecial: boolean;
+  readonly truncation: Truncation | undefined;
   readonly settings: Omit<EmbedRequest, 'prompt'>;
 }
 
@@ -40,13 +42,14 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
   const dimensions = reader.raw('dimensions') as number | undefined;
   checkDimensions(dimensions, engine.model);
   const cacheSalt = readCacheSalt(reader);
-  const normalize = reader.boolean('normalize');
+  // vLLM's new name comes first.
+  const normalize = reader.boolean('use_activation') ?? reader.boolean('normalize');
   const addSpecial = reader.boolean('add_special_tokens') ?? true;
   const settings = withoutUndefined({ dimensions, normalize, cacheSalt, priority: readPriority(reader) });
   ignoreSmall(reader, ['user', 'request_id']);
-  reader.refuse('truncate_prompt_tokens', (value) => value === 0);
+  const truncation = readTruncation(reader, engine);
   reader.finish();
-  return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, settings };
+  return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, truncation, settings };
 }
 
 /** Another API's request and answer. */
@@ -121,13 +124,16 @@ export async function answerEmbeddings(
   return answer === undefined ? reply : await sendJson(reply, answer, { clientTimeoutMs });
 }
 
-async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {
+async function tokensOf(engine: AsyncEngine, parsed: ParsedEmbeddings, signal: AbortSignal) {
+  const { inputs, addSpecial, truncation } = parsed;
+  const added = truncation === undefined || !addSpecial ? [] : engine.tokenize('');
   const { maxModelLen } = engine.model;
   const prompts: Int32Array[] = [];
   for (const input of inputs) {
     if (prompts.length > 0) await nextTurn();
     if (input.length === 0) throw promptEmpty();
-    const tokens = typeof input === 'string' ? await tokenizeInput(engine, input, addSpecial, signal) : input;
+    const whole = typeof input === 'string' ? await tokenizeInput(engine, input, parsed, signal) : input;
+    const tokens = truncation === undefined ? whole : cutTokens(whole, truncation, added);
     if (tokens.length > maxModelLen) {
       throw tooManyTokens({ promptTokens: tokens.length, maxModelLen, isEmbedding: true });
     }
@@ -136,13 +142,22 @@ async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbed
   return prompts;
 }
 
-async function tokenizeInput(engine: AsyncEngine, text: string, addSpecial: boolean, signal: AbortSignal) {
+async function tokenizeInput(
+  engine: AsyncEngine,
+  text: string,
+  { addSpecial, truncation }: ParsedEmbeddings,
+  signal: AbortSignal,
+) {
   try {
-    return await tokenizeText(engine, text, addSpecial, signal);
+    // As `tokenizeText`.
+    return await engine.tokenizePrompt(text, {
+      addSpecial,
+      parseSpecial: true,
+      isCut: truncation !== undefined,
+      signal,
+    });
   } catch (error) {
-    if (!(error instanceof KvasirError && error.code === promptTooLong.definition.code)) throw error;
-    const { promptTokens, maxModelLen } = error.fields as { promptTokens: string; maxModelLen: number };
-    throw tooManyTokens({ promptTokens, maxModelLen, isEmbedding: true });
+    throw asInputError(error);
   }
 }
 
@@ -150,7 +165,8 @@ async function tokenizeInput(engine: AsyncEngine, text: string, addSpecial: bool
 const base64Of = ({ buffer, byteOffset, byteLength }: Float32Array): string =>
   Buffer.from(buffer, byteOffset, byteLength).toString('base64');
 
-function usageOf(embeddings: readonly Embedding[]) {
+/** Of requests without an output. */
+export function usageOf(embeddings: readonly Pick<Embedding, 'stats'>[]) {
   const tokens = embeddings.reduce((sum, { stats }) => sum + stats.promptTokens, 0);
   const cached = embeddings.reduce((sum, { stats }) => sum + reusedTokens(stats), 0);
   return { prompt_tokens: tokens, total_tokens: tokens, prompt_tokens_details: { cached_tokens: cached } };

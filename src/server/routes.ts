@@ -45,6 +45,7 @@ import { registerPage } from './page-routes.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOf, needsOfTokens } from './request-needs.ts';
 import { registerResponseRoutes } from './responses/response-routes.ts';
+import { answerRerank, answerScore } from './scores.ts';
 import { sendJson } from './send-json.ts';
 import { errorAnswer } from './server-errors.ts';
 import { EventStream } from './sse.ts';
@@ -138,6 +139,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   registerOllamaRoutes(app, engine, { limits, options, generations });
   registerResponseRoutes(app, engine, limits, options);
   app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }));
+  for (const path of ['/rerank', '/v1/rerank', '/v2/rerank'])
+    app.post(path, (request, reply) => answerRerank(engine, request, reply, { ...options, limits }));
+  for (const path of ['/score', '/v1/score'])
+    app.post(path, (request, reply) => answerScore(engine, request, reply, { ...options, limits }));
   app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
     checkModel(engine, request.params.model);

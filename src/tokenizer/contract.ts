@@ -18,6 +18,8 @@ export interface Tokenizer {
   readonly eosTokenIds: readonly number[];
   /** The tokens around the parts of a text with a gap; absent if the model was not trained to fill in the middle. */
   readonly fimTokens?: FimTokens;
+  /** For rerankers without a template of their own. */
+  readonly pairTokens: PairTokens;
   /** A sentence for the log about a vocabulary whose tokens may be wrong; absent: none is known. */
   readonly warning?: string;
 
@@ -50,6 +52,13 @@ export interface Tokenizer {
   isEndOfGeneration(id: number): boolean;
   /** Frees native memory after the running `encodeInBackground` call. Idempotent. */
   close(): void;
+}
+
+/** Tokens around a query and a document in the prompt of a reranker. */
+export interface PairTokens {
+  readonly before: readonly number[];
+  readonly between: readonly number[];
+  readonly after: readonly number[];
 }
 
 /** Before the text in front of the gap, before the text behind it, and before the text that fills it. */

@@ -1,9 +1,11 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { byteLevelKeys, type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
-import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { libllamaVocabulary } from '../../test/support/libllama-vocabulary.ts';
+import { characterMap, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { readGguf } from '../ggml/gguf.ts';
+import { problemOfCharacterMap } from './character-map.ts';
 import type { Tokenizer } from './contract.ts';
 import { openTokenizer } from './llama-tokenizer.ts';
 import { RUN_LENGTH_MAX } from './long-runs.ts';
@@ -169,7 +171,12 @@ describe('the tokenizer of a SentencePiece model', () => {
   const withToken = (id: number, text: string) => ({ strings: tokens.map((token, i) => (i === id ? text : token)) });
   it.each([
     ['no vocabulary', ['tokenizer.ggml.tokens', { strings: [] }], /must be an array of strings/],
-    ['another kind of tokenizer', ['tokenizer.ggml.model', { string: 'bert' }], /kind bert; supported: gpt2, llama/],
+    [
+      'another kind of tokenizer',
+      ['tokenizer.ggml.model', { string: 'rwkv' }],
+      /kind rwkv; supported: gpt2, llama, bert, t5/,
+    ],
+    ['bytes in WordPiece', ['tokenizer.ggml.model', { string: 'bert' }], /token 3 has the type byte/],
     [
       'the same text twice',
       ['tokenizer.ggml.tokens', withToken(260, 'x')],
@@ -244,5 +251,88 @@ describe('the tokenizer of the demo model', () => {
     tokenizer.close();
     tokenizer.close();
     expect(() => tokenizer.encode('a')).toThrow(/closed/);
+  });
+});
+
+describe.each([
+  ['word piece', '[CLS]', '[SEP]'],
+  ['unigram', '<s>', '</s>'],
+] as const)('the tokenizer of a model with the vocabulary %s', (vocabulary, before, after) => {
+  let tokenizer: Tokenizer;
+  let libllama: ReturnType<typeof libllamaVocabulary>;
+  beforeAll(async () => {
+    const path = folder.file(`${vocabulary}.gguf`);
+    await writeTinyModel(path, { architecture: 'bert', type: 'F32', layers: 1, vocabulary });
+    tokenizer = await openTokenizer(await readGguf(path));
+    libllama = libllamaVocabulary(path);
+    return () => {
+      tokenizer.close();
+      libllama.close();
+    };
+  });
+
+  it.each([
+    ...texts.filter((text) => text !== ''),
+    'The foxes, sleeping: 3 cats (of Paris)?',
+    'THE QUEEN Äpfel café cafe\u0301  two  spaces',
+    `${before} in a text ${after}`,
+    'words '.repeat(3000),
+    'x'.repeat(20_000),
+    'ruins \uD800 of a surrogate',
+  ])('encodes %j as libllama does', (text) => {
+    for (const parseSpecial of [false, true]) {
+      expect(tokenizer.encode(text, { parseSpecial })).toEqual(libllama.tokenize(text, parseSpecial, true));
+      expect(tokenizer.encode(text, { ...plain, parseSpecial })).toEqual(libllama.tokenize(text, parseSpecial));
+    }
+  });
+
+  it('adds its tokens around a text, and has those of a pair', () => {
+    const names = (ids: Iterable<number>) => Array.from(ids, (id) => utf8(tokenizer.tokenBytes(id, { special: true })));
+    expect(names(tokenizer.encode('the fox')).map((name) => name.trim())).toEqual([before, 'the', 'fox', after]);
+    const { pairTokens } = tokenizer;
+    expect([pairTokens.before, pairTokens.between, pairTokens.after].map(names)).toEqual(
+      vocabulary === 'unigram' ? [[before], [after, after], [after]] : [[before], [after], []],
+    );
+  });
+});
+
+describe('a damaged vocabulary of a Unigram or WordPiece model', () => {
+  const map = characterMap();
+  const [child, value] = [256 ^ 'Q'.charCodeAt(0), 600];
+  const damaged = (at: number, entry: number): Uint8Array => {
+    const copy = map.slice();
+    new DataView(copy.buffer).setUint32(4 + 4 * at, entry >>> 0, true);
+    return copy;
+  };
+  it.each([
+    ['a map that is cut', map.slice(0, 100), 'is shorter than it says'],
+    ['a map without a size', map.slice(0, 3), 'is shorter than it says'],
+    ['a root beyond the end', damaged(0, 4096 << 10), 'refers to entry'],
+    ['a base beyond the end', damaged(child, ((child ^ 9000) << 10) | (1 << 8) | 81), 'refers to entry 9000'],
+    ['a replacement beyond the end', damaged(value, (1 << 31) | 5), 'has no replacement at 5'],
+  ])('is found: %s', (_, bytes, problem) => {
+    expect(problemOfCharacterMap(map)).toBeUndefined();
+    expect(problemOfCharacterMap(bytes)).toContain(problem);
+  });
+
+  const tokens = ['<s>', '<pad>', '</s>', '<unk>', '\u2581', 'a'];
+  const keys = (model: string): GgufBytesOptions['keys'] => [
+    ['general.architecture', { string: 'bert' }],
+    ['tokenizer.ggml.model', { string: model }],
+    ['tokenizer.ggml.tokens', { strings: tokens }],
+  ];
+  it.each([
+    ['a Unigram vocabulary without scores', keys('t5'), 'KVASIR_METADATA_INVALID', /scores/],
+    [
+      'a WordPiece vocabulary without its usual ids',
+      keys('bert'),
+      'KVASIR_VOCABULARY_INVALID',
+      /no token with the id 100/,
+    ],
+  ])('is refused: %s', async (_, given, code, message) => {
+    const path = folder.file('damaged.gguf');
+    writeFileSync(path, ggufBytes({ ...(given && { keys: given }) }));
+    const error = await openTokenizer(await readGguf(path)).catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code, message: expect.stringMatching(message) });
   });
 });

@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import { modelLoadFailed } from '../ggml/errors.ts';
 import { loadNative, type ModelPtr, type NativeApi, type VocabPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
-import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
+import type { DecodeOptions, EncodeOptions, FimTokens, PairTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
 import { cutRuleOf } from './pre-tokenizers.ts';
@@ -11,6 +11,8 @@ import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread
 import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
+/** `LLAMA_VOCAB_TYPE_WPM` */
+const WORD_PIECE = 3;
 const NO_BYTES = new Uint8Array(0);
 const storageBytes = 4096;
 /** Decoding so many tokens takes a few milliseconds. */
@@ -44,13 +46,17 @@ function loadFailure(native: NativeApi): string {
 /** libllama asserts that the tokens that it adds exist. */
 function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undefined {
   if (native.llama_vocab_get_add_bos(vocab) && native.llama_vocab_bos(vocab) < 0) return 'BOS';
+  const isWordPiece = native.llama_vocab_type(vocab) === WORD_PIECE;
+  if (isWordPiece && native.llama_vocab_bos(vocab) < 0) return 'CLS';
+  if (isWordPiece && native.llama_vocab_sep(vocab) < 0) return 'SEP';
+  if (isWordPiece) return undefined;
   if (native.llama_vocab_get_add_eos(vocab) && native.llama_vocab_eos(vocab) < 0) return 'EOS';
   return undefined;
 }
 
 /** Only byte-level BPE has pre-tokenizers. */
 function missingPreTokenizer({ metadata, path }: GgufFile): string | undefined {
-  if (metadata.string('tokenizer.ggml.model') === 'llama' || metadata.string('tokenizer.ggml.pre')) return undefined;
+  if (metadata.string('tokenizer.ggml.model') !== 'gpt2' || metadata.string('tokenizer.ggml.pre')) return undefined;
   return `${path} does not name its pre-tokenizer (tokenizer.ggml.pre). Texts are split in llama.cpp's default way, so answers may be worse. Convert the model again, with a new llama.cpp.`;
 }
 
@@ -60,6 +66,29 @@ function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined 
   const suffix = native.llama_vocab_fim_suf(vocab);
   const middle = native.llama_vocab_fim_mid(vocab);
   return Math.min(prefix, suffix, middle) < 0 ? undefined : { prefix, suffix, middle };
+}
+
+/** What libllama adds to a text. WordPiece always adds CLS, which is its BOS, and SEP. */
+function tokensAround(native: NativeApi, vocab: VocabPtr): Pick<EncodingVocab, 'before' | 'after'> {
+  const bos = native.llama_vocab_bos(vocab);
+  if (native.llama_vocab_type(vocab) === WORD_PIECE) return { before: [bos], after: [native.llama_vocab_sep(vocab)] };
+  return {
+    before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
+    after: native.llama_vocab_get_add_eos(vocab) ? [native.llama_vocab_eos(vocab)] : [],
+  };
+}
+
+/** As llama.cpp's server joins a query and a document. */
+function pairTokensOf(native: NativeApi, vocab: VocabPtr): PairTokens {
+  const [eos, sep] = [native.llama_vocab_eos(vocab), native.llama_vocab_sep(vocab)];
+  const end = native.llama_vocab_get_add_eos(vocab) ? [eos < 0 ? sep : eos] : [];
+  const separator = native.llama_vocab_get_add_sep(vocab) ? [sep] : [];
+  const known = (ids: readonly number[]): readonly number[] => ids.filter((id) => id >= 0);
+  return {
+    before: native.llama_vocab_get_add_bos(vocab) ? known([native.llama_vocab_bos(vocab)]) : [],
+    between: known([...end, ...separator]),
+    after: known(end),
+  };
 }
 
 /** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
@@ -77,6 +106,7 @@ class LlamaTokenizer implements Tokenizer {
   readonly eosTokenId?: number;
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
+  readonly pairTokens: PairTokens;
   readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
@@ -125,16 +155,17 @@ class LlamaTokenizer implements Tokenizer {
     const attributes = ids.map((id) => native.llama_vocab_get_attr(vocab, id));
     if (endTag !== undefined)
       attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
-    const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
+    const kind = metadata.string('tokenizer.ggml.model');
+    this.pairTokens = pairTokensOf(native, vocab);
     this.#encodingVocab = {
       pointer: vocab,
-      cutRule: isSentencePiece ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
+      cutRule: kind !== 'gpt2' ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
       specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
       hasEndTag: endTag !== undefined,
-      before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
-      after: native.llama_vocab_get_add_eos(vocab) ? [eos] : [],
+      ...tokensAround(native, vocab),
     };
-    this.#addsSpacePrefix = isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
+    this.#addsSpacePrefix =
+      (kind === 'llama' || kind === 't5') && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
   }
 
   encode(text: string, { addSpecial = true, parseSpecial = false }: EncodeOptions = {}): Int32Array {

@@ -1,11 +1,14 @@
 import type { GgufFile } from '../ggml/gguf.ts';
 import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
+import { problemOfCharacterMap } from './character-map.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
 import { refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
-/** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
-const kinds = ['gpt2', 'llama'];
+const SCORES = 'tokenizer.ggml.scores';
+const CHARACTER_MAP = 'tokenizer.ggml.precompiled_charsmap';
+/** `tokenizer.ggml.model`: byte-level BPE, SentencePiece's BPE, WordPiece, and SentencePiece's Unigram. */
+const kinds = ['gpt2', 'llama', 'bert', 't5'];
 
 /** The token `</s>` of a file in which it does not end texts. */
 export interface EndTag {
@@ -41,8 +44,10 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
   const texts = cStrings(await readGgufStrings(file, array, 'latin1'));
   const ids = checkDistinct(path, texts);
   const types = await readTokenTypes(file, texts.length);
-  if (types !== undefined) checkByteTokens(path, texts, types);
+  if (types !== undefined) checkByteTokens(path, texts, types, kind);
   if (kind === 'llama') checkEveryByteHasToken(path, ids);
+  if (kind === 'bert' || kind === 't5') checkSpecialIds(file, kind, texts.length);
+  if (kind === 't5') await checkUnigram(file, texts.length);
   // The stored text of a token has at least as many bytes as its decoded text.
   const tokenBytesMax = texts.reduce((most, text) => Math.max(most, text.length), 1);
   const endTag = endTagOf(file, ids, types);
@@ -63,6 +68,36 @@ function endTagOf(
   if (id === undefined || (type !== TokenType.normal && type !== TokenType.userDefined)) return undefined;
   const isEnd = ['eos', 'eot', 'eom'].some((name) => metadata.u32(`tokenizer.ggml.${name}_token_id`) === id);
   return isEnd ? undefined : { id, isUserDefined: type === TokenType.userDefined };
+}
+
+/** libllama's own ids, if the file does not name others or names ids that do not exist. */
+const usualIds = {
+  bert: { unknown: 100, bos: 101, seperator: 102 },
+  t5: { unknown: 2 },
+} as const;
+
+/** libllama writes these tokens without a check. The misspelled name is GGUF's. */
+function checkSpecialIds({ metadata, path }: GgufFile, kind: keyof typeof usualIds, count: number): void {
+  for (const [name, usual] of Object.entries(usualIds[kind])) {
+    const id = metadata.u32(`tokenizer.ggml.${name}_token_id`);
+    const isThere = (id !== undefined && id < count) || usual < count;
+    if (!isThere)
+      throw vocabularyInvalid({ path, problem: `it has no token with the id ${id ?? usual}, its ${name} token` });
+  }
+}
+
+/** libllama reads one score per token without a check, and throws a C++ exception through C for a wrong map of characters. */
+async function checkUnigram(file: GgufFile, count: number): Promise<void> {
+  const { metadata, path } = file;
+  const scores = metadata.array(SCORES);
+  if (scores === undefined || scores.elementType !== 'f32' || scores.length < count) {
+    throw metadata.invalid(SCORES, `an array of ${count} f32`);
+  }
+  const map = metadata.array(CHARACTER_MAP);
+  if (map === undefined) return;
+  if (map.elementType !== 'i8' && map.elementType !== 'u8') throw metadata.invalid(CHARACTER_MAP, 'an array of bytes');
+  const problem = problemOfCharacterMap(Uint8Array.from(await readGgufNumbers(file, map)));
+  if (problem !== undefined) throw vocabularyInvalid({ path, problem: `its map of characters ${problem}` });
 }
 
 /** Strings as C reads them: up to the first zero byte; empty strings get the name that libllama gives them. */
@@ -97,10 +132,12 @@ async function readTokenTypes(file: GgufFile, count: number): Promise<ArrayLike<
   return await readGgufNumbers(file, array);
 }
 
-/** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. */
-function checkByteTokens(path: string, texts: readonly string[], types: ArrayLike<number>): void {
+/** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. WordPiece has no such tokens. */
+function checkByteTokens(path: string, texts: readonly string[], types: ArrayLike<number>, kind: string): void {
   for (const [id, text] of texts.entries()) {
-    if (types[id] === TokenType.byte && !/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
+    if (types[id] !== TokenType.byte) continue;
+    if (kind === 'bert') throw vocabularyInvalid({ path, problem: `token ${id} has the type byte` });
+    if (!/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
       throw vocabularyInvalid({ path, problem: `token ${id} has the type byte, but its text is not like <0x41>` });
     }
   }

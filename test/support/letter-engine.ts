@@ -28,6 +28,7 @@ import {
   poolingFor,
 } from '../../src/engine/embed.ts';
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
+import { pairPrompt, type Score, type ScoreRequest, scoreAll, scoreOf, sumOfStats } from '../../src/engine/score.ts';
 import { contentText } from '../../src/tools/template-messages.ts';
 
 export interface LetterEngineOptions {
@@ -37,6 +38,8 @@ export interface LetterEngineOptions {
   readonly maxRequests?: number;
   readonly hasChatTemplate?: boolean;
   readonly pooling?: Pooling;
+  /** A reranker. */
+  readonly isReranker?: boolean;
   /** The answer of `health`. */
   readonly health?: () => EngineHealth;
   /** The step, counted from 1, at which every request ends with `error`. */
@@ -60,6 +63,12 @@ export interface LetterEngineOptions {
 const IM_START = 256;
 const IM_END = 257;
 const VOCAB_SIZE = 258;
+const letterScores = {
+  pooling: 'cls',
+  length: 1,
+  activation: 'sigmoid',
+  prompt: { before: [IM_START], between: [IM_END], after: [IM_END] },
+} as const;
 
 /**
  * The engine's contract without a model, for tests of its callers. Tokens are the bytes of UTF-8 and two control tokens. The output
@@ -89,6 +98,7 @@ export class LetterEngine implements AsyncEngine {
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,
       hasChatTemplate: options.hasChatTemplate ?? true,
+      ...(options.isReranker === true ? { scores: letterScores, makesNoText: true } : {}),
       embedding: { length: 4, ...(options.pooling === undefined ? {} : { pooling: options.pooling }) },
       ...(options.fimTokens === undefined ? {} : { fimTokens: options.fimTokens }),
       ...(options.chatTemplate === undefined ? {} : { chatTemplate: options.chatTemplate }),
@@ -184,6 +194,24 @@ export class LetterEngine implements AsyncEngine {
     const finish = { reason: 'length' as const };
     const delta = { index: 0, text: '', tokenIds: [], stats: { ...stats, ...counters }, embedding, finish };
     return collectEmbedding(Readable.from([delta]), this.model.name, request, signal);
+  }
+
+  /** The length of the document minus that of the query, in letters; or the similarity of embeddings. */
+  async score(request: ScoreRequest, options: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    const { scores } = this.model;
+    if (scores === undefined) {
+      const { scores: found, stats } = await scoreAll(this, [request], options);
+      return { score: found[0]!, stats: sumOfStats(stats) };
+    }
+    const { length } = await pairPrompt(this, scores, request, options.signal);
+    const { maxModelLen } = this.model;
+    if (length > maxModelLen) throw tooManyTokens({ promptTokens: length, maxModelLen, isEmbedding: true });
+    const counters = { computedTokens: length, recomputedTokens: 0, preemptions: 0 };
+    const stats = { promptTokens: length, cachedTokens: 0, outputTokens: 0, ...counters };
+    return {
+      score: scoreOf(Float32Array.of(request.document.length - request.query.length), scores, request.useActivation),
+      stats,
+    };
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {

@@ -8,10 +8,10 @@ export function libllamaVocabulary(path: string) {
   assert(model !== 0, `libllama cannot load ${path}`);
   const vocab = native.llama_model_get_vocab(model);
   return {
-    tokenize(text: string, parseSpecial: boolean): Int32Array {
+    tokenize(text: string, parseSpecial: boolean, addSpecial = false): Int32Array {
       const bytes = new TextEncoder().encode(text);
       const tokens = new Int32Array(bytes.length + 16);
-      const count = native.llama_tokenize(vocab, bytes, bytes.length, tokens, tokens.length, false, parseSpecial);
+      const count = native.llama_tokenize(vocab, bytes, bytes.length, tokens, tokens.length, addSpecial, parseSpecial);
       assert(count >= 0, 'a text has no more tokens than bytes');
       return tokens.slice(0, count);
     },

@@ -31,6 +31,7 @@ export class ToyTokenizer implements Tokenizer {
   beforeEncoding: ((text: string) => Promise<void>) | undefined;
   readonly bosTokenId = bos;
   readonly eosTokenIds = [eos];
+  readonly pairTokens = { before: [bos], between: [eos], after: [eos] };
   isClosed: boolean = false;
   readonly #bytes = Array.from({ length: bos }, (_, id) =>
     id < firstPiece ? Uint8Array.of(id) : new TextEncoder().encode(pieces[id - firstPiece]),

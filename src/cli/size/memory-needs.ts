@@ -69,6 +69,8 @@ export class ModelSize {
   readonly needs: MemoryNeeds;
   readonly #groups: readonly KvGroupSpec[];
   readonly #maxNumBatchedTokens: number;
+  /** An encoder keeps no KV: its pool has the texts of one step, whatever they are. */
+  readonly #encoderBlocks: number | undefined;
 
   /** @throws errors of ggml for files that Kvasir does not support */
   constructor(file: GgufFile, options: SizeOptions) {
@@ -84,6 +86,9 @@ export class ModelSize {
     const maxModelLen = options.maxModelLen ?? config.contextLength;
     this.#groups = groupSpecs(config, stage, blocks);
     this.#maxNumBatchedTokens = options.maxNumBatchedTokens;
+    const stepTokens = Math.max(options.maxNumBatchedTokens, maxModelLen);
+    this.#encoderBlocks =
+      config.isEncoder === true ? 1 + Math.ceil(stepTokens / options.blockSize) + options.maxNumSeqs : undefined;
     const groups = this.#groups.map(
       (group): GroupNeeds => ({
         kind: group.kind,
@@ -109,7 +114,8 @@ export class ModelSize {
       processBytes: processBytesOf(config, options),
       blockBytes: bytes,
       groups,
-      storedBytesPerToken: groups.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
+      storedBytesPerToken:
+        config.isEncoder === true ? 0 : groups.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
       stateBytesPerSequence: states.reduce((sum, { usedBytesPerBlock }) => sum + usedBytesPerBlock, 0),
     };
     this.needs = { ...base, pools: [] };
@@ -121,6 +127,10 @@ export class ModelSize {
 
   /** A pool in which so many sequences of so many tokens run at the same time, and none is preempted. */
   pool(sequences: number, tokens: number): PoolNeeds {
+    if (this.#encoderBlocks !== undefined) {
+      const blocks = this.#encoderBlocks;
+      return { sequences, tokens, blocks, bytes: blocks * this.needs.blockBytes };
+    }
     const blocks = this.#groups.reduce((sum, group) => sum + this.#blocksOf(group, sequences, tokens), 1);
     return { sequences, tokens, blocks, bytes: blocks * this.needs.blockBytes };
   }

@@ -36,7 +36,7 @@ export function reportSize(
 ): SizeReport {
   const { needs } = size;
   const tiers = tier.map((bytes): TierSize => {
-    const tokens = Math.floor(bytes / needs.storedBytesPerToken);
+    const tokens = needs.storedBytesPerToken === 0 ? 0 : Math.floor(bytes / needs.storedBytesPerToken);
     return { bytes, tokens, sequences: tokens / needs.maxModelLen };
   });
   return { ...needs, ...(memory === undefined ? {} : { fit: fitInto(size, memory) }), tiers };

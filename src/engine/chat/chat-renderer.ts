@@ -1,4 +1,5 @@
 import type { ChatMessage, ChatTemplateOptions, ModelInfo, RenderChatOptions } from '../contract.ts';
+import { checkMakesText } from '../embed.ts';
 import type { ChatRenderers } from '../engine-parts.ts';
 import { chatTemplateMissing } from '../errors.ts';
 import type { TextQueue } from '../text-queue.ts';
@@ -19,6 +20,7 @@ export class ChatRenderer {
   /** On the calling thread. */
   renderHere(messages: readonly ChatMessage[], options: ChatTemplateOptions): RenderedPrompt {
     const { renderChat } = this.#renderers;
+    if (renderChat === undefined) checkMakesText(this.#model);
     if (renderChat === undefined) throw chatTemplateMissing({ model: this.#model.name });
     return new RenderedPrompt(renderChat(messages, withDefaults(options)));
   }

@@ -13,7 +13,7 @@ import type { Mixers } from '../mixer/mixers.ts';
 import type { HeadRotation } from '../operations/head-rotation.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { StateTables } from '../states/layer-states.ts';
-import type { ModelWeights, OutputHead } from '../weights.ts';
+import type { EmbeddingWeights, ModelWeights, OutputHead } from '../weights.ts';
 import type { AttentionProjections } from './attention-projections.ts';
 import { BatchInputs } from './batch-inputs.ts';
 import { expertNetworkNodes } from './expert-network.ts';
@@ -125,6 +125,8 @@ class DecoderBuilder {
   best: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
   chunkHidden: TensorPtr | undefined;
+  /** I32 `[1]`: 0. */
+  #firstType: TensorPtr | undefined;
   /** For layers that compute only the sampled rows, by KV group. */
   readonly #outputSlots: TensorPtr[] = [];
 
@@ -218,6 +220,7 @@ class DecoderBuilder {
     this.#inputs.writeChunk(graph, chunk);
     if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
       this.#inputs.writeOutputs(graph, this.#batch);
+    if (this.#firstType !== undefined) graph.write(this.#firstType, new Int32Array(1));
     this.#projections.writeInputs?.(this.#batch);
     attention.writeInputs(graph);
   }
@@ -227,13 +230,27 @@ class DecoderBuilder {
     const { graph, config, weights } = this.#parts;
     const { entry } = this.#inputs;
     if (weights.tokenEmbedding === undefined) return entry;
-    const x = this.#matmuls.takeRows(weights.tokenEmbedding, entry, this.#batch.paddedRowCount);
-    return config.embeddingScale === 1 ? x : graph.scale(x, config.embeddingScale);
+    const tokens = this.#matmuls.takeRows(weights.tokenEmbedding, entry, this.#batch.paddedRowCount);
+    const x = config.embeddingScale === 1 ? tokens : graph.scale(tokens, config.embeddingScale);
+    return weights.embedding === undefined ? x : this.#withPlaces(weights.embedding, x);
+  }
+
+  /** Adds the embeddings of the first type of tokens and of the positions, as far as the model has them; then the norm. */
+  #withPlaces({ types, positions, norm }: EmbeddingWeights, tokens: TensorPtr): TensorPtr {
+    const { graph } = this.#parts;
+    let x = tokens;
+    if (types !== undefined) {
+      this.#firstType = graph.input(I32, 1);
+      x = graph.add(x, graph.getRows(types, this.#firstType));
+    }
+    if (positions !== undefined) x = graph.add(graph.getRows(positions, this.#inputs.positions), x);
+    return this.#operations.layerNorm(x, norm);
   }
 
   #logits(head: OutputHead, x: TensorPtr): TensorPtr {
     const { graph, config } = this.#parts;
-    return logitsOf(graph, config, this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm)));
+    const output = assertDefined(head.output, 'a model that makes text has an output head');
+    return logitsOf(graph, config, this.#matmuls.multiply(output, this.#operations.norm(x, head.norm)));
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */

@@ -78,6 +78,6 @@ export function deltaNet(
   };
   const y = mixers.deltaNet(graph, inputs, weights, { states, firstElement: convolutionElements({ taps, channels }) });
   const normed = graph.rmsNorm(graph.reshape3d(y, headDim, heads, rows), weights.norm, rmsEpsilon);
-  const gated = graph.multiply(normed, graph.reshape3d(graph.silu(z), headDim, heads, rows));
+  const gated = graph.multiply(normed, graph.reshape3d(graph.activate('silu', z), headDim, heads, rows));
   return matmuls.multiply(weights.outProjection, graph.reshape2d(gated, width, rows));
 }

@@ -129,7 +129,7 @@ function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: Tens
 }
 
 const probabilitiesOf = (graph: GraphBuilder, { gating }: ExpertConfig, scores: TensorPtr): TensorPtr =>
-  gating === 'sigmoid' ? graph.sigmoid(ordered(graph, scores)) : graph.softMax(scores);
+  gating === 'sigmoid' ? graph.activate('sigmoid', ordered(graph, scores)) : graph.softMax(scores);
 
 /** The weights of a token's experts, of their probabilities, F32 `[used, tokens]`. */
 function weightsOf(

@@ -114,7 +114,7 @@ export class GroupedQueryProjections implements AttentionProjections {
         ? rotated
         : graph.multiply(rotated, graph.reshape3d(factors, 1, 1, graph.columnCountOf(factors)));
     const attended = attention.attend(graph, index, queries, rows);
-    const result = gate === undefined ? attended : graph.multiply(attended, graph.sigmoid(gate));
+    const result = gate === undefined ? attended : graph.multiply(attended, graph.activate('sigmoid', gate));
     return operations.multiplyAndAdd(output, outputBias, result);
   }
 

@@ -5,6 +5,7 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
+import type { BertLayerWeights, LayerNormWeights } from './bert.ts';
 import { deltaNet } from './delta-net.ts';
 import type { NetworkWeights } from './dense-network.ts';
 import { type ExpertVariant, type ExpertWeights, expertNetwork } from './expert-network.ts';
@@ -70,6 +71,20 @@ export class LayerOperations {
     return this.#graph.rmsNorm(x, weight, this.#config.rmsEpsilon);
   }
 
+  layerNorm(x: TensorPtr, { weight, bias }: LayerNormWeights): TensorPtr {
+    return this.#graph.layerNorm(x, weight, bias, this.#config.rmsEpsilon);
+  }
+
+  /** `down(gelu(up(h)))`, or with a gate `down(silu(gate(h)) * up(h))`; with the biases that there are. */
+  bertNetwork({ gate, up, upBias, down, downBias }: BertLayerWeights, h: TensorPtr): TensorPtr {
+    const raised = this.project(up, upBias, h);
+    const active =
+      gate === undefined
+        ? this.#graph.activate('gelu', raised)
+        : this.#graph.swiglu(this.#matmuls.multiply(gate, h, 'several'), raised);
+    return this.multiplyAndAdd(down, downBias, active);
+  }
+
   /** A SwiGLU network; or a mixture of experts, and the shared network if there is one. */
   network(weights: LayerWeights, h: TensorPtr): TensorPtr {
     const { experts } = weights;
@@ -112,7 +127,7 @@ export class LayerOperations {
     const graph = this.#graph;
     if (sharedGate === undefined) return this.#swiglu(shared, h);
     const gate = graph.multiplySingleRows(sharedGate, h);
-    return graph.multiply(this.#swiglu(shared, h), graph.sigmoid(gate));
+    return graph.multiply(this.#swiglu(shared, h), graph.activate('sigmoid', gate));
   }
 
   /** `down(silu(gate(h)) * up(h))` */

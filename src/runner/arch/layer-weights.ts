@@ -1,6 +1,7 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { LayerTensors } from '../weight-store.ts';
+import { type BertLayerWeights, bertLayerWeights } from './bert.ts';
 import { type DeltaNetWeights, deltaNetWeights } from './delta-net.ts';
 import { type NetworkWeights, networkWeights } from './dense-network.ts';
 import { type ExpertWeights, expertWeights } from './expert-network.ts';
@@ -18,6 +19,8 @@ export interface LayerWeights extends TokenMixing {
   readonly network?: NetworkWeights;
   readonly experts?: ExpertWeights;
   readonly feedForwardPostNorm: TensorPtr | undefined;
+  /** Instead of the norms and the network above. */
+  readonly bert?: BertLayerWeights;
 }
 
 /** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them. */
@@ -31,6 +34,9 @@ interface TokenMixing {
 
 export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: number): LayerWeights {
   const { experts } = config;
+  if (config.bert !== undefined) {
+    return { ...noNorms, ...tokenMixing(tensors, config, index), bert: bertLayerWeights(tensors, config) };
+  }
   const norm = (name: string) => (config.norms === 'after' ? undefined : tensors.vector(`${name}.weight`));
   const postNorm = (part: string) =>
     config.norms === 'before' ? undefined : tensors.vector(`post_${part}_norm.weight`);
@@ -44,6 +50,13 @@ export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: 
     feedForwardPostNorm: postNorm('ffw'),
   };
 }
+
+const noNorms = {
+  attentionNorm: undefined,
+  attentionPostNorm: undefined,
+  feedForwardNorm: undefined,
+  feedForwardPostNorm: undefined,
+} as const;
 
 function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number): TokenMixing {
   if (config.states?.layers.includes(index) !== true) {

@@ -1,6 +1,7 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
+import { bert } from './bert.ts';
 import { deepseek2 } from './deepseek2.ts';
 import { gemma3 } from './gemma3.ts';
 import { glm4 } from './glm4.ts';
@@ -66,4 +67,8 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   lfm2moe: lfm2,
   phi3,
   mistral3,
+  bert,
+  'nomic-bert': bert,
+  'jina-bert-v3': bert,
+  'gemma-embedding': gemma3,
 };

@@ -57,6 +57,8 @@ export async function chooseAttention(
     throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim, multiple: kvType.blockSize });
   }
   if (option === 'gather') return gather(device, config, '--attention gather');
+  if (config.isEncoder === true && config.slidingWindow !== undefined)
+    return gather(device, config, 'the windows of this model are before and after a token');
   try {
     const kernel = await loadTested(device, config, { blockSize, kvType }, compile);
     return {

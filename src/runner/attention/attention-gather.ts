@@ -30,6 +30,7 @@ interface SinkInput {
 interface Reader {
   readonly group: number;
   readonly window: number;
+  readonly ahead: number;
   inputs: SequenceInputs[];
 }
 
@@ -61,10 +62,10 @@ export class GatherAttention implements Attention {
     this.#headCount = headCount;
     this.#kvMultiple = kvMultiple;
     this.#layers = layers;
-    this.#readerOf = layers.map(({ group, window = Infinity, softCap }) => {
+    this.#readerOf = layers.map(({ group, window = Infinity, ahead = Infinity, softCap }) => {
       assert(softCap === undefined, 'ggml over gathered blocks has no soft cap');
       const known = this.#readers.find((other) => other.group === group && other.window === window);
-      const reader = known ?? { group, window, inputs: [] };
+      const reader = known ?? { group, window, ahead, inputs: [] };
       if (known === undefined) this.#readers.push(reader);
       return reader;
     });
@@ -140,9 +141,9 @@ export class GatherAttention implements Attention {
 
   writeInputs(graph: GraphBuilder): void {
     for (const { tensor, values } of this.#sinks) graph.write(tensor, values);
-    const { positions } = assertDefined(this.#batch, 'attention is prepared');
+    const { positions, seen } = assertDefined(this.#batch, 'attention is prepared');
     const { blockSize } = this.#memory.layout;
-    for (const { group, window, inputs } of this.#readers) {
+    for (const { group, window, ahead, inputs } of this.#readers) {
       for (const { sequence, firstBlock, kvLength, blockCount, granules, mask } of inputs) {
         const table = sequence.plan.blockTables[group];
         const isCovered = table !== undefined && table.length * blockSize >= sequence.kvLength;
@@ -152,7 +153,10 @@ export class GatherAttention implements Attention {
         ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
         graph.write(granules, this.#memory.granulesOf(ids));
         if (mask === undefined) continue;
-        graph.write(mask, maskOf(positions, sequence, { first: firstBlock * blockSize, kvLength, window }));
+        graph.write(
+          mask,
+          maskOf({ positions, seen }, sequence, { first: firstBlock * blockSize, kvLength, window, ahead }),
+        );
       }
     }
   }
@@ -207,21 +211,23 @@ interface MaskShape {
   readonly first: number;
   readonly kvLength: number;
   readonly window: number;
+  readonly ahead: number;
 }
 
 /**
- * Row r at position p sees position j when p - window < j <= p: F16 `[kvLength, rowCount]`, 0 = seen. Column 0 is the
- * token at `first`.
+ * Row r at position p sees position j when p - window < j <= p + ahead, up to the last that the batch lets it see: F16
+ * `[kvLength, rowCount]`, 0 = seen. Column 0 is the token at `first`.
  */
 function maskOf(
-  positions: Int32Array,
+  { positions, seen }: Pick<Batch, 'positions' | 'seen'>,
   { firstRow, rowCount }: BatchSequence,
-  { first, kvLength, window }: MaskShape,
+  { first, kvLength, window, ahead }: MaskShape,
 ): Uint16Array {
   const mask = new Uint16Array(kvLength * rowCount);
   for (let row = 0; row < rowCount; row++) {
-    const seenEnd = positions[firstRow + row]! + 1 - first;
-    mask.fill(maskedOut, row * kvLength, row * kvLength + Math.max(seenEnd - window, 0));
+    const next = positions[firstRow + row]! + 1 - first;
+    const seenEnd = Math.min(next + ahead, seen[firstRow + row]! + 1 - first);
+    mask.fill(maskedOut, row * kvLength, row * kvLength + Math.max(next - window, 0));
     mask.fill(maskedOut, row * kvLength + seenEnd, (row + 1) * kvLength);
   }
   return mask;

@@ -146,7 +146,7 @@ export class NativeAttention implements Attention {
       if (planned.has(work.all)) continue;
       planned.add(work.all);
       const tables = this.#tables[group]!.words;
-      work.all.plan(all, batch.positions, tables);
+      work.all.plan(all, batch.seen, tables);
       if (!isSamePlan) work.outputs.plan(outputs, batch.outputPositions, tables);
     }
     // Layers run one after another, so they share the memory that one call writes and reads.

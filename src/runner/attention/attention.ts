@@ -40,6 +40,8 @@ export interface AttentionLayer extends AttentionVariant {
 export interface AttentionVariant {
   /** Tokens that a row sees, itself included; default: all. */
   readonly window?: number | undefined;
+  /** Tokens after a row that it sees, if the window has some; default: all that the batch lets the row see (`Batch.seen`). */
+  readonly ahead?: number | undefined;
   /** Factor of scores; default: 1 / sqrt(length of a head). */
   readonly scale?: number;
   /** Scores become `cap * tanh(score / cap)`. */

@@ -46,7 +46,7 @@ export class GgmlMixers implements Mixers {
       const all = graph.concat(graph.transpose(before), graph.transpose(rows), 'columns');
       let y = graph.convolution(all, kernel);
       if (bias !== undefined) y = graph.add(y, bias);
-      if (activation === 'silu') y = graph.silu(y);
+      if (activation === 'silu') y = graph.activate('silu', y);
       placeRows(graph, y, canvas, firstRow * channels);
       const last = graph.view2d(all, taps - 1, channels, floats(taps - 1 + rowCount), floats(rowCount));
       storeState(graph, place, segment, graph.transpose(last), [channels, taps - 1]);
@@ -101,7 +101,7 @@ export class GgmlMixers implements Mixers {
         k: rowsOf3d(graph, inputs.k, [headDim, keys], segment),
         v: rowsOf3d(graph, inputs.v, [headDim, heads], segment),
         gate: graph.reshape3d(gate, 1, heads, rowCount),
-        beta: graph.reshape3d(graph.sigmoid(ofRows(inputs.beta)), 1, heads, rowCount),
+        beta: graph.reshape3d(graph.activate('sigmoid', ofRows(inputs.beta)), 1, heads, rowCount),
       });
       const y = graph.contiguous(graph.view2d(result, width, rowCount, floats(width), 0));
       placeRows(graph, y, canvas, firstRow * width);

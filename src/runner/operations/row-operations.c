@@ -80,6 +80,7 @@ EACH_ELEMENT(swiglu, 1, silu_(x) * y)
 EACH_ELEMENT(sigmoid, 0, sigmoid_(x))
 EACH_ELEMENT(tanh_of, 0, tanh_(x))
 EACH_ELEMENT(geglu, 1, gelu_(x) * y)
+EACH_ELEMENT(gelu, 0, gelu_(x))
 EACH_ELEMENT(clamped_swiglu, 1, clamped_swiglu_(x, y, userdata))
 
 /* Every element of a row with NaN or infinity becomes NaN. */
@@ -156,6 +157,7 @@ uintptr_t kvasir_swiglu_pointer(void) { return (uintptr_t)swiglu; }
 uintptr_t kvasir_sigmoid_pointer(void) { return (uintptr_t)sigmoid; }
 uintptr_t kvasir_tanh_pointer(void) { return (uintptr_t)tanh_of; }
 uintptr_t kvasir_geglu_pointer(void) { return (uintptr_t)geglu; }
+uintptr_t kvasir_gelu_pointer(void) { return (uintptr_t)gelu; }
 uintptr_t kvasir_clamped_swiglu_pointer(void) { return (uintptr_t)clamped_swiglu; }
 uintptr_t kvasir_soft_max_pointer(void) { return (uintptr_t)soft_max; }
 uintptr_t kvasir_small_matmul_pointer(void) { return (uintptr_t)small_matmul; }

@@ -52,11 +52,13 @@ const matrix = (outputs: number): TensorPtr => constantTensor(device, randomFloa
 const router = matrix(40);
 const gate = matrix(1);
 const operations: [string, Operation][] = [
-  ['silu', (graph, x) => graph.silu(x)],
+  ['silu', (graph, x) => graph.activate('silu', x)],
   ['swiglu', (graph, x) => graph.swiglu(x, graph.scale(x, 0.5))],
-  ['sigmoid', (graph, x) => graph.sigmoid(x)],
+  ['sigmoid', (graph, x) => graph.activate('sigmoid', x)],
   ['soft cap', (graph, x) => graph.softCap(x, 5)],
   ['GeGLU', (graph, x) => graph.geglu(x, graph.scale(x, 0.5))],
+  ['GELU', (graph, x) => graph.activate('gelu', x)],
+  ['tanh', (graph, x) => graph.activate('tanh', x)],
   ['clamped SwiGLU', (graph, x) => graph.clampedSwiglu(x, graph.scale(x, 0.5), 1.702, 4)],
   ['softmax', (graph, x) => graph.softMax(x)],
   [

@@ -37,6 +37,7 @@ export async function openRowOperations(
         sigmoid: pointer('sigmoid'),
         tanh: pointer('tanh'),
         geglu: pointer('geglu'),
+        gelu: pointer('gelu'),
         clampedSwiglu: pointer('clamped_swiglu'),
         softMax: pointer('soft_max'),
         smallMatmul: pointer('small_matmul'),

@@ -1,7 +1,9 @@
+import { assertDefined } from '../../base/assert.ts';
 import { KvasirError } from '../../base/errors.ts';
 import type { PromptResult, SequenceFailure, SequencePlan, TokenLogprobs } from '../../core/step.ts';
 import type { Batch } from '../batch.ts';
 import type { HeadRows } from './head-rows.ts';
+import type { PromptHeads } from './prompt-heads.ts';
 import type { Sampler } from './sampler.ts';
 
 export interface PromptResults {
@@ -16,30 +18,41 @@ export interface PromptResults {
 export async function promptResults(
   { sequences, promptRows }: Batch,
   hidden: Float32Array,
-  { head, sampler }: { readonly head: HeadRows; readonly sampler: Sampler },
+  heads: Pick<PromptHeads, 'rows' | 'pooled'>,
+  sampler: Sampler,
 ): Promise<PromptResults> {
   const width = hidden.length / promptRows.length;
   const prompts: PromptResult[] = [];
   const failures: SequenceFailure[] = [];
+  const toPool: { readonly sequence: number; readonly rows: Float32Array }[] = [];
   for (const [sequence, { plan, promptIndex }] of sequences.entries()) {
     const { prompt } = plan;
     if (prompt === undefined || promptIndex === undefined) continue;
     const rows = hidden.subarray(promptIndex * width, (promptIndex + prompt.end - prompt.start) * width);
     if (prompt.topCount === undefined) {
-      // The next step writes the graph's memory again.
-      prompts.push({ sequence, hidden: rows.slice() });
+      if (heads.pooled === undefined) {
+        // The next step writes the graph's memory again.
+        prompts.push({ sequence, hidden: rows.slice() });
+      } else if (prompt.end === plan.tokens.length) toPool.push({ sequence, rows });
       continue;
     }
     try {
       prompts.push({
         sequence,
-        logprobs: await logprobsOf(plan, prompt.start, prompt.topCount, { rows, head, sampler }),
+        logprobs: await logprobsOf(plan, prompt.start, prompt.topCount, {
+          ...{ rows, sampler },
+          head: assertDefined(heads.rows, 'a model that makes text has an output head'),
+        }),
       });
     } catch (error) {
       // Values that overflow F16 end only the request whose prompt causes them.
       if (!(error instanceof KvasirError)) throw error;
       failures.push({ sequence, error });
     }
+  }
+  if (heads.pooled !== undefined && toPool.length > 0) {
+    const vectors = await heads.pooled.of(toPool.map(({ rows }) => rows));
+    for (const [i, { sequence }] of toPool.entries()) prompts.push({ sequence, hidden: vectors[i]! });
   }
   return { prompts, failures };
 }

@@ -123,7 +123,7 @@ async function describeModel({ model }: AsyncEngine): Promise<OllamaModel> {
 
 function capabilitiesOf({ model }: AsyncEngine, { reasoningFormat }: RouteOptions): string[] {
   return [
-    'completion',
+    ...(model.makesNoText === true ? [] : ['completion']),
     ...(model.hasChatTemplate ? ['tools'] : []),
     ...(reasoningFormat === undefined ? [] : ['thinking']),
     ...(model.fimTokens === undefined ? [] : ['insert']),

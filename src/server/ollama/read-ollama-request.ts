@@ -59,9 +59,11 @@ export function embeddingOfOllama(body: unknown, options?: BodyOptions): object 
   const input = reader.required('input', reader.raw('input'), 'a text or a list of texts');
   const dimensions = reader.integer('dimensions', { min: 1 });
   const model = reader.name('model')?.replace(/:latest$/, '');
-  reader.ignore(['truncate', 'keep_alive', 'options']);
+  // As in Ollama, a text that is too long is cut by default.
+  const truncate_prompt_tokens = reader.boolean('truncate') === false ? undefined : -1;
+  reader.ignore(['keep_alive', 'options']);
   reader.finish();
-  return { input, ...withoutUndefined({ model, dimensions }) };
+  return { input, ...withoutUndefined({ model, dimensions, truncate_prompt_tokens }) };
 }
 
 /** `/api/show`: the name of the model; older clients call the field `name`. */
