@@ -15,6 +15,7 @@ import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import {
   isHybrid,
+  isNemotron,
   longContexts,
   smallStates,
   temporaryFolder,
@@ -63,6 +64,9 @@ const allModels = [
   ['lfm2', 'F16', 'f16', "ggml's", 'gather'],
   ['granitehybrid', 'Q8_0', 'f16', 'our', 'native'],
   ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
+  // Layers that are only a network, the last of them.
+  ['nemotron_h', 'F16', 'f16', "ggml's", 'gather'],
+  ['nemotron_h_moe', 'Q8_0', 'f16', 'our', 'native'],
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
   // Layers without RoPE; windows and norms of all heads together; LongRoPE and fused matrices; a temperature.
@@ -88,7 +92,7 @@ function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'lfm2') return tinyHybrid;
   if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
   if (architecture in longContexts) return longContexts[architecture] ?? {};
-  return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
+  return isHybrid(architecture) ? { layers: isNemotron(architecture) ? 4 : 3, ...smallStates } : {};
 }
 
 /** A checkpoint in each second block. */

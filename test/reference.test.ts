@@ -50,6 +50,15 @@ const deepseek3Experts: ExpertConfig = {
   ...{ count: 12, used: 4, feedForwardLength: 64, denseLayers: 1, sharedLength: 128 },
   ...{ gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true },
 };
+const nemotronMamba = { taps: 4, heads: 8, headDim: 80, stateSize: 128, groups: 8 } as const;
+const nemotronExperts = (experts: Partial<ExpertConfig>): Partial<ModelOptions> => ({
+  architecture: 'nemotron_h_moe',
+  mamba: nemotronMamba,
+  experts: {
+    ...{ count: 12, used: 4, feedForwardLength: 64, sharedLength: 128 },
+    ...{ gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true, ...experts },
+  },
+});
 const softmaxExperts: ExpertConfig = { count: 6, used: 2, feedForwardLength: 64, denseLayers: 0, gating: 'softmax' };
 const liteShape = {
   ...{
@@ -80,6 +89,7 @@ const shapeOf: Readonly<Record<string, Partial<ModelOptions>>> = {
   qwen35moe: { layers: 3 },
   smollm3: { seed: 7 },
   glm4moe: { seed: 2 },
+  nemotron_h_moe: { seed: 2 },
 };
 /**
  * libllama multiplies the matrices of heads with another function than ours, 1e-7 apart. ggml's attention rounds queries and sums to
@@ -126,6 +136,8 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['lfm2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['deepseek2', ['F32', 'Q8_0'], ['F16', 'Q4_K_M']],
     ['granitehybrid', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['nemotron_h', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['nemotron_h_moe', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35moe', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['smollm3', ['F32', 'Q8_0'], ['Q4_K_M']],
@@ -227,6 +239,23 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     it.each(some(graniteVariants))('with architecture granitehybrid and %s', async (name, options) => {
       const all = { architecture: 'granitehybrid', type: 'F32', ...options } as const;
       await compare(await modelFor(`granite-${name.replaceAll(/\W/g, '-')}`, all), { isF32: true });
+    });
+
+    const nemotronVariants: [name: string, options: Partial<ModelOptions>][] = [
+      ['attention in the last layer', { layers: 3 }],
+      ['Mamba-2 in the last layer, and networks beside each other', { layers: 5, networkLayers: [1, 2] }],
+      ['an untied head and one group of heads', { tied: false, mamba: { ...nemotronMamba, groups: 1 } }],
+      ['experts with shorter rows', { ...nemotronExperts({ latentLength: 128, weightScale: 2.5 }) }],
+      ['experts whose weights are not shares', { ...nemotronExperts({ dividesBySum: false, sharedLength: 96 }) }],
+      ['layers for multi-token prediction', { ...nemotronExperts({}), predictionLayers: 1 }],
+    ];
+    it.each(some(nemotronVariants))('with architecture nemotron_h and %s', async (name, options) => {
+      const path = await modelFor(`nemotron-${name.replaceAll(/\W/g, '-')}`, {
+        architecture: 'nemotron_h',
+        type: 'F32',
+        ...options,
+      });
+      await compare(path, { isF32: true });
     });
 
     const qwen35Variants: [name: string, options: Partial<ModelOptions>][] = [

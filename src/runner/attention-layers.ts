@@ -12,7 +12,7 @@ export function attentionLayers(
   weights: ModelWeights,
 ): readonly AttentionLayer[] {
   return kv.flatMap((place, index) => {
-    if (place.kind === 'state') return [];
+    if (place.kind !== 'attention') return [];
     const layer = { group: place.group, place: place.place, window: place.window, scale: config.attentionScale };
     const sinks = weights.layers[index]?.attention?.sinks;
     return [sinks === undefined ? layer : { ...layer, sinks: floatsOf(native, sinks, config.headCount) }];

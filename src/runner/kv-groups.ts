@@ -17,7 +17,10 @@ export interface LayerGroup {
 }
 
 /** The properties of a model that decide its groups. */
-type Layers = Pick<ModelConfig, 'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim' | 'latent'>;
+type Layers = Pick<
+  ModelConfig,
+  'layerCount' | 'slidingWindow' | 'states' | 'networkLayers' | 'headCountKv' | 'headDim' | 'latent'
+>;
 
 /** What users choose about blocks. */
 export interface BlockOptions {
@@ -49,11 +52,11 @@ const defaultCheckpointTokens = 512;
  * A group of states has as many layers as fit into a block. If states are large, blocks of K and V get more tokens.
  */
 export function layerGroups(config: Layers, options: BlockOptions): readonly LayerGroup[] {
-  const { layerCount, slidingWindow, states } = config;
+  const { layerCount, slidingWindow, states, networkLayers = [] } = config;
   const windowed = slidingWindow?.layers ?? [];
   const stateLayers = states?.layers ?? [];
   const full = Array.from({ length: layerCount }, (_, layer) => layer).filter(
-    (layer) => !windowed.includes(layer) && !stateLayers.includes(layer),
+    (layer) => ![windowed, stateLayers, networkLayers].some((others) => others.includes(layer)),
   );
   const counts = [full.length, windowed.length].filter((count) => count > 0);
   assert(counts.length > 0, 'a model has a layer with attention');
@@ -124,8 +127,8 @@ function groupsOf(config: Layers, stage: PipelineStage, options: BlockOptions): 
   return layerGroups(config, options).map((group) => ({ ...group, layers: group.layers.filter(isOwn) }));
 }
 
-/** Where a layer's KV or state is. */
-export type LayerKv = AttentionKv | StateKv;
+/** Where a layer's KV or state is. `none`: the layer is only a network. */
+export type LayerKv = AttentionKv | StateKv | { readonly kind: 'none' };
 
 export interface AttentionKv {
   readonly kind: 'attention';
@@ -153,6 +156,7 @@ export function layersKv(config: Layers, stage: PipelineStage, options: BlockOpt
   const groups = groupsOf(config, stage, options);
   let index = 0;
   return layersOf(stage).map((layer): LayerKv => {
+    if (config.networkLayers?.includes(layer) === true) return { kind: 'none' };
     const group = groups.findIndex(({ layers }) => layers.includes(layer));
     const { kind, window, layers } = groups[group]!;
     const place = layers.indexOf(layer);
@@ -183,7 +187,8 @@ export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOpt
     kind === 'state'
       ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
       : layers.length;
-  const layerCount = Math.max(...groups.map(layersOfRoom));
+  // Nor has each stage layers with KV or a state. The blocks of the others have one place, which is unused.
+  const layerCount = Math.max(1, ...groups.map(layersOfRoom));
   return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
 }
 
