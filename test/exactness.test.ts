@@ -69,6 +69,8 @@ const allModels = [
   ['nemotron_h_moe', 'Q8_0', 'f16', 'our', 'native'],
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3next', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3next', 'F32', 'f16', "ggml's", 'gather'],
   // Layers without RoPE; windows and norms of all heads together; LongRoPE and fused matrices; a temperature.
   ['smollm3', 'Q8_0', 'f16', 'our', 'native'],
   ['olmo2', 'Q8_0', 'f16', 'our', 'native'],
@@ -81,7 +83,7 @@ const allModels = [
   ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
   ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
-const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|mistral3 Q8_0/;
+const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|nemotron_h_moe|mistral3 Q8_0/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );

@@ -106,6 +106,7 @@ describe('a model in two and in three stages computes the same bits as the whole
         'qwen35moe with prediction layers',
         { architecture: 'qwen35moe', type: 'Q8_0', ...smallStates, predictionLayers: 1 },
       ],
+      ['qwen3next, Q8_0', { architecture: 'qwen3next', type: 'Q8_0', ...smallStates }],
       // With three stages, the last is a network: it has neither K and V nor states.
       [
         'nemotron_h_moe, Q8_0',

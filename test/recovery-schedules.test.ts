@@ -82,6 +82,11 @@ const allSubjects: readonly Subject[] = [
     ranks: 1,
   },
   {
+    name: 'a random qwen3next',
+    model: tiny({ architecture: 'qwen3next', type: 'Q8_0', layers: 3, ...smallStates }),
+    ranks: 1,
+  },
+  {
     name: 'a random nemotron_h_moe',
     model: tiny({ architecture: 'nemotron_h_moe', type: 'Q8_0', layers: 4, ...smallStates }),
     ranks: 1,

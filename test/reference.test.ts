@@ -7,6 +7,7 @@ import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { openReference } from '../bench/subject/llama-reference.ts';
+import type { DeltaNetConfig } from '../src/ggml/delta-net-config.ts';
 import type { ExpertConfig } from '../src/ggml/expert-config.ts';
 import { compareWithLibllama, distance, logitsAfterPrompt, referencePrompt } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
@@ -50,6 +51,11 @@ const deepseek3Experts: ExpertConfig = {
   ...{ count: 12, used: 4, feedForwardLength: 64, denseLayers: 1, sharedLength: 128 },
   ...{ gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true },
 };
+const qwen3next = (heads: number, keyHeads: number, deltaNet: Partial<DeltaNetConfig> = {}): Partial<ModelOptions> => ({
+  architecture: 'qwen3next',
+  layers: 3,
+  deltaNet: { taps: 4, heads, keyHeads, headDim: 64, ...deltaNet },
+});
 const nemotronMamba = { taps: 4, heads: 8, headDim: 80, stateSize: 128, groups: 8 } as const;
 const nemotronExperts = (experts: Partial<ExpertConfig>): Partial<ModelOptions> => ({
   architecture: 'nemotron_h_moe',
@@ -87,6 +93,7 @@ const gptOssLayers = { layers: 2 };
 const shapeOf: Readonly<Record<string, Partial<ModelOptions>>> = {
   'gpt-oss': gptOssLayers,
   qwen35moe: { layers: 3 },
+  qwen3next: { layers: 3 },
   smollm3: { seed: 7 },
   glm4moe: { seed: 2 },
   nemotron_h_moe: { seed: 2 },
@@ -140,6 +147,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['nemotron_h_moe', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['qwen3next', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['smollm3', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['olmo2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['glm4', ['F32', 'Q8_0'], ['Q4_K_M']],
@@ -264,6 +272,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['shapes without a kernel', { deltaNet: { taps: 4, heads: 8, keyHeads: 4, headDim: 32 } }],
       ['listed layers, the last with a delta net', { stateLayers: [1, 3] }],
       ['RoPE of whole heads', { rotated: 64 }],
+      ['Qwen3-Next’s order of heads', { ...qwen3next(8, 2) }],
+      ['Qwen3-Next’s order of heads, by ggml', { ...qwen3next(8, 4, { headDim: 32 }) }],
+      ['one matrix for all, as in older files of Qwen3-Next', { ...qwen3next(4, 2, { hasJointProjection: true }) }],
+      ['as many heads of keys in Qwen3-Next', { ...qwen3next(4, 4), predictionLayers: 1 }],
     ];
     it.each(some(qwen35Variants))('with architecture qwen35 and %s', async (name, options) => {
       const all = { architecture: 'qwen35', type: 'F32', ...options } as const;

@@ -49,7 +49,10 @@ export function hybridConfig(options: ModelOptions, layerCount: number, embeddin
     return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
   }
   if (hasDeltaNets(options.architecture)) {
-    const deltaNet: DeltaNetConfig = options.deltaNet ?? { taps: 4, heads: 4, keyHeads: 2, headDim: 64 };
+    const deltaNet: DeltaNetConfig = {
+      ...(options.deltaNet ?? { taps: 4, heads: 4, keyHeads: 2, headDim: 64 }),
+      ...(traitsOf(options.architecture).hasAdjacentHeads === true ? { hasAdjacentHeads: true } : {}),
+    };
     return { deltaNet, states: { layers, elements: deltaNetElements(deltaNet) } };
   }
   const mamba: MambaConfig = options.mamba ?? { taps: 4, heads: 8, headDim: 64, stateSize: 64, groups: 1 };
@@ -149,10 +152,11 @@ function setDeltaNetMetadata(
   u32('ssm.state_size', deltaNet.headDim);
   u32('ssm.time_step_rank', deltaNet.heads);
   u32('ssm.group_count', deltaNet.keyHeads);
+  if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
+  if (architecture === 'qwen3next') return;
   const pairs = rope.dimension / 2;
   const sections = Int32Array.of(...[0, 1, 2].map((kind) => Math.ceil((pairs - kind) / 3)), 0);
   native.gguf_set_arr_data(gguf, `${architecture}.rope.dimension_sections`, int32, sections, sections.length);
-  if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
 }
 
 /** Of tensors that other models do not have: states decay within some tens of tokens. */

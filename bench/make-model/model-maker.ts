@@ -147,6 +147,7 @@ const expertsByArchitecture: { readonly [architecture in Architecture]?: ExpertC
   glm4moe: { ...tinySharedExperts, ...sigmoidExperts },
   lfm2moe: { ...tinyExperts, ...sigmoidExperts, denseLayers: 1 },
   qwen35moe: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
+  qwen3next: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
   nemotron_h_moe: { ...tinyExperts, ...sigmoidExperts, sharedLength: 512 },
 };
 const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };

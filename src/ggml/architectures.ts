@@ -18,6 +18,8 @@ export interface ArchitectureTraits {
   readonly isHybrid?: boolean;
   /** Layers with a recurrent state have gated delta nets, and attention has a gate. The metadata lists these layers. */
   readonly hasDeltaNets?: boolean;
+  /** See `DeltaNetConfig`. */
+  readonly hasAdjacentHeads?: boolean;
   /** A layer has attention, a recurrent state or a network, and nothing else. The metadata has no width for those without a network. */
   readonly hasSinglePartLayers?: boolean;
   /** Networks have no gate; their activation is the square of ReLU. */
@@ -69,6 +71,7 @@ const traitsByName = {
   nemotron_h_moe: { ...nemotronH, experts: 'always', hasPredictionLayers: true },
   qwen35,
   qwen35moe: { ...qwen35, experts: 'always' },
+  qwen3next: { ...qwen35, experts: 'always', hasAdjacentHeads: true },
   smollm3: { pairs: 'normal', noRopeInterval: 4 },
   olmo2: { pairs: 'neox', qkNorm: 'row', norms: 'after' },
   glm4: { pairs: 'normal', norms: 'around', hasPartialRope: true, hasFusedNetwork: true, hasPredictionLayers: true },

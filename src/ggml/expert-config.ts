@@ -167,7 +167,7 @@ export function readGraniteExperts(file: GgufFile, architecture: string, feedFor
   return { ...experts, feedForwardLength, ...(sharedLength === 0 ? {} : { sharedLength }) };
 }
 
-/** Experts of Qwen 3.5, which have a shared network with a gate. */
+/** Experts of Qwen 3.5 and Qwen3-Next, which have a shared network with a gate. */
 export function readQwen35Experts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
   const experts = readExpertConfig(file, architecture, feedForwardLength);
   const key = `${architecture}.expert_shared_feed_forward_length`;

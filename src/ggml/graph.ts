@@ -148,8 +148,7 @@ export class GraphBuilder {
   }
   /** max(x, 0)^2 */
   squaredRelu(x: TensorPtr): TensorPtr {
-    const { native } = this.#device;
-    return native.ggml_sqr(this.#context, native.ggml_relu(this.#context, x));
+    return this.#device.native.ggml_sqr(this.#context, this.#device.native.ggml_relu(this.#context, x));
   }
   scale(x: TensorPtr, factor: number): TensorPtr {
     return this.#device.native.ggml_scale(this.#context, x, factor);

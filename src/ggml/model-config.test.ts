@@ -236,7 +236,7 @@ describe('the configuration of a model', () => {
     expect(config.experts).toEqual({ ...experts, gating: 'sigmoid', hasChoiceBias: true, dividesBySum: true });
   });
 
-  it.each(['qwen35', 'qwen35moe', 'nemotron_h_moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
+  it.each(['qwen35', 'qwen35moe', 'qwen3next', 'nemotron_h_moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
     'has only the layers of %s that compute the next token',
     async (architecture) => {
       const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];

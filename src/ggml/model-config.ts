@@ -280,7 +280,8 @@ function readExperts(
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
   if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
   if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
-  if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
+  if (architecture === 'qwen35moe' || architecture === 'qwen3next')
+    return readQwen35Experts(file, architecture, shape.feedForwardLength);
   if (architecture === 'nemotron_h_moe') return readNemotronExperts(file, architecture, shape.feedForwardLength);
   const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
   return architecture === 'granitehybrid' && count > 0

@@ -185,13 +185,16 @@ function setMamba(set: SetShape, mamba: MambaConfig, embedding: number): void {
 
 function setDeltaNet(set: SetShape, deltaNet: DeltaNetConfig, embedding: number): void {
   const [channels, width] = [deltaNetChannels(deltaNet), deltaNet.heads * deltaNet.headDim];
-  set('attn_qkv.weight', [embedding, channels]);
-  set('attn_gate.weight', [embedding, width]);
+  if (deltaNet.hasJointProjection === true) set('ssm_in.weight', [embedding, channels + width]);
+  else {
+    set('attn_qkv.weight', [embedding, channels]);
+    set('attn_gate.weight', [embedding, width]);
+  }
   set('ssm_conv1d.weight', [deltaNet.taps, channels]);
   set('ssm_dt.bias', [deltaNet.heads]);
   set('ssm_a', [deltaNet.heads]);
-  set('ssm_alpha.weight', [embedding, deltaNet.heads]);
-  set('ssm_beta.weight', [embedding, deltaNet.heads]);
+  if (deltaNet.hasAdjacentHeads === true) set('ssm_ba.weight', [embedding, 2 * deltaNet.heads]);
+  else for (const part of ['alpha', 'beta']) set(`ssm_${part}.weight`, [embedding, deltaNet.heads]);
   set('ssm_norm.weight', [deltaNet.headDim]);
   set('ssm_out.weight', [width, embedding]);
 }

@@ -65,6 +65,6 @@ function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number):
       : { latent: latentWeights(tensors, latent) };
   }
   if (config.mamba !== undefined) return { mamba: mambaWeights(tensors) };
-  if (config.deltaNet !== undefined) return { deltaNet: deltaNetWeights(tensors) };
+  if (config.deltaNet !== undefined) return { deltaNet: deltaNetWeights(tensors, config.deltaNet) };
   return { shortConvolution: shortConvolutionWeights(tensors) };
 }

@@ -63,6 +63,7 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   nemotron_h_moe: nemotronH,
   qwen35,
   qwen35moe: qwen35,
+  qwen3next: qwen35,
   smollm3,
   olmo2,
   glm4,
