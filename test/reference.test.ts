@@ -56,6 +56,7 @@ const qwen3next = (heads: number, keyHeads: number, deltaNet: Partial<DeltaNetCo
   layers: 3,
   deltaNet: { taps: 4, heads, keyHeads, headDim: 64, ...deltaNet },
 });
+const fusedExperts = { count: 8, used: 3, feedForwardLength: 256, hasFusedGate: true } as const;
 const nemotronMamba = { taps: 4, heads: 8, headDim: 80, stateSize: 128, groups: 8 } as const;
 const nemotronExperts = (experts: Partial<ExpertConfig>): Partial<ModelOptions> => ({
   architecture: 'nemotron_h_moe',
@@ -387,6 +388,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['linear RoPE scaling', { ropeScaling: 'linear' }],
       ['one head', { heads: 1, latent: { rank: 64, ropeLength: 32, queryLength: 32, valueLength: 48, queryRank: 96 } }],
       ['a sigmoid, a bias of the choice and scaled weights', { experts: deepseek3Experts }],
+      [
+        'one matrix for gate and up, and a layer for multi-token prediction (GLM-4.7-Flash)',
+        { experts: { ...deepseek3Experts, hasFusedGate: true }, layers: 3, predictionLayers: 1 },
+      ],
     ];
     it.each(some(latentVariants))('with architecture deepseek2 and %s', async (name, options) => {
       await compare(
@@ -403,6 +408,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['deepseek2', { architecture: 'deepseek2', layers: 2, predictionLayers: 2 }],
       ['qwen35', { architecture: 'qwen35', layers: 3, stateLayers: [0, 2], predictionLayers: 1 }],
       ['qwen35moe', { architecture: 'qwen35moe', layers: 3, predictionLayers: 1 }],
+      [
+        'qwen3next, with one matrix for gate and up of each expert,',
+        { ...qwen3next(4, 2), architecture: 'qwen3next', experts: fusedExperts, predictionLayers: 1 },
+      ],
     ];
     it.each(some(withPrediction))(
       'with architecture %s and layers for multi-token prediction',

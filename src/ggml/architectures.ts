@@ -26,6 +26,8 @@ export interface ArchitectureTraits {
   readonly hasUngatedNetworks?: boolean;
   /** Files may have one matrix for the gate and the up projection of a network: `ffn_up`, the gate first. */
   readonly hasFusedNetwork?: boolean;
+  /** Files may have one matrix for the gate and the up projection of an expert. */
+  readonly hasFusedExperts?: boolean;
   /** Files may have layers for multi-token prediction (MTP). */
   readonly hasPredictionLayers?: boolean;
   /** Of so many layers, the last has no RoPE. */
@@ -65,13 +67,13 @@ const traitsByName = {
   gemma3: { pairs: 'neox', qkNorm: 'head', norms: 'around' },
   'gpt-oss': { pairs: 'neox', experts: 'always', feedForwardNormName: 'post_attention_norm' },
   lfm2: { pairs: 'neox', qkNorm: 'head', isHybrid: true },
-  deepseek2: { pairs: 'normal', experts: 'always', hasPredictionLayers: true },
+  deepseek2: { pairs: 'normal', experts: 'always', hasFusedExperts: true, hasPredictionLayers: true },
   granitehybrid: { pairs: 'normal', experts: 'maybe', isHybrid: true },
   nemotron_h: nemotronH,
   nemotron_h_moe: { ...nemotronH, experts: 'always', hasPredictionLayers: true },
   qwen35,
-  qwen35moe: { ...qwen35, experts: 'always' },
-  qwen3next: { ...qwen35, experts: 'always', hasAdjacentHeads: true },
+  qwen35moe: { ...qwen35, experts: 'always', hasFusedExperts: true },
+  qwen3next: { ...qwen35, experts: 'always', hasFusedExperts: true, hasAdjacentHeads: true },
   smollm3: { pairs: 'normal', noRopeInterval: 4 },
   olmo2: { pairs: 'neox', qkNorm: 'row', norms: 'after' },
   glm4: { pairs: 'normal', norms: 'around', hasPartialRope: true, hasFusedNetwork: true, hasPredictionLayers: true },

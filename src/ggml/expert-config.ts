@@ -23,6 +23,8 @@ export interface ExpertConfig {
   readonly hasChoiceBias?: boolean;
   /** Whether a gate multiplies the result of the shared network. */
   readonly hasSharedGate?: boolean;
+  /** `blk.N.ffn_gate_up_exps.weight`: one matrix of each expert for the gate, which comes first, and the up projection. Default: two. */
+  readonly hasFusedGate?: boolean;
   /** Experts compute rows of this length, which a matrix makes of each row, and another matrix turns their sum back. Default: none. */
   readonly latentLength?: number;
 }

@@ -158,7 +158,11 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = networkLayers?.width ?? positive('feed_forward_length');
   const vocabSize = readVocabSize(file);
-  const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
+  const experts = withFusedGate(
+    file,
+    architecture,
+    readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize }),
+  );
   const scales = readScales(file, architecture);
   const config: ModelConfig = {
     architecture,
@@ -287,6 +291,16 @@ function readExperts(
   return architecture === 'granitehybrid' && count > 0
     ? readGraniteExperts(file, architecture, shape.feedForwardLength)
     : undefined;
+}
+
+function withFusedGate(
+  { tensors }: GgufFile,
+  architecture: Architecture,
+  experts: ExpertConfig | undefined,
+): ExpertConfig | undefined {
+  if (experts === undefined || traitsOf(architecture).hasFusedExperts !== true) return experts;
+  const isFused = tensors.has(`blk.${experts.denseLayers ?? 0}.ffn_gate_up_exps.weight`);
+  return isFused ? { ...experts, hasFusedGate: true } : experts;
 }
 
 function readArchitecture({ metadata, path }: GgufFile): Architecture {

@@ -149,7 +149,7 @@ function setNetwork(
 
 function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): void {
   const { embeddingLength: embedding, hasExpertBias, hasNetworkGate } = config;
-  const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias, latentLength } = experts;
+  const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias, latentLength, hasFusedGate } = experts;
   const inner = latentLength ?? embedding;
   set('ffn_gate_inp.weight', [embedding, count]);
   if (hasChoiceBias === true) set('exp_probs_b.bias', [count]);
@@ -157,8 +157,11 @@ function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): 
     set('ffn_latent_down.weight', [embedding, latentLength]);
     set('ffn_latent_up.weight', [latentLength, embedding]);
   }
-  if (hasNetworkGate) set('ffn_gate_exps.weight', [inner, feedForwardLength, count]);
-  set('ffn_up_exps.weight', [inner, feedForwardLength, count]);
+  if (hasFusedGate === true) set('ffn_gate_up_exps.weight', [inner, 2 * feedForwardLength, count]);
+  else {
+    if (hasNetworkGate) set('ffn_gate_exps.weight', [inner, feedForwardLength, count]);
+    set('ffn_up_exps.weight', [inner, feedForwardLength, count]);
+  }
   set('ffn_down_exps.weight', [feedForwardLength, inner, count]);
   if (hasExpertBias) {
     set('ffn_gate_inp.bias', [count]);

@@ -2,6 +2,7 @@ import type { ExpertConfig } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import { type NetworkWeights, networkWeights } from './dense-network.ts';
@@ -10,8 +11,11 @@ import { type NetworkWeights, networkWeights } from './dense-network.ts';
 export interface ExpertWeights {
   /** `[embedding, experts]` */
   readonly router: TensorPtr;
-  /** A matrix of each expert. Without a gate, an expert is `down(relu(up(h))^2)`. */
-  readonly gate: TensorPtr | undefined;
+  /**
+   * A matrix of each expert. Without a gate, an expert is `down(relu(up(h))^2)`. `in up`: the first half of the outputs of `up` is the
+   * gate.
+   */
+  readonly gate: TensorPtr | 'in up' | undefined;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
   readonly biases: ExpertBiases | undefined;
@@ -35,7 +39,7 @@ export interface ExpertBiases {
 }
 
 export function expertWeights(tensors: LayerTensors, config: ModelConfig, experts: ExpertConfig): ExpertWeights {
-  const { hasChoiceBias, hasSharedGate, sharedLength, latentLength } = experts;
+  const { hasChoiceBias, hasSharedGate, sharedLength, latentLength, hasFusedGate } = experts;
   return {
     biases: config.hasExpertBias ? biases(tensors) : undefined,
     choiceBias: hasChoiceBias === true ? tensors.vector('exp_probs_b.bias') : undefined,
@@ -46,8 +50,12 @@ export function expertWeights(tensors: LayerTensors, config: ModelConfig, expert
       latentLength === undefined
         ? undefined
         : { down: tensors.matrix('ffn_latent_down.weight'), up: tensors.matrix('ffn_latent_up.weight') },
-    gate: config.hasNetworkGate ? tensors.experts('ffn_gate_exps.weight') : undefined,
-    up: tensors.experts('ffn_up_exps.weight'),
+    ...(hasFusedGate === true
+      ? { gate: 'in up' as const, up: tensors.experts('ffn_gate_up_exps.weight') }
+      : {
+          gate: config.hasNetworkGate ? tensors.experts('ffn_gate_exps.weight') : undefined,
+          up: tensors.experts('ffn_up_exps.weight'),
+        }),
     down: tensors.experts('ffn_down_exps.weight'),
   };
 }
@@ -110,11 +118,30 @@ export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr):
     return biases === undefined ? product : graph.addChosen(product, biases, chosen);
   };
   const x = graph.reshape3d(inner, graph.columnCountOf(inner), 1, tokens);
-  const gate = layer.gate === undefined ? undefined : multiply(layer.gate, layer.biases?.gate, x);
-  const up = multiply(layer.up, layer.biases?.up, x);
+  const { gate, up } = gateAndUp(graph, layer, tokens, (matrices, biases) => multiply(matrices, biases, x));
   const down = multiply(layer.down, layer.biases?.down, activate(graph, variant, gate, up));
   const sum = matmuls.addExperts(down, weights);
   return layer.latent === undefined ? sum : matmuls.multiply(layer.latent.up, sum);
+}
+
+/** Each F32 `[n, chosen, tokens]`. */
+function gateAndUp(
+  graph: GraphBuilder,
+  layer: ExpertWeights,
+  tokens: number,
+  multiply: (matrices: TensorPtr, biases: TensorPtr | undefined) => TensorPtr,
+): { readonly gate: TensorPtr | undefined; readonly up: TensorPtr } {
+  if (layer.gate !== 'in up') {
+    const gate = layer.gate === undefined ? undefined : multiply(layer.gate, layer.biases?.gate);
+    return { gate, up: multiply(layer.up, layer.biases?.up) };
+  }
+  const both = multiply(layer.up, layer.biases?.up);
+  const n = graph.columnCountOf(both) / 2;
+  const [pairBytes, tokenBytes] = [graph.strideOf(both, 1), graph.strideOf(both, 2)];
+  const shape = [n, graph.rowCountOf(both), tokens] as const;
+  const half = (first: number): TensorPtr =>
+    graph.contiguous(graph.view3d(both, shape, [pairBytes, tokenBytes], first * F32.typeSize));
+  return { gate: half(0), up: half(n) };
 }
 
 function activate(
