@@ -15,6 +15,7 @@ import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import {
   isHybrid,
+  isNemotron,
   longContexts,
   smallStates,
   temporaryFolder,
@@ -63,8 +64,13 @@ const allModels = [
   ['lfm2', 'F16', 'f16', "ggml's", 'gather'],
   ['granitehybrid', 'Q8_0', 'f16', 'our', 'native'],
   ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
+  // Layers that are only a network, the last of them.
+  ['nemotron_h', 'F16', 'f16', "ggml's", 'gather'],
+  ['nemotron_h_moe', 'Q8_0', 'f16', 'our', 'native'],
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3next', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3next', 'Q8_0', 'f16', "ggml's", 'gather'],
   // Layers without RoPE; windows and norms of all heads together; LongRoPE and fused matrices; a temperature.
   ['smollm3', 'Q8_0', 'f16', 'our', 'native'],
   ['olmo2', 'Q8_0', 'f16', 'our', 'native'],
@@ -77,7 +83,8 @@ const allModels = [
   ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
   ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
-const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|mistral3 Q8_0/;
+const shortForm =
+  /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|nemotron_h_moe|mistral3 Q8_0/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );
@@ -88,8 +95,12 @@ function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'lfm2') return tinyHybrid;
   if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
   if (architecture in longContexts) return longContexts[architecture] ?? {};
-  return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
+  return isHybrid(architecture) ? { layers: isNemotron(architecture) ? 4 : 3, ...smallStates } : {};
 }
+
+/** The gate and the up projection in one matrix. */
+const expertsOf = (architecture: Architecture): Partial<ModelOptions> =>
+  architecture === 'qwen3next' ? { experts: { count: 8, used: 3, feedForwardLength: 256, hasFusedGate: true } } : {};
 
 /** A checkpoint in each second block. */
 const stateCheckpointTokens = 32;
@@ -104,7 +115,8 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
   beforeAll(async () => {
     const isBundled = architecture === 'lfm2' && type === 'Q8_0';
     const path = isBundled ? 'models/kvasir-hybrid.gguf' : folder.file(`${architecture}-${type}.gguf`);
-    if (!isBundled) await writeTinyModel(path, { architecture, type, ...layersOf(architecture) });
+    if (!isBundled)
+      await writeTinyModel(path, { architecture, type, ...layersOf(architecture), ...expertsOf(architecture) });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, {
       kvCacheBytes,

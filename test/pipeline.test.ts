@@ -106,6 +106,12 @@ describe('a model in two and in three stages computes the same bits as the whole
         'qwen35moe with prediction layers',
         { architecture: 'qwen35moe', type: 'Q8_0', ...smallStates, predictionLayers: 1 },
       ],
+      ['qwen3next, Q8_0', { architecture: 'qwen3next', type: 'Q8_0', ...smallStates }],
+      // With three stages, the last is a network: it has neither K and V nor states.
+      [
+        'nemotron_h_moe, Q8_0',
+        { architecture: 'nemotron_h_moe', type: 'Q8_0', ...smallStates, stateLayers: [0, 3], networkLayers: [1, 4] },
+      ],
       ['smollm3, Q8_0', { architecture: 'smollm3', type: 'Q8_0' }],
       ['olmo2, Q8_0', { architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }],
       ['glm4, Q8_0', { architecture: 'glm4', type: 'Q8_0' }],

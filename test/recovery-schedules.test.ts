@@ -81,6 +81,29 @@ const allSubjects: readonly Subject[] = [
     model: tiny({ architecture: 'qwen35moe', type: 'Q8_0', layers: 3, ...smallStates }),
     ranks: 1,
   },
+  {
+    name: 'a random qwen3next',
+    model: tiny({ architecture: 'qwen3next', type: 'Q8_0', layers: 3, ...smallStates }),
+    ranks: 1,
+  },
+  {
+    name: 'a random nemotron_h_moe',
+    model: tiny({ architecture: 'nemotron_h_moe', type: 'Q8_0', layers: 4, ...smallStates }),
+    ranks: 1,
+  },
+  // The second rank is a network, without K and V and states.
+  {
+    name: 'a random nemotron_h on two ranks',
+    model: tiny({
+      architecture: 'nemotron_h',
+      type: 'Q8_0',
+      ...smallStates,
+      layers: 3,
+      stateLayers: [0],
+      networkLayers: [2],
+    }),
+    ranks: 2,
+  },
   { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
   { name: 'the hybrid model', model: async () => 'models/kvasir-hybrid.gguf', ranks: 1 },
   { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },

@@ -7,6 +7,7 @@ import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { openReference } from '../bench/subject/llama-reference.ts';
+import type { DeltaNetConfig } from '../src/ggml/delta-net-config.ts';
 import type { ExpertConfig } from '../src/ggml/expert-config.ts';
 import { compareWithLibllama, distance, logitsAfterPrompt, referencePrompt } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
@@ -50,6 +51,21 @@ const deepseek3Experts: ExpertConfig = {
   ...{ count: 12, used: 4, feedForwardLength: 64, denseLayers: 1, sharedLength: 128 },
   ...{ gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true },
 };
+const qwen3next = (heads: number, keyHeads: number, deltaNet: Partial<DeltaNetConfig> = {}): Partial<ModelOptions> => ({
+  architecture: 'qwen3next',
+  layers: 3,
+  deltaNet: { taps: 4, heads, keyHeads, headDim: 64, ...deltaNet },
+});
+const fusedExperts = { count: 8, used: 3, feedForwardLength: 256, hasFusedGate: true } as const;
+const nemotronMamba = { taps: 4, heads: 8, headDim: 80, stateSize: 128, groups: 8 } as const;
+const nemotronExperts = (experts: Partial<ExpertConfig>): Partial<ModelOptions> => ({
+  architecture: 'nemotron_h_moe',
+  mamba: nemotronMamba,
+  experts: {
+    ...{ count: 12, used: 4, feedForwardLength: 64, sharedLength: 128 },
+    ...{ gating: 'sigmoid', dividesBySum: true, hasChoiceBias: true, ...experts },
+  },
+});
 const softmaxExperts: ExpertConfig = { count: 6, used: 2, feedForwardLength: 64, denseLayers: 0, gating: 'softmax' };
 const liteShape = {
   ...{
@@ -78,8 +94,10 @@ const gptOssLayers = { layers: 2 };
 const shapeOf: Readonly<Record<string, Partial<ModelOptions>>> = {
   'gpt-oss': gptOssLayers,
   qwen35moe: { layers: 3 },
+  qwen3next: { layers: 3 },
   smollm3: { seed: 7 },
   glm4moe: { seed: 2 },
+  nemotron_h_moe: { seed: 2 },
 };
 /**
  * libllama multiplies the matrices of heads with another function than ours, 1e-7 apart. ggml's attention rounds queries and sums to
@@ -126,8 +144,11 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['lfm2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['deepseek2', ['F32', 'Q8_0'], ['F16', 'Q4_K_M']],
     ['granitehybrid', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['nemotron_h', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['nemotron_h_moe', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen35moe', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['qwen3next', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['smollm3', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['olmo2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['glm4', ['F32', 'Q8_0'], ['Q4_K_M']],
@@ -229,12 +250,33 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       await compare(await modelFor(`granite-${name.replaceAll(/\W/g, '-')}`, all), { isF32: true });
     });
 
+    const nemotronVariants: [name: string, options: Partial<ModelOptions>][] = [
+      ['attention in the last layer', { layers: 3 }],
+      ['Mamba-2 in the last layer, and networks beside each other', { layers: 5, networkLayers: [1, 2] }],
+      ['an untied head and one group of heads', { tied: false, mamba: { ...nemotronMamba, groups: 1 } }],
+      ['experts with shorter rows', { ...nemotronExperts({ latentLength: 128, weightScale: 2.5 }) }],
+      ['experts whose weights are not shares', { ...nemotronExperts({ dividesBySum: false, sharedLength: 96 }) }],
+      ['layers for multi-token prediction', { ...nemotronExperts({}), predictionLayers: 1 }],
+    ];
+    it.each(some(nemotronVariants))('with architecture nemotron_h and %s', async (name, options) => {
+      const path = await modelFor(`nemotron-${name.replaceAll(/\W/g, '-')}`, {
+        architecture: 'nemotron_h',
+        type: 'F32',
+        ...options,
+      });
+      await compare(path, { isF32: true });
+    });
+
     const qwen35Variants: [name: string, options: Partial<ModelOptions>][] = [
       ['all heads of keys', { deltaNet: { taps: 4, heads: 4, keyHeads: 4, headDim: 64 } }],
       ['heads of 128', { deltaNet: { taps: 3, heads: 4, keyHeads: 1, headDim: 128 } }],
       ['shapes without a kernel', { deltaNet: { taps: 4, heads: 8, keyHeads: 4, headDim: 32 } }],
       ['listed layers, the last with a delta net', { stateLayers: [1, 3] }],
       ['RoPE of whole heads', { rotated: 64 }],
+      ['Qwen3-Next’s order of heads', { ...qwen3next(8, 2) }],
+      ['Qwen3-Next’s order of heads, by ggml', { ...qwen3next(8, 4, { headDim: 32 }) }],
+      ['one matrix for all, as in older files of Qwen3-Next', { ...qwen3next(4, 2, { hasJointProjection: true }) }],
+      ['as many heads of keys in Qwen3-Next', { ...qwen3next(4, 4), predictionLayers: 1 }],
     ];
     it.each(some(qwen35Variants))('with architecture qwen35 and %s', async (name, options) => {
       const all = { architecture: 'qwen35', type: 'F32', ...options } as const;
@@ -346,6 +388,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['linear RoPE scaling', { ropeScaling: 'linear' }],
       ['one head', { heads: 1, latent: { rank: 64, ropeLength: 32, queryLength: 32, valueLength: 48, queryRank: 96 } }],
       ['a sigmoid, a bias of the choice and scaled weights', { experts: deepseek3Experts }],
+      [
+        'one matrix for gate and up, and a layer for multi-token prediction (GLM-4.7-Flash)',
+        { experts: { ...deepseek3Experts, hasFusedGate: true }, layers: 3, predictionLayers: 1 },
+      ],
     ];
     it.each(some(latentVariants))('with architecture deepseek2 and %s', async (name, options) => {
       await compare(
@@ -362,6 +408,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['deepseek2', { architecture: 'deepseek2', layers: 2, predictionLayers: 2 }],
       ['qwen35', { architecture: 'qwen35', layers: 3, stateLayers: [0, 2], predictionLayers: 1 }],
       ['qwen35moe', { architecture: 'qwen35moe', layers: 3, predictionLayers: 1 }],
+      [
+        'qwen3next, with one matrix for gate and up of each expert,',
+        { ...qwen3next(4, 2), architecture: 'qwen3next', experts: fusedExperts, predictionLayers: 1 },
+      ],
     ];
     it.each(some(withPrediction))(
       'with architecture %s and layers for multi-token prediction',

@@ -2,6 +2,7 @@
 import { traitsOf } from '../../src/ggml/architectures.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { expectedTensors } from '../../src/ggml/tensor-list.ts';
+import { isNemotron } from './hybrid-models.ts';
 import type { ModelOptions } from './model-maker.ts';
 
 type Shapes = ReadonlyMap<string, readonly number[]>;
@@ -14,7 +15,12 @@ export function fileTensors(options: ModelOptions, config: ModelConfig): Shapes 
 /** Prediction layers have attention, a network like the last layer's, and what joins an embedding and a hidden state. */
 function withPrediction(config: ModelConfig, count: number): Shapes {
   const { embeddingLength: embedding, layerCount } = config;
-  const shapes = new Map(expectedTensors({ ...config, layerCount: layerCount + count }));
+  const shapes = new Map(expectedTensors(config));
+  const { networkLayers: _, ...predicting } = config;
+  const normName = isNemotron(config.architecture) ? 'post_attention_norm' : config.feedForwardNormName;
+  const ofAll = expectedTensors({ ...predicting, feedForwardNormName: normName, layerCount: layerCount + count });
+  for (const [name, shape] of ofAll)
+    if (Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) >= layerCount) shapes.set(name, shape);
   for (let layer = layerCount; layer < layerCount + count; layer++) {
     const name = (rest: string): string => `blk.${layer}.nextn.${rest}.weight`;
     shapes.set(name('eh_proj'), [2 * embedding, embedding]);

@@ -23,10 +23,11 @@ import {
 } from './encoder-models.ts';
 import { fileTensors } from './file-tensors.ts';
 import {
+  hasDeltaNets,
   hybridConfig,
   hybridFilling,
   isHybrid,
-  isQwen35,
+  isNemotron,
   scalesOf,
   setHybridMetadata,
   setWindowLayers,
@@ -89,9 +90,11 @@ export interface ModelOptions {
   readonly windowLayers?: readonly number[];
   /** Of lfm2: taps of its convolutions. */
   readonly taps?: number;
-  /** Of lfm2 and granitehybrid: the layers with a state; default: all but each third. */
+  /** Of hybrid models: the layers with a state; default: all but each third, and each fourth of nemotron_h. */
   readonly stateLayers?: readonly number[];
-  /** Of granitehybrid. */
+  /** Of nemotron_h and nemotron_h_moe: the layers that are only a network; default: each second one. */
+  readonly networkLayers?: readonly number[];
+  /** Of granitehybrid and nemotron_h. */
   readonly mamba?: MambaConfig;
   /** Of glm4moe: norms of queries and keys; default: none. */
   readonly qkNorm?: 'none' | 'head';
@@ -159,6 +162,8 @@ const expertsByArchitecture: { readonly [architecture in Architecture]?: ExpertC
   glm4moe: { ...tinySharedExperts, ...sigmoidExperts },
   lfm2moe: { ...tinyExperts, ...sigmoidExperts, denseLayers: 1 },
   qwen35moe: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
+  qwen3next: { ...tinyExperts, sharedLength: 512, hasSharedGate: true },
+  nemotron_h_moe: { ...tinyExperts, ...sigmoidExperts, sharedLength: 512 },
 };
 const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };
 
@@ -172,7 +177,7 @@ function configOf(options: ModelOptions): ModelConfig {
   const isGptOss = architecture === 'gpt-oss';
   const layerCount = options.layers ?? (hasFourLayers(architecture) ? 4 : 2);
   const embeddingLength = options.embedding ?? 256;
-  const isGated = isQwen35(architecture);
+  const isGated = hasDeltaNets(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
   const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
   const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
@@ -188,7 +193,9 @@ function configOf(options: ModelOptions): ModelConfig {
     headCountKv: options.headsKv ?? (isDeepseek ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
     headDim,
     ...(latent === undefined ? {} : { latent }),
-    feedForwardLength: options.feedForward ?? 512,
+    feedForwardLength:
+      options.feedForward ?? (isNemotron(architecture) && experts !== undefined ? experts.feedForwardLength : 512),
+    hasNetworkGate: traits.hasUngatedNetworks !== true,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: ropeOf(options, latent?.ropeLength ?? headDim),
@@ -218,13 +225,13 @@ const hasFourLayers = (architecture: Architecture): boolean =>
 
 function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
   const { architecture, ropeScaling, rotated, context = 4096 } = options;
-  const { pairs, qkNorm, hasPartialRope } = traitsOf(architecture);
+  const { pairs, qkNorm, hasPartialRope, hasNoRope } = traitsOf(architecture);
   const isPart = hasPartialRope === true;
   return {
-    mode: architecture === 'granitehybrid' && options.rope !== true ? 'none' : pairs,
+    mode: hasNoRope === true || (architecture === 'granitehybrid' && options.rope !== true) ? 'none' : pairs,
     scaling: 'none',
     dimension: isPart ? (rotated ?? length / 2) : length,
-    freqBase: qkNorm === 'head' && !isQwen35(architecture) ? 1_000_000 : 10_000,
+    freqBase: qkNorm === 'head' && !hasDeltaNets(architecture) ? 1_000_000 : 10_000,
     freqScale: 1,
     extFactor: 0,
     attnFactor: 1,

@@ -2,6 +2,8 @@
 export interface ArchitectureTraits {
   /** The pairs of RoPE: adjacent elements (`normal`) or elements of two halves (`neox`). */
   readonly pairs: 'normal' | 'neox';
+  /** No RoPE, whatever the metadata has of it. */
+  readonly hasNoRope?: boolean;
   /** RoPE may rotate only the first elements of a head. */
   readonly hasPartialRope?: boolean;
   /** RMS norms of queries and keys before RoPE: of each head, or of all heads together. */
@@ -14,8 +16,18 @@ export interface ArchitectureTraits {
   readonly experts?: 'always' | 'maybe';
   /** Some layers have a recurrent state, and no KV heads in the metadata. */
   readonly isHybrid?: boolean;
+  /** Layers with a recurrent state have gated delta nets, and attention has a gate. The metadata lists these layers. */
+  readonly hasDeltaNets?: boolean;
+  /** See `DeltaNetConfig`. */
+  readonly hasAdjacentHeads?: boolean;
+  /** A layer has attention, a recurrent state or a network, and nothing else. The metadata has no width for those without a network. */
+  readonly hasSinglePartLayers?: boolean;
+  /** Networks have no gate; their activation is the square of ReLU. */
+  readonly hasUngatedNetworks?: boolean;
   /** Files may have one matrix for the gate and the up projection of a network: `ffn_up`, the gate first. */
   readonly hasFusedNetwork?: boolean;
+  /** Files may have one matrix for the gate and the up projection of an expert. */
+  readonly hasFusedExperts?: boolean;
   /** Files may have layers for multi-token prediction (MTP). */
   readonly hasPredictionLayers?: boolean;
   /** Of so many layers, the last has no RoPE. */
@@ -40,6 +52,22 @@ export type QkNorm = 'none' | 'head' | 'row';
 /** RMS norms of the input of attention and network (`before`), of their results (`after`), or of both (`around`). */
 export type Norms = 'before' | 'after' | 'around';
 
+const nemotronH = {
+  pairs: 'neox',
+  hasNoRope: true,
+  isHybrid: true,
+  hasSinglePartLayers: true,
+  hasUngatedNetworks: true,
+} as const satisfies ArchitectureTraits;
+const qwen35 = {
+  pairs: 'neox',
+  qkNorm: 'head',
+  hasPartialRope: true,
+  hasDeltaNets: true,
+  feedForwardNormName: 'post_attention_norm',
+  hasPredictionLayers: true,
+} as const satisfies ArchitectureTraits;
+
 const traitsByName = {
   llama: { pairs: 'normal' },
   qwen2: { pairs: 'neox' },
@@ -48,16 +76,13 @@ const traitsByName = {
   gemma3: { pairs: 'neox', qkNorm: 'head', norms: 'around' },
   'gpt-oss': { pairs: 'neox', experts: 'always', feedForwardNormName: 'post_attention_norm' },
   lfm2: { pairs: 'neox', qkNorm: 'head', isHybrid: true },
-  deepseek2: { pairs: 'normal', experts: 'always', hasPredictionLayers: true },
+  deepseek2: { pairs: 'normal', experts: 'always', hasFusedExperts: true, hasPredictionLayers: true },
   granitehybrid: { pairs: 'normal', experts: 'maybe', isHybrid: true },
-  qwen35: {
-    ...{ pairs: 'neox', qkNorm: 'head', hasPartialRope: true },
-    ...{ feedForwardNormName: 'post_attention_norm', hasPredictionLayers: true },
-  },
-  qwen35moe: {
-    ...{ pairs: 'neox', qkNorm: 'head', hasPartialRope: true, experts: 'always' },
-    ...{ feedForwardNormName: 'post_attention_norm', hasPredictionLayers: true },
-  },
+  nemotron_h: nemotronH,
+  nemotron_h_moe: { ...nemotronH, experts: 'always', hasPredictionLayers: true },
+  qwen35,
+  qwen35moe: { ...qwen35, experts: 'always', hasFusedExperts: true },
+  qwen3next: { ...qwen35, experts: 'always', hasFusedExperts: true, hasAdjacentHeads: true },
   smollm3: { pairs: 'normal', noRopeInterval: 4 },
   olmo2: { pairs: 'neox', qkNorm: 'row', norms: 'after' },
   glm4: { pairs: 'normal', norms: 'around', hasPartialRope: true, hasFusedNetwork: true, hasPredictionLayers: true },

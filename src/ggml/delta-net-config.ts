@@ -1,3 +1,4 @@
+import { architectures, traitsOf } from './architectures.ts';
 import { modelFeatureUnsupported } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
 import { predictionLayers } from './model-tensors.ts';
@@ -12,6 +13,13 @@ export interface DeltaNetConfig {
   readonly keyHeads: number;
   /** Of queries, keys and values. */
   readonly headDim: number;
+  /**
+   * Adjacent heads of values read one head of queries and keys: head h reads head `floor(h * keyHeads / heads)`. Default: `h % keyHeads`.
+   * The file then has alpha and beta in one matrix: for each head of keys, beta of its heads of values and alpha of them.
+   */
+  readonly hasAdjacentHeads?: boolean;
+  /** Older files of Qwen3-Next have one matrix for all: for each head of keys, its query, key, values and gates. */
+  readonly hasJointProjection?: boolean;
 }
 
 /** Channels of the convolution: queries, keys and values. */
@@ -22,7 +30,7 @@ export const deltaNetChannels = ({ heads, keyHeads, headDim }: DeltaNetConfig): 
 export const deltaNetElements = (config: DeltaNetConfig): number =>
   (config.taps - 1) * deltaNetChannels(config) + config.heads * config.headDim * config.headDim;
 
-export function readDeltaNetConfig({ metadata, path }: GgufFile, architecture: string): DeltaNetConfig {
+export function readDeltaNetConfig({ metadata, tensors, path }: GgufFile, architecture: string): DeltaNetConfig {
   const read = (name: string, most: number): number => {
     const key = `${architecture}.ssm.${name}`;
     const value = metadata.require(key, metadata.u32(key));
@@ -45,7 +53,17 @@ export function readDeltaNetConfig({ metadata, path }: GgufFile, architecture: s
   }
   const taps = read('conv_kernel', 64);
   if (taps < 2) throw metadata.invalid(`${architecture}.ssm.conv_kernel`, 'between 2 and 64');
-  return { taps, heads, keyHeads, headDim };
+  const known = architectures.find((name) => name === architecture);
+  if (known === undefined || traitsOf(known).hasAdjacentHeads !== true) return { taps, heads, keyHeads, headDim };
+  const hasJointProjection = [...tensors.keys()].some((name) => name.endsWith('.ssm_in.weight'));
+  return {
+    taps,
+    heads,
+    keyHeads,
+    headDim,
+    hasAdjacentHeads: true,
+    ...(hasJointProjection ? { hasJointProjection } : {}),
+  };
 }
 
 /** The layers with a delta net: those that the file lists, or all but each n-th. */

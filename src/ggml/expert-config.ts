@@ -23,6 +23,10 @@ export interface ExpertConfig {
   readonly hasChoiceBias?: boolean;
   /** Whether a gate multiplies the result of the shared network. */
   readonly hasSharedGate?: boolean;
+  /** `blk.N.ffn_gate_up_exps.weight`: one matrix of each expert for the gate, which comes first, and the up projection. Default: two. */
+  readonly hasFusedGate?: boolean;
+  /** Experts compute rows of this length, which a matrix makes of each row, and another matrix turns their sum back. Default: none. */
+  readonly latentLength?: number;
 }
 
 export type ExpertGating = 'softmax' | 'sigmoid';
@@ -134,6 +138,28 @@ class ExpertReader {
   }
 }
 
+/** Experts of Nemotron 3: a sigmoid and a bias of the choice, a shared network, and perhaps shorter rows. */
+export function readNemotronExperts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
+  const { metadata } = file;
+  const key = (name: string): string => `${architecture}.${name}`;
+  const reader = new ExpertReader(file, architecture);
+  const { count, used } = reader.counts();
+  const weightScale = metadata.f32(key('expert_weights_scale')) ?? 0;
+  const latentLength = metadata.u32(key('moe_latent_size')) ?? 0;
+  if (latentLength > 1 << 24) throw metadata.invalid(key('moe_latent_size'), 'at most 2^24');
+  return {
+    count,
+    used,
+    feedForwardLength: reader.read('expert_feed_forward_length', 1 << 24, Math.floor(feedForwardLength / used)),
+    sharedLength: reader.read('expert_shared_feed_forward_length', 1 << 24),
+    gating: 'sigmoid',
+    dividesBySum: metadata.bool(key('expert_weights_norm')) ?? false,
+    weightScale: weightScale === 0 ? 1 : weightScale,
+    hasChoiceBias: true,
+    ...(latentLength === 0 ? {} : { latentLength }),
+  };
+}
+
 /** Experts of Granite, which are as wide as the dense networks of the architecture, and may have a shared network. */
 export function readGraniteExperts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
   const experts = readExpertConfig(file, architecture, feedForwardLength);
@@ -143,7 +169,7 @@ export function readGraniteExperts(file: GgufFile, architecture: string, feedFor
   return { ...experts, feedForwardLength, ...(sharedLength === 0 ? {} : { sharedLength }) };
 }
 
-/** Experts of Qwen 3.5, which have a shared network with a gate. */
+/** Experts of Qwen 3.5 and Qwen3-Next, which have a shared network with a gate. */
 export function readQwen35Experts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
   const experts = readExpertConfig(file, architecture, feedForwardLength);
   const key = `${architecture}.expert_shared_feed_forward_length`;

@@ -163,6 +163,8 @@ export const table = {
   ggml_argsort_top_k: ['base', 'tensor', 'ctx', 'tensor', 'i32'],
   ggml_scale: ['base', 'tensor', 'ctx', 'tensor', 'f32'],
   ggml_silu: ['base', 'tensor', 'ctx', 'tensor'],
+  ggml_relu: ['base', 'tensor', 'ctx', 'tensor'],
+  ggml_sqr: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_sigmoid: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_softplus: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_fill: ['base', 'tensor', 'ctx', 'tensor', 'f32'],

@@ -155,6 +155,10 @@ export class GraphBuilder {
     if (this.#kernels !== undefined) return this.#customLike(this.#kernels.geglu, [gate, up]);
     return this.#device.native.ggml_geglu_split(this.#context, gate, up);
   }
+  /** max(x, 0)^2 */
+  squaredRelu(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_sqr(this.#context, this.#device.native.ggml_relu(this.#context, x));
+  }
   scale(x: TensorPtr, factor: number): TensorPtr {
     return this.#device.native.ggml_scale(this.#context, x, factor);
   }

@@ -237,11 +237,26 @@ describe('the configuration of a model', () => {
     await expect(configOfTiny({ architecture: 'lfm2moe', window: 40 })).rejects.toThrow(/sliding_window = 40/);
   });
 
-  it.each(['qwen35', 'qwen35moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
+  it('has layers of nemotron_h_moe that are only a network', async () => {
+    const experts = {
+      count: 8,
+      used: 3,
+      feedForwardLength: 256,
+      sharedLength: 96,
+      latentLength: 128,
+      weightScale: 2.5,
+    };
+    const config = await configOfTiny({ architecture: 'nemotron_h_moe', layers: 5, experts });
+    expect(config).toMatchObject({ networkLayers: [1, 3], states: { layers: [0, 4] }, hasNetworkGate: false });
+    expect(config.rope.mode).toBe('none');
+    expect(config.experts).toEqual({ ...experts, gating: 'sigmoid', hasChoiceBias: true, dividesBySum: true });
+  });
+
+  it.each(['qwen35', 'qwen35moe', 'qwen3next', 'nemotron_h_moe', 'deepseek2', 'glm4', 'glm4moe'] as const)(
     'has only the layers of %s that compute the next token',
     async (architecture) => {
       const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];
-      const options = { architecture, type: 'F16', layers: 3, stateLayers: [0, 2] } as const;
+      const options = { architecture, type: 'F16', layers: 3, stateLayers: [0] } as const;
       await writeTinyModel(plain, options);
       await writeTinyModel(predicting, { ...options, predictionLayers: 2 });
       const [one, other] = [await readGguf(plain), await readGguf(predicting)];
@@ -250,6 +265,24 @@ describe('the configuration of a model', () => {
       expect(readModelConfig(other)).toEqual(readModelConfig(one));
     },
   );
+
+  it.each([
+    ['the same width in all layers', { u32: 16 }, /no layer with attention \(KV heads in no layer without a network\)/],
+    ['different widths', { i32s: [16, 0, 32] }, /layers of different sizes \(feed_forward_length = 16, 0, 32\)/],
+    ['no width', { i32s: [0, 0, 0] }, /feed_forward_length must be between 1 and 2\^24 for a layer/],
+  ] as const)('refuses a nemotron_h with %s', async (_, widths, message) => {
+    const of = (name: string) => `nemotron_h.${name}`;
+    const keys = {
+      'general.architecture': { string: 'nemotron_h' },
+      [of('context_length')]: { u32: 64 },
+      [of('block_count')]: { u32: 3 },
+      [of('embedding_length')]: { u32: 8 },
+      [of('feed_forward_length')]: widths,
+      [of('attention.head_count')]: { u32: 2 },
+      [of('attention.layer_norm_epsilon')]: { f32: 1e-5 },
+    };
+    await expect(handmade({ keys })).rejects.toThrow(message);
+  });
 
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});

@@ -13,6 +13,7 @@ import {
   readExpertConfig,
   readGraniteExperts,
   readLfm2Experts,
+  readNemotronExperts,
   readQwen35Experts,
 } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
@@ -24,8 +25,6 @@ import { type PooledHead, readPooledHead } from './pooled-head.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
-
-const isQwen35 = (architecture: Architecture): boolean => architecture === 'qwen35' || architecture === 'qwen35moe';
 
 export interface ModelConfig {
   readonly architecture: Architecture;
@@ -49,6 +48,13 @@ export interface ModelConfig {
   /** Present if K and V of all heads are made from one row per token. */
   readonly latent?: LatentAttention;
   readonly feedForwardLength: number;
+  /**
+   * Present if each layer has attention, a recurrent state or a network alone: those with a network, ascending. Such a layer has neither
+   * K and V nor a state.
+   */
+  readonly networkLayers?: readonly number[];
+  /** Networks and experts have `blk.N.ffn_gate*.weight`. Without it, their activation is the square of ReLU. */
+  readonly hasNetworkGate: boolean;
   /** Present if feed-forward networks are mixtures of experts. */
   readonly experts?: ExpertConfig;
   /** Of RMS norms, or of LayerNorms in BERT's architectures. */
@@ -140,13 +146,16 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     latent === undefined
       ? readHeadDim(file, architecture, embeddingLength, headCount)
       : latent.rank + latent.ropeLength;
-  const stateLayers = isQwen35(architecture) ? readDeltaNetLayers(file, architecture, layerCount) : layersWithout;
   const bert = readBertConfig(file, architecture);
-  const epsilonKey = `${architecture}.attention.layer_norm_${bert === undefined ? 'rms_' : ''}epsilon`;
-  const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
-  if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
-  const name = metadata.string('general.name');
   const traits = traitsOf(architecture);
+  const networkLayers =
+    traits.hasSinglePartLayers === true ? readNetworkLayers(file, architecture, layerCount, layersWithout) : undefined;
+  const stateLayers =
+    traits.hasDeltaNets === true
+      ? readDeltaNetLayers(file, architecture, layerCount)
+      : layersWithout.filter((layer) => networkLayers?.layers.includes(layer) !== true);
+  const rmsEpsilon = readEpsilon(metadata, architecture);
+  const name = metadata.string('general.name');
   const contextLength = positive('context_length');
   const longest = maxModelLen ?? contextLength;
   const rope = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
@@ -157,9 +166,13 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const temperature = readTemperature(metadata, architecture, rope);
   const finalSoftCap = architecture === 'gemma3' ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
-  const feedForwardLength = positive('feed_forward_length');
+  const feedForwardLength = networkLayers?.width ?? positive('feed_forward_length');
   const vocabSize = readVocabSize(file);
-  const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
+  const experts = withFusedGate(
+    file,
+    architecture,
+    readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize }),
+  );
   const scales = readScales(file, architecture);
   const isEncoder = traits.isEncoder === true || isBidirectional(metadata, architecture);
   const pooledHead = readPooledHead(file, architecture, { embedding: embeddingLength, isEncoder });
@@ -178,6 +191,8 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     headDim,
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength,
+    ...(networkLayers === undefined ? {} : { networkLayers: networkLayers.layers }),
+    hasNetworkGate: traits.hasUngatedNetworks !== true,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
     rope,
@@ -197,7 +212,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     hasSinks: isGptOss,
     qkNorm: qkNormOf(file, architecture),
     ...(temperature === undefined ? {} : { temperature }),
-    hasGatedAttention: isQwen35(architecture),
+    hasGatedAttention: traits.hasDeltaNets === true,
     norms: traits.norms ?? 'before',
     feedForwardNormName: traits.feedForwardNormName ?? 'ffn_norm',
     hasExpertBias: isGptOss,
@@ -259,11 +274,11 @@ function readStates(
   layers: readonly number[],
   embeddingLength: number,
 ): Pick<ModelConfig, 'states' | 'mamba' | 'deltaNet' | 'shortConvolution'> {
-  if (isQwen35(architecture)) {
+  if (traitsOf(architecture).hasDeltaNets === true) {
     const deltaNet = readDeltaNetConfig(file, architecture);
     return { deltaNet, states: { layers, elements: deltaNetElements(deltaNet) } };
   }
-  if (architecture === 'granitehybrid') {
+  if (architecture === 'granitehybrid' || traitsOf(architecture).hasSinglePartLayers === true) {
     const mamba = readMambaConfig(file, architecture);
     return { mamba, states: { layers, elements: mambaElements(mamba) } };
   }
@@ -285,11 +300,23 @@ function readExperts(
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
   if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
   if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
-  if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
+  if (architecture === 'qwen35moe' || architecture === 'qwen3next')
+    return readQwen35Experts(file, architecture, shape.feedForwardLength);
+  if (architecture === 'nemotron_h_moe') return readNemotronExperts(file, architecture, shape.feedForwardLength);
   const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
   return architecture === 'granitehybrid' && count > 0
     ? readGraniteExperts(file, architecture, shape.feedForwardLength)
     : undefined;
+}
+
+function withFusedGate(
+  { tensors }: GgufFile,
+  architecture: Architecture,
+  experts: ExpertConfig | undefined,
+): ExpertConfig | undefined {
+  if (experts === undefined || traitsOf(architecture).hasFusedExperts !== true) return experts;
+  const isFused = tensors.has(`blk.${experts.denseLayers ?? 0}.ffn_gate_up_exps.weight`);
+  return isFused ? { ...experts, hasFusedGate: true } : experts;
 }
 
 function readArchitecture({ metadata, path }: GgufFile): Architecture {
@@ -327,8 +354,10 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   }
   const moeInterval = metadata.u32(`${architecture}.moe_every_n_layers`) ?? 0;
   if (moeInterval > 0) throw refuse('experts in some layers', `moe_every_n_layers = ${moeInterval}`);
-  for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
-    if (name === 'attention.head_count_kv' && traitsOf(architecture).isHybrid === true) continue;
+  const ofLayers = ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv'];
+  for (const name of [...ofLayers, 'expert_used_count', 'expert_feed_forward_length']) {
+    if (name === 'attention.head_count_kv' && traits.isHybrid === true) continue;
+    if (name === 'feed_forward_length' && traits.hasSinglePartLayers === true) continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
@@ -357,7 +386,8 @@ function readLayerCount(metadata: GgufMetadata, architecture: Architecture, bloc
  */
 function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architecture, layers: number, headCount: number) {
   const key = `${architecture}.attention.head_count_kv`;
-  const counts = metadata.u32OfLayers(key, layers) ?? Array<number>(layers).fill(headCount);
+  const ofFile = layers + predictionLayers(metadata, architecture);
+  const counts = metadata.u32OfLayers(key, ofFile)?.slice(0, layers) ?? Array<number>(layers).fill(headCount);
   const headCountKv = Math.max(...counts);
   if (headCountKv === 0 || headCount % headCountKv !== 0) {
     throw metadata.invalid(key, `a divisor of head_count, which is ${headCount}`);
@@ -371,6 +401,43 @@ function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architectur
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers without attention', found });
   }
   return { headCountKv, layersWithout };
+}
+
+/**
+ * The layers with a network, and its width, of an architecture whose other layers have none. `layersWithout`: layers without KV heads.
+ * As in llama.cpp, a layer with a width has a network, whatever else the metadata says.
+ */
+function readNetworkLayers(
+  { metadata, path }: GgufFile,
+  architecture: Architecture,
+  layerCount: number,
+  layersWithout: readonly number[],
+): { readonly layers: readonly number[]; readonly width: number } {
+  const key = `${architecture}.feed_forward_length`;
+  const ofFile = layerCount + predictionLayers(metadata, architecture);
+  const widths = metadata.require(key, metadata.u32OfLayers(key, ofFile)).slice(0, layerCount);
+  const layers = widths.flatMap((width, layer) => (width > 0 ? [layer] : []));
+  const width = Math.max(...widths);
+  if (width < 1 || width > 1 << 24) throw metadata.invalid(key, 'between 1 and 2^24 for a layer with a network');
+  if (layers.some((layer) => widths[layer] !== width)) {
+    const found = `feed_forward_length = ${[...new Set(widths)].join(', ')}`;
+    throw modelFeatureUnsupported({ path, architecture, feature: 'layers of different sizes', found });
+  }
+  if (new Set([...layers, ...layersWithout]).size === layerCount) {
+    const found = 'KV heads in no layer without a network';
+    throw modelFeatureUnsupported({ path, architecture, feature: 'no layer with attention', found });
+  }
+  return { layers, width };
+}
+
+/** Of RMS norms. Files of Nemotron may have only the number of other norms. */
+function readEpsilon(metadata: GgufMetadata, architecture: Architecture): number {
+  const { hasSinglePartLayers: isNemotron = false, bertNetwork } = traitsOf(architecture);
+  const key = `${architecture}.attention.layer_norm_${bertNetwork === undefined ? 'rms_' : ''}epsilon`;
+  const other = isNemotron ? metadata.f32(`${architecture}.attention.layer_norm_epsilon`) : undefined;
+  const epsilon = metadata.require(key, metadata.f32(key) ?? other);
+  if (epsilon < 0) throw metadata.invalid(key, 'not negative');
+  return epsilon;
 }
 
 /** Tokens that a short convolution reads, its own token included. */

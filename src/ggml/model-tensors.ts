@@ -48,14 +48,15 @@ function partsOf(
   tensors: Tensors,
   tensor: GgufTensor,
 ): readonly GgufTensor[] {
-  const [, layer, part, kind] = /^(blk\.\d+\.)(attn_qkv|ffn_up)\.(weight|bias)$/.exec(tensor.name) ?? [];
+  const [, layer, index, part, kind] = /^(blk\.(\d+)\.)(attn_qkv|ffn_up)\.(weight|bias)$/.exec(tensor.name) ?? [];
   const number = (name: string): number => metadata.u32(`${architecture}.${name}`) ?? 0;
   const rows = kind === 'bias' ? tensor.ne[0] : tensor.ne[1];
   if (part === 'attn_qkv' && tensors.has(`${layer}attn_output.weight`)) {
     const heads = number('attention.head_count');
     const headDim =
       metadata.u32(`${architecture}.attention.key_length`) ?? Math.floor(number('embedding_length') / heads);
-    const keys = headDim * (metadata.u32(`${architecture}.attention.head_count_kv`) ?? heads);
+    const kvHeads = metadata.u32OfLayers(`${architecture}.attention.head_count_kv`, number('block_count'));
+    const keys = headDim * (kvHeads === undefined ? heads : (kvHeads[Number(index)] ?? 0));
     if (!(keys > 0 && rows > 2 * keys)) return [tensor];
     const queries = rows - 2 * keys;
     return [
@@ -64,9 +65,10 @@ function partsOf(
       rowsOf(tensor, `${layer}attn_v.${kind}`, queries + keys, keys),
     ];
   }
-  const width = number('feed_forward_length');
   const isFusedNetwork = part === 'ffn_up' && kind === 'weight' && traitsNamed(architecture)?.hasFusedNetwork === true;
-  if (!isFusedNetwork || tensors.has(`${layer}ffn_gate.weight`) || rows !== 2 * width) return [tensor];
+  if (!isFusedNetwork || tensors.has(`${layer}ffn_gate.weight`)) return [tensor];
+  const width = number('feed_forward_length');
+  if (rows !== 2 * width) return [tensor];
   return [rowsOf(tensor, `${layer}ffn_gate.weight`, 0, width), rowsOf(tensor, `${layer}ffn_up.weight`, width, width)];
 }
 

@@ -46,7 +46,7 @@ export function readRopeConfig(file: GgufFile, architecture: Architecture, sizes
   const { length, contextLength } = sizes;
   const traits = traitsOf(architecture);
   const key = (name: string): string => `${architecture}.rope.${name}`;
-  const dimension = metadata.u32(key('dimension_count')) ?? length;
+  const dimension = traits.hasNoRope === true ? length : (metadata.u32(key('dimension_count')) ?? length);
   checkSections({ metadata, path }, architecture, dimension);
   if (traits.hasPartialRope !== true && dimension !== length)
     throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
@@ -134,10 +134,11 @@ function checkSections(
 }
 
 /** Granite has RoPE unless `rope.scaling.finetuned` is false. */
-const modeOf = (architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] =>
-  (architecture === 'granitehybrid' && isFinetuned === false) || traitsOf(architecture).hasPositionEmbeddings === true
-    ? 'none'
-    : traitsOf(architecture).pairs;
+function modeOf(architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] {
+  const { pairs, hasNoRope, hasPositionEmbeddings } = traitsOf(architecture);
+  const isWithout = hasNoRope === true || hasPositionEmbeddings === true;
+  return isWithout || (architecture === 'granitehybrid' && isFinetuned === false) ? 'none' : pairs;
+}
 
 /**
  * YaRN multiplies attention by a magnitude. ggml's rope multiplies by `1 + 0.1 ln(factor)`, so this divides by it. Without a

@@ -68,14 +68,17 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       continue;
     }
     if (config.norms !== 'after') set('attn_norm.weight', [embedding]);
+    const isNetwork = config.networkLayers?.includes(layer) === true;
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
-    else if (config.latent === undefined) setAttention(set, config);
-    else setLatentAttention(set, config, config.latent);
+    else if (config.latent !== undefined) setLatentAttention(set, config, config.latent);
+    else if (!isNetwork) setAttention(set, config);
+    if (config.networkLayers !== undefined && !isNetwork) continue;
     if (config.norms !== 'before') {
       set('post_attention_norm.weight', [embedding]);
       set('post_ffw_norm.weight', [embedding]);
     }
-    if (config.norms !== 'after') set(`${config.feedForwardNormName}.weight`, [embedding]);
+    // A layer that is only a network has the first norm.
+    if (config.norms !== 'after' && !isNetwork) set(`${config.feedForwardNormName}.weight`, [embedding]);
     const { experts } = config;
     if (experts === undefined || layer < (experts.denseLayers ?? 0)) setNetwork(set, config);
     else setExperts(set, config, experts);
@@ -169,20 +172,33 @@ function setLatentAttention(set: SetShape, config: ModelConfig, latent: LatentAt
   set('attn_output.weight', [headCount * valueLength, embedding]);
 }
 
-function setNetwork(set: SetShape, { embeddingLength: embedding, feedForwardLength }: ModelConfig): void {
-  set('ffn_gate.weight', [embedding, feedForwardLength]);
-  set('ffn_up.weight', [embedding, feedForwardLength]);
-  set('ffn_down.weight', [feedForwardLength, embedding]);
+function setNetwork(
+  set: SetShape,
+  { embeddingLength: embedding, feedForwardLength, hasNetworkGate }: ModelConfig,
+  width = feedForwardLength,
+  suffix = '',
+): void {
+  if (hasNetworkGate) set(`ffn_gate${suffix}.weight`, [embedding, width]);
+  set(`ffn_up${suffix}.weight`, [embedding, width]);
+  set(`ffn_down${suffix}.weight`, [width, embedding]);
 }
 
 function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): void {
-  const { embeddingLength: embedding, hasExpertBias } = config;
-  const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias } = experts;
+  const { embeddingLength: embedding, hasExpertBias, hasNetworkGate } = config;
+  const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias, latentLength, hasFusedGate } = experts;
+  const inner = latentLength ?? embedding;
   set('ffn_gate_inp.weight', [embedding, count]);
   if (hasChoiceBias === true) set('exp_probs_b.bias', [count]);
-  set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
-  set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
-  set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
+  if (latentLength !== undefined) {
+    set('ffn_latent_down.weight', [embedding, latentLength]);
+    set('ffn_latent_up.weight', [latentLength, embedding]);
+  }
+  if (hasFusedGate === true) set('ffn_gate_up_exps.weight', [inner, 2 * feedForwardLength, count]);
+  else {
+    if (hasNetworkGate) set('ffn_gate_exps.weight', [inner, feedForwardLength, count]);
+    set('ffn_up_exps.weight', [inner, feedForwardLength, count]);
+  }
+  set('ffn_down_exps.weight', [feedForwardLength, inner, count]);
   if (hasExpertBias) {
     set('ffn_gate_inp.bias', [count]);
     set('ffn_gate_exps.bias', [feedForwardLength, count]);
@@ -190,9 +206,7 @@ function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): 
     set('ffn_down_exps.bias', [embedding, count]);
   }
   if (sharedLength === undefined) return;
-  set('ffn_gate_shexp.weight', [embedding, sharedLength]);
-  set('ffn_up_shexp.weight', [embedding, sharedLength]);
-  set('ffn_down_shexp.weight', [sharedLength, embedding]);
+  setNetwork(set, config, sharedLength, '_shexp');
   if (hasSharedGate === true) set('ffn_gate_inp_shexp.weight', [embedding]);
 }
 
@@ -210,13 +224,16 @@ function setMamba(set: SetShape, mamba: MambaConfig, embedding: number): void {
 
 function setDeltaNet(set: SetShape, deltaNet: DeltaNetConfig, embedding: number): void {
   const [channels, width] = [deltaNetChannels(deltaNet), deltaNet.heads * deltaNet.headDim];
-  set('attn_qkv.weight', [embedding, channels]);
-  set('attn_gate.weight', [embedding, width]);
+  if (deltaNet.hasJointProjection === true) set('ssm_in.weight', [embedding, channels + width]);
+  else {
+    set('attn_qkv.weight', [embedding, channels]);
+    set('attn_gate.weight', [embedding, width]);
+  }
   set('ssm_conv1d.weight', [deltaNet.taps, channels]);
   set('ssm_dt.bias', [deltaNet.heads]);
   set('ssm_a', [deltaNet.heads]);
-  set('ssm_alpha.weight', [embedding, deltaNet.heads]);
-  set('ssm_beta.weight', [embedding, deltaNet.heads]);
+  if (deltaNet.hasAdjacentHeads === true) set('ssm_ba.weight', [embedding, 2 * deltaNet.heads]);
+  else for (const part of ['alpha', 'beta']) set(`ssm_${part}.weight`, [embedding, deltaNet.heads]);
   set('ssm_norm.weight', [deltaNet.headDim]);
   set('ssm_out.weight', [width, embedding]);
 }

@@ -12,7 +12,7 @@ export function attentionLayers(
   weights: ModelWeights,
 ): readonly AttentionLayer[] {
   return kv.flatMap((place, index) => {
-    if (place.kind === 'state') return [];
+    if (place.kind !== 'attention') return [];
     const { group, window } = place;
     const layer = { group, place: place.place, ...seenBy(config, window), scale: config.attentionScale };
     const sinks = weights.layers[index]?.attention?.sinks;

@@ -19,7 +19,7 @@ export interface LayerGroup {
 /** The properties of a model that decide its groups. */
 type Layers = Pick<
   ModelConfig,
-  'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim' | 'latent' | 'isEncoder'
+  'layerCount' | 'slidingWindow' | 'states' | 'networkLayers' | 'headCountKv' | 'headDim' | 'latent' | 'isEncoder'
 >;
 
 /** What users choose about blocks. */
@@ -54,7 +54,7 @@ const defaultCheckpointTokens = 512;
  * An encoder computes whole texts in one step, layer by layer. No later step reads its K and V, so all layers have the same place.
  */
 export function layerGroups(config: Layers, options: BlockOptions): readonly LayerGroup[] {
-  const { layerCount, slidingWindow, states, isEncoder } = config;
+  const { layerCount, slidingWindow, states, networkLayers = [], isEncoder } = config;
   if (isEncoder === true) {
     const layers = Array.from({ length: layerCount }, (_, layer) => layer);
     return [{ kind: 'full', window: undefined, blockSize: options.blockSize, layers }];
@@ -62,7 +62,7 @@ export function layerGroups(config: Layers, options: BlockOptions): readonly Lay
   const windowed = slidingWindow?.layers ?? [];
   const stateLayers = states?.layers ?? [];
   const full = Array.from({ length: layerCount }, (_, layer) => layer).filter(
-    (layer) => !windowed.includes(layer) && !stateLayers.includes(layer),
+    (layer) => ![windowed, stateLayers, networkLayers].some((others) => others.includes(layer)),
   );
   const counts = [full.length, windowed.length].filter((count) => count > 0);
   assert(counts.length > 0, 'a model has a layer with attention');
@@ -133,8 +133,8 @@ function groupsOf(config: Layers, stage: PipelineStage, options: BlockOptions): 
   return layerGroups(config, options).map((group) => ({ ...group, layers: group.layers.filter(isOwn) }));
 }
 
-/** Where a layer's KV or state is. */
-export type LayerKv = AttentionKv | StateKv;
+/** Where a layer's KV or state is. `none`: the layer is only a network. */
+export type LayerKv = AttentionKv | StateKv | { readonly kind: 'none' };
 
 export interface AttentionKv {
   readonly kind: 'attention';
@@ -162,6 +162,7 @@ export function layersKv(config: Layers, stage: PipelineStage, options: BlockOpt
   const groups = groupsOf(config, stage, options);
   let index = 0;
   return layersOf(stage).map((layer): LayerKv => {
+    if (config.networkLayers?.includes(layer) === true) return { kind: 'none' };
     const group = groups.findIndex(({ layers }) => layers.includes(layer));
     const { kind, layers } = groups[group]!;
     if (config.isEncoder === true) {
@@ -197,7 +198,8 @@ export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOpt
     kind === 'state'
       ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
       : layers.length;
-  const layerCount = config.isEncoder === true ? 1 : Math.max(...groups.map(layersOfRoom));
+  // Nor has each stage layers with KV or a state. The blocks of the others have one place, which is unused.
+  const layerCount = config.isEncoder === true ? 1 : Math.max(1, ...groups.map(layersOfRoom));
   return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
 }
 

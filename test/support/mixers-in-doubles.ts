@@ -77,13 +77,14 @@ export function deltaNetInDoubles(
   state: Float64Array,
   { q, k, v, alpha, beta }: DeltaNetToken,
   weights: { readonly a: Float32Array; readonly bias: Float32Array },
+  hasAdjacentHeads = false,
 ): Float64Array {
   const heads = alpha.length;
   const headDim = v.length / heads;
   const keys = k.length / headDim;
   const y = new Float64Array(v.length);
   for (let head = 0; head < heads; head++) {
-    const key = (head % keys) * headDim;
+    const key = (hasAdjacentHeads ? Math.floor((head * keys) / heads) : head % keys) * headDim;
     const decay = Math.exp(softplus(alpha[head]! + weights.bias[head]!) * weights.a[head]!);
     for (let j = head * headDim; j < (head + 1) * headDim; j++) {
       const row = state.subarray(j * headDim, (j + 1) * headDim);

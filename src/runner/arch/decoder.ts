@@ -76,9 +76,10 @@ export interface DecoderGraph {
  *
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> the architecture's layer
  *   x [n, rows] -> norm -> the architecture's mixer, which continues states in the pool -> the architecture's layer
+ *   x [n, rows] -> norm -> the architecture's layer, if the layer is only a network
  *
- * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows, unless the
- * batch has rows of prompts.
+ * The model's last layer with K and V or a state computes these for all rows, and the rest only for sampled rows, as all layers after it,
+ * unless the batch has rows of prompts.
  *
  * If the batch has a chunk by layers, the layers outside of the slice compute the other rows, which are sampled.
  *
@@ -156,6 +157,7 @@ class DecoderBuilder {
     const { layers, head } = weights;
     const { layer: layerOf } = layersByArchitecture[config.architecture];
     const { slice } = this.#batch;
+    const lastOfAllRows = this.#lastOfAllRows();
     let x = this.#embed();
     let rows: AttentionRows = 'all';
     for (const [index, layer] of layers.entries()) {
@@ -169,10 +171,14 @@ class DecoderBuilder {
       let h = operations.norm(x, layer.attentionNorm);
       const kv = layersKv[index]!;
       if (kv.kind === 'attention') this.#store(kv, layer, h, rows);
-      else h = this.#mix(index, layer, h);
-      if (head !== undefined && index === layers.length - 1 && rows === 'all') {
+      else if (kv.kind === 'state') h = this.#mix(index, layer, h);
+      if (index === lastOfAllRows && rows === 'all') {
         if (this.#batch.promptRows.length === 0) {
-          if (this.#batch.outputCount === 0) return undefined;
+          if (this.#batch.outputCount === 0) {
+            // Attention has inputs, which are allocated only if it is computed, also before a layer that is only a network.
+            graph.expand(x);
+            return undefined;
+          }
           rows = 'outputs';
           h = graph.getRows(h, this.#inputs.outputRows);
           x = graph.getRows(x, this.#inputs.outputRows);
@@ -223,6 +229,19 @@ class DecoderBuilder {
     if (this.#firstType !== undefined) graph.write(this.#firstType, new Int32Array(1));
     this.#projections.writeInputs?.(this.#batch);
     attention.writeInputs(graph);
+  }
+
+  /** The layer after whose K, V or state only the sampled rows are computed; undefined if the stage has no output head. */
+  #lastOfAllRows(): number | undefined {
+    const { layersKv, weights } = this.#parts;
+    if (weights.head === undefined) return undefined;
+    const last = weights.layers.length - 1;
+    // A chunk by layers leaves the graph after its slice, which may end before the last layer.
+    if (this.#batch.slice !== undefined) return last;
+    return Math.max(
+      0,
+      layersKv.findLastIndex(({ kind }) => kind !== 'none'),
+    );
   }
 
   /** The embeddings of the tokens, or the hidden states of the previous stage. */

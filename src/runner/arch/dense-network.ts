@@ -1,16 +1,21 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { LayerTensors } from '../weight-store.ts';
 
-/** A gated network: `down(activation(gate(h)) * up(h))`. */
+/** A network with a gate, `down(activation(gate(h)) * up(h))`, or without one, `down(relu(up(h))^2)`. */
 export interface NetworkWeights {
-  readonly gate: TensorPtr;
+  readonly gate: TensorPtr | undefined;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
 }
 
-export function networkWeights(tensors: LayerTensors, suffix = ''): NetworkWeights {
+export function networkWeights(
+  tensors: LayerTensors,
+  { hasNetworkGate }: Pick<ModelConfig, 'hasNetworkGate'>,
+  suffix = '',
+): NetworkWeights {
   return {
-    gate: tensors.matrix(`ffn_gate${suffix}.weight`),
+    gate: hasNetworkGate ? tensors.matrix(`ffn_gate${suffix}.weight`) : undefined,
     up: tensors.matrix(`ffn_up${suffix}.weight`),
     down: tensors.matrix(`ffn_down${suffix}.weight`),
   };

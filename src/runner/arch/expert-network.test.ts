@@ -82,6 +82,7 @@ function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens:
     biases: hasBiases ? biasTensors : undefined,
     choiceBias: isSigmoid ? choiceBias : undefined,
     shared: undefined,
+    latent: undefined,
     sharedGate: undefined,
   };
   const result = expertNetwork(parts, layer, x);

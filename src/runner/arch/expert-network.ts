@@ -2,6 +2,7 @@ import type { ExpertConfig } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import { type NetworkWeights, networkWeights } from './dense-network.ts';
@@ -10,13 +11,18 @@ import { type NetworkWeights, networkWeights } from './dense-network.ts';
 export interface ExpertWeights {
   /** `[embedding, experts]` */
   readonly router: TensorPtr;
-  /** A matrix of each expert. */
-  readonly gate: TensorPtr;
+  /**
+   * A matrix of each expert. Without a gate, an expert is `down(relu(up(h))^2)`. `in up`: the first half of the outputs of `up` is the
+   * gate.
+   */
+  readonly gate: TensorPtr | 'in up' | undefined;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
   readonly biases: ExpertBiases | undefined;
   /** F32 `[experts]`, added to the probabilities by which experts are chosen. */
   readonly choiceBias: TensorPtr | undefined;
+  /** Matrices that make the rows of experts, and rows of the model's length of their sum. */
+  readonly latent: { readonly down: TensorPtr; readonly up: TensorPtr } | undefined;
   /** The network that computes for every token. */
   readonly shared: NetworkWeights | undefined;
   /** F32 `[embedding]`: its product with a row, after a sigmoid, multiplies the row's result of `shared`. */
@@ -33,15 +39,23 @@ export interface ExpertBiases {
 }
 
 export function expertWeights(tensors: LayerTensors, config: ModelConfig, experts: ExpertConfig): ExpertWeights {
-  const { hasChoiceBias, hasSharedGate, sharedLength } = experts;
+  const { hasChoiceBias, hasSharedGate, sharedLength, latentLength, hasFusedGate } = experts;
   return {
     biases: config.hasExpertBias ? biases(tensors) : undefined,
     choiceBias: hasChoiceBias === true ? tensors.vector('exp_probs_b.bias') : undefined,
-    shared: sharedLength === undefined ? undefined : networkWeights(tensors, '_shexp'),
+    shared: sharedLength === undefined ? undefined : networkWeights(tensors, config, '_shexp'),
     router: tensors.router('ffn_gate_inp.weight'),
     sharedGate: hasSharedGate === true ? tensors.vector('ffn_gate_inp_shexp.weight') : undefined,
-    gate: tensors.experts('ffn_gate_exps.weight'),
-    up: tensors.experts('ffn_up_exps.weight'),
+    latent:
+      latentLength === undefined
+        ? undefined
+        : { down: tensors.matrix('ffn_latent_down.weight'), up: tensors.matrix('ffn_latent_up.weight') },
+    ...(hasFusedGate === true
+      ? { gate: 'in up' as const, up: tensors.experts('ffn_gate_up_exps.weight') }
+      : {
+          gate: config.hasNetworkGate ? tensors.experts('ffn_gate_exps.weight') : undefined,
+          up: tensors.experts('ffn_up_exps.weight'),
+        }),
     down: tensors.experts('ffn_down_exps.weight'),
   };
 }
@@ -82,10 +96,11 @@ interface Parts {
 }
 
 /**
- * A mixture of SwiGLU networks. The router gives each expert a score; the experts with the largest scores compute, and
+ * A mixture of SwiGLU networks, or of networks without a gate. The router gives each expert a score; the experts with the largest scores compute, and
  * their results are added, weighted. Router and experts may have biases. A bias of the choice is not in the weights.
  *
  *   h [n, tokens] -> router -> scores -> top k -> weights [k, tokens]
+ *   h -> a shorter row, in some models
  *   h -> gate, up of the chosen experts -> SwiGLU -> down [n, k, tokens] -> times weights -> sum over k
  *
  * A token's result has the same bits whichever tokens share its experts. The router multiplies each token as a single
@@ -95,22 +110,49 @@ interface Parts {
 export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr): TensorPtr {
   const { graph, matmuls, variant } = parts;
   const tokens = graph.rowCountOf(h);
-  const width = graph.columnCountOf(h);
+  const inner = layer.latent === undefined ? h : matmuls.multiply(layer.latent.down, h);
   const { chosen, weights } = route(parts, layer, h);
 
   const multiply = (matrices: TensorPtr, biases: TensorPtr | undefined, x: TensorPtr): TensorPtr => {
     const product = matmuls.multiplyExperts(matrices, x, chosen);
     return biases === undefined ? product : graph.addChosen(product, biases, chosen);
   };
-  const x = graph.reshape3d(h, width, 1, tokens);
-  const gate = multiply(layer.gate, layer.biases?.gate, x);
-  const up = multiply(layer.up, layer.biases?.up, x);
-  const hidden =
-    variant?.network === 'clamped SwiGLU'
-      ? graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit)
-      : graph.swiglu(gate, up);
-  const down = multiply(layer.down, layer.biases?.down, hidden);
-  return matmuls.addExperts(down, weights);
+  const x = graph.reshape3d(inner, graph.columnCountOf(inner), 1, tokens);
+  const { gate, up } = gateAndUp(graph, layer, tokens, (matrices, biases) => multiply(matrices, biases, x));
+  const down = multiply(layer.down, layer.biases?.down, activate(graph, variant, gate, up));
+  const sum = matmuls.addExperts(down, weights);
+  return layer.latent === undefined ? sum : matmuls.multiply(layer.latent.up, sum);
+}
+
+/** Each F32 `[n, chosen, tokens]`. */
+function gateAndUp(
+  graph: GraphBuilder,
+  layer: ExpertWeights,
+  tokens: number,
+  multiply: (matrices: TensorPtr, biases: TensorPtr | undefined) => TensorPtr,
+): { readonly gate: TensorPtr | undefined; readonly up: TensorPtr } {
+  if (layer.gate !== 'in up') {
+    const gate = layer.gate === undefined ? undefined : multiply(layer.gate, layer.biases?.gate);
+    return { gate, up: multiply(layer.up, layer.biases?.up) };
+  }
+  const both = multiply(layer.up, layer.biases?.up);
+  const n = graph.columnCountOf(both) / 2;
+  const [pairBytes, tokenBytes] = [graph.strideOf(both, 1), graph.strideOf(both, 2)];
+  const shape = [n, graph.rowCountOf(both), tokens] as const;
+  const half = (first: number): TensorPtr =>
+    graph.contiguous(graph.view3d(both, shape, [pairBytes, tokenBytes], first * F32.typeSize));
+  return { gate: half(0), up: half(n) };
+}
+
+function activate(
+  graph: GraphBuilder,
+  variant: ExpertVariant | undefined,
+  gate: TensorPtr | undefined,
+  up: TensorPtr,
+): TensorPtr {
+  if (gate === undefined) return graph.squaredRelu(up);
+  if (variant?.network === 'clamped SwiGLU') return graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit);
+  return graph.swiglu(gate, up);
 }
 
 /** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */

@@ -85,10 +85,10 @@ export class LayerOperations {
     return this.multiplyAndAdd(down, downBias, active);
   }
 
-  /** A SwiGLU network; or a mixture of experts, and the shared network if there is one. */
+  /** A SwiGLU network, or one without a gate; or a mixture of experts, and the shared network if there is one. */
   network(weights: LayerWeights, h: TensorPtr): TensorPtr {
     const { experts } = weights;
-    if (experts === undefined) return this.#swiglu(networkOf(weights), h);
+    if (experts === undefined) return this.#network(networkOf(weights), h);
     const mixture = this.experts(weights, h);
     return experts.shared === undefined
       ? mixture
@@ -97,8 +97,12 @@ export class LayerOperations {
 
   /** `down(gelu(gate(h)) * up(h))` */
   geglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
-    const network = networkOf(weights);
-    return this.#matmuls.multiply(network.down, this.#graph.geglu(...this.#gateAndUp(network, h)));
+    const { gate, up, down } = networkOf(weights);
+    const hidden = this.#graph.geglu(
+      this.#ofSeveral(assertDefined(gate, 'a network with a gate'), h),
+      this.#ofSeveral(up, h),
+    );
+    return this.#matmuls.multiply(down, hidden);
   }
 
   /** A mixture of SwiGLU networks, of which a router chooses some for each row. */
@@ -125,19 +129,22 @@ export class LayerOperations {
   /** The network that computes for every token. Its gate multiplies rows one by one, as routers do. */
   #sharedNetwork({ sharedGate }: ExpertWeights, shared: NetworkWeights, h: TensorPtr): TensorPtr {
     const graph = this.#graph;
-    if (sharedGate === undefined) return this.#swiglu(shared, h);
+    if (sharedGate === undefined) return this.#network(shared, h);
     const gate = graph.multiplySingleRows(sharedGate, h);
-    return graph.multiply(this.#swiglu(shared, h), graph.activate('sigmoid', gate));
+    return graph.multiply(this.#network(shared, h), graph.activate('sigmoid', gate));
   }
 
-  /** `down(silu(gate(h)) * up(h))` */
-  #swiglu(weights: NetworkWeights, h: TensorPtr): TensorPtr {
-    return this.#matmuls.multiply(weights.down, this.#graph.swiglu(...this.#gateAndUp(weights, h)));
+  /** `down(silu(gate(h)) * up(h))`, or `down(relu(up(h))^2)` */
+  #network({ gate, up, down }: NetworkWeights, h: TensorPtr): TensorPtr {
+    const hidden =
+      gate === undefined
+        ? this.#graph.squaredRelu(this.#matmuls.multiply(up, h))
+        : this.#graph.swiglu(this.#ofSeveral(gate, h), this.#ofSeveral(up, h));
+    return this.#matmuls.multiply(down, hidden);
   }
 
-  #gateAndUp(weights: NetworkWeights, h: TensorPtr): [gate: TensorPtr, up: TensorPtr] {
-    const gate = this.#matmuls.multiply(weights.gate, h, 'several');
-    return [gate, this.#matmuls.multiply(weights.up, h, 'several')];
+  #ofSeveral(matrix: TensorPtr, h: TensorPtr): TensorPtr {
+    return this.#matmuls.multiply(matrix, h, 'several');
   }
 }
 

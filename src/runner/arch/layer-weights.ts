@@ -15,7 +15,7 @@ export interface LayerWeights extends TokenMixing {
   readonly attentionNorm: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr | undefined;
-  /** Either a network or experts. */
+  /** Either a network or experts; neither if the layer has only attention or a state. */
   readonly network?: NetworkWeights;
   readonly experts?: ExpertWeights;
   readonly feedForwardPostNorm: TensorPtr | undefined;
@@ -23,7 +23,7 @@ export interface LayerWeights extends TokenMixing {
   readonly bert?: BertLayerWeights;
 }
 
-/** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them. */
+/** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them, unless it is only a network. */
 interface TokenMixing {
   readonly attention?: AttentionWeights;
   readonly latent?: LatentWeights;
@@ -35,28 +35,33 @@ interface TokenMixing {
 export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: number): LayerWeights {
   const { experts } = config;
   if (config.bert !== undefined) {
-    return { ...noNorms, ...tokenMixing(tensors, config, index), bert: bertLayerWeights(tensors, config) };
+    return { ...withoutNorms, attentionNorm: undefined, ...tokenMixing(tensors, config, index), bert: bertLayerWeights(tensors, config) };
   }
   const norm = (name: string) => (config.norms === 'after' ? undefined : tensors.vector(`${name}.weight`));
   const postNorm = (part: string) =>
     config.norms === 'before' ? undefined : tensors.vector(`post_${part}_norm.weight`);
   const isDense = experts === undefined || index < (experts.denseLayers ?? 0);
+  const network = () =>
+    isDense ? { network: networkWeights(tensors, config) } : { experts: expertWeights(tensors, config, experts) };
+  const { networkLayers } = config;
+  if (networkLayers !== undefined) {
+    return {
+      ...withoutNorms,
+      attentionNorm: norm('attn_norm'),
+      ...(networkLayers.includes(index) ? network() : tokenMixing(tensors, config, index)),
+    };
+  }
   return {
     attentionNorm: norm('attn_norm'),
     ...tokenMixing(tensors, config, index),
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: norm(config.feedForwardNormName),
-    ...(isDense ? { network: networkWeights(tensors) } : { experts: expertWeights(tensors, config, experts) }),
+    ...network(),
     feedForwardPostNorm: postNorm('ffw'),
   };
 }
 
-const noNorms = {
-  attentionNorm: undefined,
-  attentionPostNorm: undefined,
-  feedForwardNorm: undefined,
-  feedForwardPostNorm: undefined,
-} as const;
+const withoutNorms = { attentionPostNorm: undefined, feedForwardNorm: undefined, feedForwardPostNorm: undefined };
 
 function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number): TokenMixing {
   if (config.states?.layers.includes(index) !== true) {
@@ -66,6 +71,6 @@ function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number):
       : { latent: latentWeights(tensors, latent) };
   }
   if (config.mamba !== undefined) return { mamba: mambaWeights(tensors) };
-  if (config.deltaNet !== undefined) return { deltaNet: deltaNetWeights(tensors) };
+  if (config.deltaNet !== undefined) return { deltaNet: deltaNetWeights(tensors, config.deltaNet) };
   return { shortConvolution: shortConvolutionWeights(tensors) };
 }

@@ -13,6 +13,7 @@ import type { LayerWeights } from './layer-weights.ts';
 import { lfm2 } from './lfm2.ts';
 import { llama } from './llama.ts';
 import { mistral3 } from './mistral3.ts';
+import { nemotronH } from './nemotron-h.ts';
 import { olmo2 } from './olmo2.ts';
 import { phi3 } from './phi3.ts';
 import { qwen3moe } from './qwen3moe.ts';
@@ -28,7 +29,8 @@ export interface ArchitectureLayers {
 
 /**
  * The part of a layer after attention or the mixer. `x` is the layer's input, and `attended` the result of attention
- * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. Returns the layer's output in this shape.
+ * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. In a layer that is only a network, it is the normed input.
+ * Returns the layer's output in this shape.
  */
 export type Layer = (
   operations: LayerOperations,
@@ -58,8 +60,11 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   lfm2,
   deepseek2,
   granitehybrid,
+  nemotron_h: nemotronH,
+  nemotron_h_moe: nemotronH,
   qwen35,
   qwen35moe: qwen35,
+  qwen3next: qwen35,
   smollm3,
   olmo2,
   glm4,

@@ -13,6 +13,7 @@ struct delta_net { /* written by TypeScript */
   struct recurrence recurrence;
   const float *a;    /* [heads] */
   const float *bias; /* [heads] */
+  int64_t adjacent;  /* so many adjacent heads read one head of keys, before the next head of keys follows */
 };
 
 /* alpha and beta, each F32 [heads, rows], become F32 [2 * heads, rows]: decay and sigmoid(beta) of each head. */
@@ -84,7 +85,7 @@ static __attribute__((noinline)) void compute_rows(const struct inputs *p, const
 static void delta_net_slice(const char *tensor, const void *kernel, const struct slice *slice) {
   const struct delta_net *net = kernel;
   const struct heads q = heads_of(SOURCE(tensor, 0)), k = heads_of(SOURCE(tensor, 1)), v = heads_of(SOURCE(tensor, 2));
-  const int64_t heads = net->recurrence.heads, key_head = slice->head % NE(SOURCE(tensor, 0), 1);
+  const int64_t heads = net->recurrence.heads, key_head = slice->head / net->adjacent % NE(SOURCE(tensor, 0), 1);
   const struct inputs inputs = {
       .q = head_row(q, key_head, slice->first_row),
       .k = head_row(k, key_head, slice->first_row),
@@ -100,7 +101,7 @@ static void delta_net_slice(const char *tensor, const void *kernel, const struct
 }
 
 /* q and k, F32 [HEAD_DIM, heads of keys, rows]; v, F32 [HEAD_DIM, heads, rows]; gates: becomes F32 [HEAD_DIM * heads,
- * rows]. Head h reads head h % heads of keys. */
+ * rows]. Head h reads head h / adjacent % heads of keys. */
 static void delta_net(char *tensor, int thread, int threads, void *userdata) {
   compute_slices(tensor, userdata, thread, threads, delta_net_slice);
 }

@@ -84,12 +84,15 @@ export class GgmlMixers implements Mixers {
   }
 
   deltaNet(graph: GraphBuilder, inputs: DeltaNetInputs, { a, bias }: DeltaNetWeights, place: StatePlace): TensorPtr {
-    const { heads, headDim } = assertDefined(this.#shapes.deltaNet, 'a model with delta nets');
+    const { heads, headDim, hasAdjacentHeads } = assertDefined(this.#shapes.deltaNet, 'a model with delta nets');
     const width = heads * headDim;
-    const canvas = graph.canvas(F32, width, graph.rowCountOf(inputs.alpha));
+    const rows = graph.rowCountOf(inputs.alpha);
+    const canvas = graph.canvas(F32, width, rows);
+    const adjacent = hasAdjacentHeads === true ? heads / graph.rowCountOf(inputs.q) : 1;
+    const [q, k] = [repeatHeads(graph, inputs.q, rows, adjacent), repeatHeads(graph, inputs.k, rows, adjacent)];
     for (const segment of segmentsOf(place)) {
       const { firstRow, rowCount } = segment;
-      const keys = graph.rowCountOf(inputs.q);
+      const keys = graph.rowCountOf(q);
       const before = stateBefore(graph, place, segment, [headDim * headDim, heads]);
       const ofRows = (x: TensorPtr): TensorPtr => {
         const bytes = graph.strideOf(x, 1);
@@ -97,8 +100,8 @@ export class GgmlMixers implements Mixers {
       };
       const gate = graph.multiply(graph.softplus(graph.add(ofRows(inputs.alpha), bias)), a);
       const result = graph.deltaNet(graph.reshape3d(before, headDim, headDim, heads), {
-        q: rowsOf3d(graph, inputs.q, [headDim, keys], segment),
-        k: rowsOf3d(graph, inputs.k, [headDim, keys], segment),
+        q: rowsOf3d(graph, q, [headDim, keys], segment),
+        k: rowsOf3d(graph, k, [headDim, keys], segment),
         v: rowsOf3d(graph, inputs.v, [headDim, heads], segment),
         gate: graph.reshape3d(gate, 1, heads, rowCount),
         beta: graph.reshape3d(graph.activate('sigmoid', ofRows(inputs.beta)), 1, heads, rowCount),
@@ -146,6 +149,16 @@ function storeState(
 function rowsOf3d(graph: GraphBuilder, x: TensorPtr, [ne0, ne1]: Shape, { firstRow, rowCount }: StateSegment) {
   const rowBytes = graph.strideOf(x, 2);
   return graph.view3d(x, [ne0, ne1, rowCount], [graph.strideOf(x, 1), rowBytes], firstRow * rowBytes);
+}
+
+/** F32 `[n, heads, rows]` -> `[n, heads * times, rows]`: each head so many times, one after the other. */
+function repeatHeads(graph: GraphBuilder, x: TensorPtr, rows: number, times: number): TensorPtr {
+  if (times === 1) return x;
+  const [n, heads] = [graph.columnCountOf(x), graph.rowCountOf(x)];
+  const once = graph.reshape2d(graph.contiguous(x), n, heads * rows);
+  let repeated = once;
+  for (let count = 1; count < times; count++) repeated = graph.concat(repeated, once, 'columns');
+  return graph.reshape3d(repeated, n, heads * times, rows);
 }
 
 function placeRows(graph: GraphBuilder, y: TensorPtr, canvas: TensorPtr, firstElement: number): void {

@@ -109,17 +109,17 @@ function scan(stateSize: number): Subject {
   };
 }
 
-function deltaNet(headDim: number): Subject {
+function deltaNet(headDim: number, hasAdjacentHeads = false): Subject {
   const [heads, keys] = [4, 2];
   const width = heads * headDim;
-  const shapes = { deltaNet: { heads, headDim } };
+  const shapes = { deltaNet: { heads, headDim, hasAdjacentHeads } };
   const a = randomFloats(heads, 6).map((x) => -1 - Math.abs(x));
   const bias = randomFloats(heads, 7);
   const weights = { a: constantTensor(device, a, heads), bias: constantTensor(device, bias, heads) };
   const at = { q: 0, k: keys * headDim, v: 2 * keys * headDim, alpha: 2 * keys * headDim + width };
   const beta = at.alpha + heads;
   return {
-    name: `delta net with heads of ${headDim}`,
+    name: `delta net with ${hasAdjacentHeads ? 'adjacent ' : ''}heads of ${headDim}`,
     shapes,
     elements: stateElements(shapes),
     inputWidth: beta + heads,
@@ -148,6 +148,7 @@ function deltaNet(headDim: number): Subject {
           beta: row.subarray(beta),
         },
         { a, bias },
+        hasAdjacentHeads,
       ),
   };
 }
@@ -158,6 +159,7 @@ const subjects = [
   scan(64),
   scan(128),
   deltaNet(64),
+  deltaNet(64, true),
   deltaNet(128),
 ];
 

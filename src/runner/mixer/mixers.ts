@@ -56,7 +56,7 @@ export interface ScanWeights {
 
 /** All F32, also as views. */
 export interface DeltaNetInputs {
-  /** `[headDim, key heads, rows]`, normed; head h of `v` reads key head `h % key heads`. */
+  /** `[headDim, key heads, rows]`, normed; head h of `v` reads key head `h % key heads`, or another (`DeltaNetShape`). */
   readonly q: TensorPtr;
   readonly k: TensorPtr;
   /** `[headDim, heads, rows]` */
@@ -92,6 +92,8 @@ export interface DeltaNetShape {
   readonly heads: number;
   /** Of keys and values. */
   readonly headDim: number;
+  /** Head h of values reads head `floor(h * key heads / heads)` of keys. */
+  readonly hasAdjacentHeads?: boolean;
 }
 
 /** F32 elements of a layer's state: the rows of the convolution, then the states of the heads. */

@@ -60,9 +60,10 @@ export class NativeMixers implements Mixers {
     state: StatePlace,
   ): TensorPtr {
     const kernel = assertDefined(this.#kernels.deltaNet, 'a kernel for delta nets');
-    const { heads, headDim } = assertDefined(this.#shapes.deltaNet, 'a model with delta nets');
+    const { heads, headDim, hasAdjacentHeads } = assertDefined(this.#shapes.deltaNet, 'a model with delta nets');
+    const adjacent = hasAdjacentHeads === true ? heads / graph.rowCountOf(q) : 1;
     // `struct delta_net`
-    const record = this.#record(state, [heads, this.#pointer(a), this.#pointer(bias)]);
+    const record = this.#record(state, [heads, this.#pointer(a), this.#pointer(bias), adjacent]);
     const rows = graph.rowCountOf(alpha);
     const gates = this.#custom(graph, [alpha, beta], [2 * heads, rows], kernel.prepareGates, record);
     return this.#custom(graph, [q, k, v, gates], [heads * headDim, rows], kernel.deltaNet, record);
