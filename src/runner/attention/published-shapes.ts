@@ -3,7 +3,8 @@ import type { AttentionShape } from './attention-kernel.ts';
 
 /** Query heads per KV head of published models, by head size. */
 const groupsByHeadDim: Readonly<Record<number, readonly number[]>> = {
-  64: [1, 2, 3, 4, 5, 7, 8], // GPT-2, SmolLM2, Llama 3.2 1B, LFM2, Granite 4, Qwen2.5 0.5B, gpt-oss, TinyLlama, the demo
+  32: [1], // MiniLM, BGE and E5 small
+  64: [1, 2, 3, 4, 5, 7, 8], // GPT-2, BERT, SmolLM2, Llama 3.2 1B, LFM2, Granite 4, Qwen2.5 0.5B, gpt-oss, TinyLlama, the demo
   80: [1, 4], // Phi-2, StableLM 3B, H2O Danube
   96: [1, 3, 4], // Phi-3 mini and medium, H2O Danube
   128: [1, 2, 3, 4, 5, 6, 7, 8, 12, 16], // Llama, Mistral, Qwen2.5, Qwen3, Phi-4, Granite, Command R, GLM-4, Gemma 3 27B
