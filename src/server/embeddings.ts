@@ -8,8 +8,8 @@ import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
-import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
+import { engineFor } from './engine-for.ts';
 import { tokenizeText } from './generation.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
@@ -33,7 +33,7 @@ interface ParsedEmbeddings {
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
   const reader = bodyReader(body, limits);
   const model = reader.name('model');
-  checkModel(engine, model);
+  engineFor(engine, model);
   poolingFor(engine.model);
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
@@ -53,7 +53,8 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
 export interface EmbeddingsForm {
   /** The body in OpenAI's form. */
   body(given: unknown): unknown;
-  answer(embeddings: readonly Embedding[]): object;
+  /** `model`: its name. */
+  answer(embeddings: readonly Embedding[], model: string): object;
 }
 
 export interface EmbeddingsOptions {
@@ -66,14 +67,15 @@ export interface EmbeddingsOptions {
 }
 
 export async function answerEmbeddings(
-  engine: AsyncEngine,
+  served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   { form, limits, memory, isAccepting, clientTimeoutMs }: EmbeddingsOptions,
 ): Promise<FastifyReply> {
   if (!isAccepting()) throw engineClosed();
   const body = form === undefined ? request.body : form.body(request.body);
-  const parsed = parseEmbeddings(body, limits, engine);
+  const parsed = parseEmbeddings(body, limits, served);
+  const engine = engineFor(served, parsed.model);
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();
@@ -101,7 +103,7 @@ export async function answerEmbeddings(
       requestId: `${requestId}-${i}`,
     }));
     const embeddings = await embedAll(engine, requests, { signal, atOnce });
-    if (form !== undefined) return form.answer(embeddings);
+    if (form !== undefined) return form.answer(embeddings, engine.model.name);
     return {
       id: requestId,
       object: 'list',
