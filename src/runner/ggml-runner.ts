@@ -255,7 +255,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
-    const { config } = options;
+    const { config, timers } = options;
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
@@ -306,7 +306,6 @@ export class GgmlRunner implements Runner {
       fingerprint,
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
-    const { timers } = options;
     this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
   }
 
