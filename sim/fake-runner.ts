@@ -25,7 +25,7 @@ export interface WrongRead {
   /** The position whose KV was read, and the block that was read. */
   readonly position: number;
   readonly block: number;
-  /** The block was filled for another salt, model or group. Its content does not matter (I10). */
+  /** The block was filled for another salt, adapter, model or group. Its content does not matter (I10). */
   readonly isForeign: boolean;
 }
 
@@ -33,7 +33,7 @@ export interface WrongRead {
 export interface ReferenceKv {
   /** Per group, the entries of the request's tokens. */
   readonly entries: readonly Int32Array[];
-  /** One number for each salt. A block that is filled gets the label of the request. */
+  /** One number for each salt and adapter. A block that is filled gets the label of the request. */
   readonly label: number;
 }
 

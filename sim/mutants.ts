@@ -454,12 +454,20 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'the key does not depend on the adapter',
+    breaks: ['I10'],
+    seed: 1,
+    file: 'src/kv/kv-cache.ts',
+    find: ', adapter: adapter?.digest };',
+    replace: ' };',
+  },
+  {
     bug: 'the key does not depend on the fingerprint',
     breaks: ['I10'],
     seed: 24,
     file: 'src/kv/block-hash.ts',
-    find: '{ fingerprint, cacheSalt }: ChainRoot): Uint8Array {',
-    replace: "{ cacheSalt }: ChainRoot): Uint8Array {\n  const fingerprint = '';",
+    find: '{ fingerprint, cacheSalt, adapter }: ChainRoot): Uint8Array {',
+    replace: "{ cacheSalt, adapter }: ChainRoot): Uint8Array {\n  const fingerprint = '';",
   },
   {
     bug: 'a key finds blocks of another group with the same block size',

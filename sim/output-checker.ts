@@ -38,7 +38,8 @@ export class OutputChecker {
   readonly #maxModelLen: number;
   readonly #cases = new Map<RequestId, Case>();
   readonly #references = new Map<RequestId, ReferenceKv>();
-  readonly #salts = new Map<string | undefined, number>();
+  /** By salt and adapter. */
+  readonly #labels = new Map<string, number>();
   /** By block: the last step with the block in a table, and the label and group of the table. */
   readonly #blockStamps: Int32Array;
   readonly #blockUses: Int32Array;
@@ -85,8 +86,9 @@ export class OutputChecker {
 
   add(request: EngineRequest): void {
     const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen);
-    const label = this.#salts.get(request.cacheSalt) ?? this.#salts.size;
-    this.#salts.set(request.cacheSalt, label);
+    const cache = JSON.stringify([request.cacheSalt ?? null, request.adapter?.digest ?? null]);
+    const label = this.#labels.get(cache) ?? this.#labels.size;
+    this.#labels.set(cache, label);
     const reference = { entries: expected.entries, label };
     this.#references.set(request.id, reference);
     const { start, end } = promptResultsOf(request);
@@ -99,7 +101,7 @@ export class OutputChecker {
   }
 
   /**
-   * I10: requests share a block only in one group and with equal salts. The requests that read a shared block show whether its
+   * I10: requests share a block only in one group and with equal salts and adapters. The requests that read a shared block show whether its
    * content is right for each of them.
    */
   checkTables(plan: ScheduledStep): void {
@@ -132,7 +134,7 @@ export class OutputChecker {
       const block = ids[index]!;
       if (block === 0) continue;
       if (this.#blockStamps[block] === this.#stamp && this.#blockUses[block] !== use)
-        assert(false, `I10: ${request.id} shares block ${block} with another salt or group`);
+        assert(false, `I10: ${request.id} shares block ${block} with another salt, adapter or group`);
       this.#blockStamps[block] = this.#stamp;
       this.#blockUses[block] = use;
     }

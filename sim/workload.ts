@@ -25,6 +25,9 @@ const plainParams: SamplingParams = {
   skipSpecialTokens: true,
 };
 
+/** Its digest equals a salt, and is another cache. */
+const withAdapter = { adapter: { name: 'adapter', digest: 'a' } };
+
 /** A request with default parameters, for tests that set only a few. */
 export function makeRequest(
   id: string,
@@ -80,7 +83,7 @@ export class Workload {
     const prompt = prng.chance(0.2) ? prefix : [...prefix, ...own].slice(0, promptTokensMax);
     if (prompt.length === 0) prompt.push(prng.between(0, vocabSize - 1));
     if (prng.chance(0.1)) this.#stories[prng.between(0, this.#stories.length - 1)] = prompt;
-    const salt = isCrowd ? undefined : prng.pick([undefined, undefined, undefined, '', 'a', 'b']);
+    const separated = isCrowd ? {} : prng.pick([{}, {}, {}, { cacheSalt: '' }, { cacheSalt: 'a' }, withAdapter]);
     const maxTokens = prng.between(1, outputTokensMax);
     const minTokens = prng.chance(0.3) ? prng.between(0, maxTokens) : 0;
     const ignoreEos = prng.chance(0.5);
@@ -90,7 +93,7 @@ export class Workload {
       eosTokenIds: [0, 1] as TokenId[],
       priority: prng.between(-1, 2),
       ...(hasGrammar ? { constraint: this.#constraint } : {}),
-      ...(salt === undefined ? {} : { cacheSalt: salt }),
+      ...separated,
       ...(this.#options.tenants === undefined
         ? {}
         : { tenant: this.#options.tenants.pick(['a', 'a', 'a', 'a', 'b', 'c']) }),

@@ -432,7 +432,8 @@ export class World {
   #storeForeign(request: EngineRequest): void {
     const tokens = new TokenBuffer(request.promptTokens);
     this.#spec.groups.forEach(({ blockSize }, group) => {
-      const root = { fingerprint: 'another model', cacheSalt: request.cacheSalt };
+      const { cacheSalt, adapter } = request;
+      const root = { fingerprint: 'another model', cacheSalt, adapter: adapter?.digest };
       const chain = new HashChain(sha256, blockSize, root);
       chain.extend(tokens);
       for (let index = 0; index < chain.count; index++)

@@ -12,6 +12,7 @@ import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
 import type { BlockId } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
+import { Adapters } from './engine/adapters.ts';
 import type { ModelInfo, ScoreInfo } from './engine/contract.ts';
 import { DraftEngine } from './engine/draft-engine.ts';
 import { encoderOptions } from './engine/encoder-options.ts';
@@ -25,6 +26,7 @@ import { modelNames } from './engine/model-names.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
+import { type AdapterBase, findAdapter } from './ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import type { PooledHead } from './ggml/pooled-head.ts';
@@ -126,6 +128,7 @@ export async function openMeasuredEngine(
       event: (message) => resolved.onEvent?.({ level: 'warn', message, fields: {} }),
     });
     const executor = new PipelineExecutor(ranks);
+    const adapters = await loadAdapters(resolved, { file, config }, executor);
     const model = {
       ...describeModel(resolved, { config, file, tokenizer }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
@@ -152,6 +155,7 @@ export async function openMeasuredEngine(
         ...(connector === undefined ? {} : { connector }),
         draftModel,
         kvEvents,
+        adapters,
         ...chat,
       },
       {
@@ -200,6 +204,29 @@ function kvEventsOf(
     connector,
     seconds: () => Date.now() / 1000,
   });
+}
+
+async function loadAdapters(
+  options: ResolvedEngineOptions,
+  base: AdapterBase,
+  executor: PipelineExecutor,
+): Promise<Adapters> {
+  const { maxLoras, maxLoraRank, loraModules = [] } = options;
+  const { name, aliases = [] } = modelNames(options);
+  const adapters = new Adapters({
+    modelNames: [name, ...aliases],
+    countMax: maxLoras,
+    loader: {
+      async load(path) {
+        const source = await findAdapter(path, base, maxLoraRank);
+        await executor.loadAdapter(source);
+        return source.digest;
+      },
+      unload: (digest) => executor.unloadAdapter(digest),
+    },
+  });
+  for (const module of loraModules) await adapters.load(module);
+  return adapters;
 }
 
 interface Transfer {

@@ -8,6 +8,7 @@ export type { RequestId, TokenId } from './core/ids.ts';
 export type { FinishReason, Pooling, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';
+export type { EngineAdapters, LoraModule } from './engine/adapters.ts';
 export type {
   AnswerMessage,
   ChatDelta,

@@ -1,7 +1,9 @@
 /** Layered prefill (ADR 27): a chunk of a prompt that is computed a few layers at a time has the same KV, logits and tokens. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../bench/make-model/adapter-maker.ts';
 import { RandomSlices } from '../sim/random-slices.ts';
 import { Prng } from '../src/base/prng.ts';
+import type { AdapterRef } from '../src/core/request.ts';
 import type { StepPlan } from '../src/core/step.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf, type RequestTrace } from './support/drive.ts';
@@ -53,7 +55,12 @@ describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slic
       });
       const drive = await Drive.open(path);
       expect(drive.runner.kvCacheSpec.sliceableLayers).toBe(layerCount);
-      const requests = [...streams, ...prompts];
+      let adapter: AdapterRef | undefined;
+      if (architecture === 'llama') {
+        await writeAdapter(folder.file('adapter.gguf'), path);
+        adapter = await drive.load(folder.file('adapter.gguf'));
+      }
+      const requests = [...streams, ...prompts].map((request, i) => (i % 2 === 0 ? request : { ...request, adapter }));
       const arrive = (index: number): number => (index < streams.length ? 0 : 5 + 2 * index);
       const whole = new Map(await drive.run(requests, { arrive, enablePrefixCaching: false }));
       expect(drive.slices).toBe(0);

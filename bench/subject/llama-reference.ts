@@ -44,6 +44,8 @@ export interface ReferenceOptions {
   readonly kvType?: 'F32' | 'F16';
   /** Embeddings instead of logits, with this pooling. A prompt must fit `microBatch`. */
   readonly pooling?: Pooling | 'rank';
+  /** The path of a LoRA adapter for all sequences. */
+  readonly adapter?: string | undefined;
   /** Called once, after the model is loaded and before its context is created. */
   readonly onModel?: (native: NativeApi, model: ModelPtr) => void;
 }
@@ -227,7 +229,16 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     native.llama_model_free(model);
     throw modelLoadFailed({ path, reason: lastReason(native) });
   }
+  if (options.adapter !== undefined) useAdapter(native, model, context, options.adapter);
   return new LlamaReference(native, model, context, options);
+}
+
+/** The model owns the adapter. */
+function useAdapter(native: NativeApi, model: ModelPtr, context: LlamaPtr, path: string): void {
+  const adapter = native.llama_adapter_lora_init(model, path);
+  if (adapter === 0) throw modelLoadFailed({ path, reason: lastReason(native) });
+  const status = native.llama_set_adapters_lora(context, BigUint64Array.of(BigInt(adapter)), 1, Float32Array.of(1));
+  assert(status === 0, `llama_set_adapters_lora returned ${status}`);
 }
 
 /** `enum llama_pooling_type` of llama.h. */

@@ -317,7 +317,15 @@ export function engineOptionsOf(
   flags: EngineFlags,
   more: Pick<
     EngineOptions,
-    'servedModelName' | 'chatTemplate' | 'onProgress' | 'onDigestProgress' | 'onEvent' | 'seed'
+    | 'servedModelName'
+    | 'chatTemplate'
+    | 'onProgress'
+    | 'onDigestProgress'
+    | 'onEvent'
+    | 'seed'
+    | 'loraModules'
+    | 'maxLoras'
+    | 'maxLoraRank'
   >,
 ): EngineOptions {
   const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, attention, device } = flags;

@@ -1,8 +1,9 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import { demoModelPath } from '../base/package-files.ts';
+import type { LoraModule } from '../engine/adapters.ts';
 import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
-import type { EngineOptions } from '../engine/options.ts';
+import { type EngineOptions, engineDefaults } from '../engine/options.ts';
 import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
 import { isHostPattern } from '../server/host-check.ts';
@@ -39,6 +40,10 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly clientTimeout: number;
   readonly shutdownTimeout: number;
   readonly enableFaultInjection?: boolean;
+  readonly loraModules?: readonly LoraModule[];
+  readonly maxLoras: number;
+  readonly maxLoraRank: number;
+  readonly enableRuntimeLora?: boolean;
   readonly strictFields?: boolean;
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
@@ -119,6 +124,17 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       integerFrom(0, 86_400),
       30,
     )
+    .option(
+      '--lora-modules <name=path...>',
+      'LoRA adapters in GGUF, which requests choose by `model`; also in JSON, like \'{"name":"sql","path":"sql-lora.gguf"}\'',
+      loraModuleFlag,
+    )
+    .option('--max-loras <n>', 'largest number of LoRA adapters in memory', integerFrom(1), engineDefaults.maxLoras)
+    .option('--max-lora-rank <n>', 'largest rank of a LoRA adapter', integerFrom(1), engineDefaults.maxLoraRank)
+    .option(
+      '--enable-runtime-lora',
+      'allow clients to load and unload LoRA adapters, which are files of this machine; needs an API key',
+    )
     .option('--strict-fields', 'refuse requests with unknown fields, instead of ignoring the fields')
     .option('--seed <n>', 'base seed for requests without a seed (default: random)', integerFrom(0))
     .addOption(
@@ -162,6 +178,25 @@ Examples:
   return command.action(async (model: string | undefined, flags: ServeFlags) => {
     exit(await serve(model ?? demoModelPath(), flags, context));
   });
+}
+
+/** `name=path`, or vLLM's form in JSON. */
+function loraModuleFlag(text: string, before: readonly LoraModule[] | undefined): LoraModule[] {
+  const [, name, path] = /^([^=]+)=(.+)$/s.exec(text) ?? [];
+  const module = text.trim().startsWith('{') ? moduleOfJson(text) : { name, path };
+  if (typeof module?.name === 'string' && typeof module.path === 'string' && module.name !== '' && module.path !== '')
+    return [...(before ?? []), { name: module.name, path: module.path }];
+  throw new InvalidArgumentError(
+    'It must be name=path, or {"name":"...","path":"..."}; put the model before this flag.',
+  );
+}
+
+function moduleOfJson(text: string): Partial<Record<'name' | 'path', unknown>> | undefined {
+  try {
+    return JSON.parse(text) as object;
+  } catch {
+    return undefined;
+  }
 }
 
 /** A header cannot have spaces inside a key, and an empty key would allow everyone. */
@@ -241,6 +276,7 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
     responseStoreMaxBytes: flags.responseStoreSize,
     logLevel: flags.logLevel,
     enableFaultInjection: flags.enableFaultInjection === true,
+    enableRuntimeLora: flags.enableRuntimeLora === true,
     strictFields: flags.strictFields === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
     ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
@@ -253,12 +289,19 @@ function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
   };
 }
 
-type EngineSettings = Pick<EngineOptions, 'servedModelName' | 'seed' | 'chatTemplate'>;
+type EngineSettings = Pick<
+  EngineOptions,
+  'servedModelName' | 'seed' | 'chatTemplate' | 'loraModules' | 'maxLoras' | 'maxLoraRank'
+>;
 
 /** The settings of the engine that `engineOptionsOf` does not take from the flags. */
-async function readSettings({ chatTemplate: path, servedModelName, seed }: ServeFlags): Promise<EngineSettings> {
+async function readSettings(flags: ServeFlags): Promise<EngineSettings> {
+  const { chatTemplate: path, servedModelName, seed, loraModules, maxLoras, maxLoraRank } = flags;
   const chatTemplate = path === undefined ? undefined : await readChatTemplate(path);
   return {
+    maxLoras,
+    maxLoraRank,
+    ...(loraModules === undefined ? {} : { loraModules }),
     ...(servedModelName === undefined ? {} : { servedModelName }),
     ...(seed === undefined ? {} : { seed }),
     ...(chatTemplate === undefined ? {} : { chatTemplate }),

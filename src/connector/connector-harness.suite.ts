@@ -350,6 +350,8 @@ const acrossProcesses = (rank: InlineRank): Rank => ({
     const output = await rank.execute({ ...plan, connectorMetadata }, upstream);
     return { ...output, connectorOutput: structuredClone(output.connectorOutput!) };
   },
+  loadAdapter: (source) => rank.loadAdapter(source),
+  unloadAdapter: (digest) => rank.unloadAdapter(digest),
   close: (options) => rank.close(options),
 });
 

@@ -18,6 +18,8 @@ export interface EngineRequest {
   readonly eosTokenIds: readonly TokenId[];
   /** Separates prefix caches (I10); requests share blocks only with an equal salt. */
   readonly cacheSalt?: string;
+  /** Absent: the model without an adapter. */
+  readonly adapter?: AdapterRef;
   /** Lower is sooner, as in vLLM; ties by arrival. */
   readonly priority: number;
   /** For whom the request is; see `TenantTurns` of the scheduler. Absent: all requests without one share their turns. */
@@ -26,6 +28,14 @@ export interface EngineRequest {
   readonly kvTransferParams?: JsonObject;
   /** Restricts the output to a grammar; absent = any text. */
   readonly constraint?: OutputConstraint;
+}
+
+/** A loaded LoRA adapter. Requests share blocks only with an equal digest (I10). */
+export interface AdapterRef {
+  /** By which requests ask for it. */
+  readonly name: string;
+  /** Of its file: the name of its weights in runners and in the keys of blocks. */
+  readonly digest: string;
 }
 
 /** Whose hidden state is the embedding of a prompt: the mean of all tokens, the first token, or the last token. */

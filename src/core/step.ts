@@ -53,6 +53,8 @@ export interface SequencePlan {
    * prompt.
    */
   readonly writeTables?: readonly BlockTable[];
+  /** The digest of the LoRA adapter with which all of its tokens are computed; absent: none. */
+  readonly adapter?: string;
   /** Present if the last token's logits are to be sampled: the last span then ends at `tokens.length`. */
   readonly sample?: SampleRequest;
   /** The tokens that the sample may be; absent: all. Only with `sample`. */

@@ -8,6 +8,7 @@ import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { PairTokens } from '../tokenizer/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
+import type { EngineAdapters } from './adapters.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
 import type { RenderedPrompt } from './chat/rendered-prompt.ts';
@@ -28,6 +29,8 @@ export interface AsyncEngine {
   readonly model: ModelInfo;
   /** Shows the KV pool to people. Absent in engines without one. */
   readonly cache?: CacheMonitor | undefined;
+  /** Absent in engines that compute no LoRA adapters. */
+  readonly adapters?: EngineAdapters | undefined;
   /**
    * The request starts at the call, not at the first `next()`. The first `next()` rejects with a KvasirError if the
    * request is invalid, the queue is full (`queueFull`) or the engine is closed. A long text is tokenized on another
@@ -138,6 +141,8 @@ export interface GenerateRequest {
   readonly params?: SamplingOptions;
   /** The request's name in logs and responses; generated if absent. */
   readonly requestId?: string;
+  /** The name of a LoRA adapter; default: the model without one. */
+  readonly lora?: string;
   readonly cacheSalt?: string;
   readonly priority?: number;
   /** For whom the request is. Tenants share the engine: the requests of one do not keep those of another waiting. */

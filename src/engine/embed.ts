@@ -14,6 +14,7 @@ export interface EmbedRequest
     | 'parseSpecial'
     | 'addSpecial'
     | 'requestId'
+    | 'lora'
     | 'cacheSalt'
     | 'priority'
     | 'tenant'

@@ -7,6 +7,7 @@ import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-
 import type { DraftOrder } from '../scheduler/speculation/speculator.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
+import type { Adapters } from './adapters.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
 import type { KvEventSink } from './kv-events/contract.ts';
 
@@ -22,6 +23,8 @@ export interface EngineParts extends ChatRenderers {
   readonly draftModel?: DraftModel | undefined;
   /** Publishes what the pool and the connector store and remove. The engine closes it. */
   readonly kvEvents?: KvEventSink | undefined;
+  /** Absent: the executor computes no LoRA adapters. */
+  readonly adapters?: Adapters;
   /** For long texts and for chats. The engine closes them. */
   readonly threads?: readonly BackgroundThread[];
   /** Shows the scheduler's state; absent: `cache` is undefined. */

@@ -4,6 +4,7 @@ import { engineClosed } from '../core/errors.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
+import type { EngineAdapters } from './adapters.ts';
 import { BackgroundThreads } from './background-threads.ts';
 import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
@@ -89,7 +90,7 @@ export class Engine implements AsyncEngine {
     const [observers, totals] = [this.#observers, this.#totals];
     this.#live = new LiveRequests({
       ...{ scheduler: parts.scheduler, tokenizer: parts.tokenizer, model: parts.model },
-      ...{ observers, totals, cache: this.#cache },
+      ...{ observers, totals, cache: this.#cache, adapters: parts.adapters },
       onDeliver: () => this.#report(),
       wake: () => this.#work.notify(),
     });
@@ -186,6 +187,10 @@ export class Engine implements AsyncEngine {
 
   observe(observer: EngineObserver): () => void {
     return this.#observers.add(observer);
+  }
+
+  get adapters(): EngineAdapters | undefined {
+    return this.#parts.adapters;
   }
 
   get cache(): CacheMonitor | undefined {

@@ -66,6 +66,21 @@ export const draftVocabularyDiffers = defineError(
   'The draft model {path} has another vocabulary than {model}: token {token} differs. Use a draft model with the same vocabulary.',
   400,
 );
+export const adapterNotFound = defineError(
+  'KVASIR_ADAPTER_NOT_FOUND',
+  'There is no LoRA adapter `{name}`. Loaded: {loaded}.',
+  404,
+);
+export const adapterExists = defineError(
+  'KVASIR_ADAPTER_EXISTS',
+  'The name `{name}` is that of the model or of a loaded LoRA adapter. Use another name, or unload the adapter first.',
+  400,
+);
+export const tooManyAdapters = defineError(
+  'KVASIR_TOO_MANY_ADAPTERS',
+  'There are {limit} LoRA adapters, which is the limit. Unload one, or start with a larger --max-loras.',
+  400,
+);
 /** Of fault injection: the blocks of a request can be lost only while it runs. */
 export const requestEnded = defineError(
   'KVASIR_REQUEST_ENDED',

@@ -73,7 +73,8 @@ export class Intake {
     try {
       state.checkOpen();
       if (pooling === undefined) checkMakesText(engine.model);
-      const parts = { tokenizer: engine.tokenizer, model: engine.model, drawSeed: this.#drawSeed, pooling };
+      const { tokenizer, model, adapters } = engine;
+      const parts = { tokenizer, model, adapters, drawSeed: this.#drawSeed, pooling };
       const checked = checkRequest(request, parts);
       const { n = 1, structuredOutputs } = checked.sampling;
       const tokens = checked.prompt instanceof Int32Array ? checked.prompt : this.#texts.runAtOnce(checked.prompt);

@@ -4,6 +4,7 @@ import type { OutputConstraint } from '../core/constraint.ts';
 import { type RequestId, requestId } from '../core/ids.ts';
 import type { FinishReason, RequestUpdate } from '../core/request.ts';
 import type { AbortedRequest } from '../scheduler/contract.ts';
+import type { Adapters } from './adapters.ts';
 import type { EngineCacheMonitor } from './cache-monitor.ts';
 import { poolerOf } from './embed.ts';
 import type { EngineParts } from './engine-parts.ts';
@@ -26,6 +27,7 @@ export interface LiveRequestsParts extends Pick<EngineParts, 'scheduler' | 'toke
   readonly observers: Observers;
   readonly totals: EngineTotals;
   readonly cache: EngineCacheMonitor | undefined;
+  readonly adapters: Pick<Adapters, 'hold' | 'release'> | undefined;
   /** Called before the updates of a step are delivered. */
   onDeliver(): void;
   /** Called when a request enters or leaves: there may be work. */
@@ -60,9 +62,11 @@ export class LiveRequests {
     return count;
   }
 
+  /** @throws KvasirError `adapterNotFound` if the request's adapter was unloaded meanwhile. */
   start(prepared: PreparedRequest, { name, signal, constraint, arrival }: StartOptions): OutputStream {
-    const { scheduler, tokenizer, model, observers } = this.#parts;
-    const { params } = prepared;
+    const { scheduler, tokenizer, model, observers, adapters } = this.#parts;
+    const { params, adapter } = prepared;
+    if (adapter !== undefined) for (let index = 0; index < params.n; index++) adapters?.hold(adapter);
     const handles: RequestHandle[] = [];
     const onAbort = (): void => {
       for (const handle of handles) if (!handle.hasEnded) this.#abort(handle, 'abort');
@@ -156,6 +160,8 @@ export class LiveRequests {
     assert(finishReason !== undefined, `request ${handle.request.id} is removed before its end`);
     assert(this.#handles.delete(handle.request.id), `request ${handle.request.id} is removed twice`);
     this.#parts.observers.ended(handle, finishReason);
+    const { adapter } = handle.request;
+    if (adapter !== undefined) this.#parts.adapters?.release(adapter);
     // Another request may wait for its blocks.
     this.#changed();
   }

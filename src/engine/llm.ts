@@ -51,6 +51,8 @@ export interface BatchOptions {
   readonly signal?: AbortSignal;
   /** Only requests with equal salts share cached prefixes. */
   readonly cacheSalt?: string;
+  /** The name of a LoRA adapter of the engine. */
+  readonly lora?: string;
 }
 
 /** What all conversations of one call of `LLM.chat` share. */
@@ -188,7 +190,7 @@ export class OfflineLlm {
   async #chatAll(
     conversations: readonly ChatMessages[],
     params: SamplingOptions | readonly SamplingOptions[],
-    { signal, cacheSalt, ...settings }: ChatOptions,
+    { signal, cacheSalt, lora, ...settings }: ChatOptions,
   ): Promise<ChatOutput[]> {
     const engine = await this.engine();
     const paramsOf = perRequest(params, conversations.length);
@@ -201,6 +203,7 @@ export class OfflineLlm {
     const options = {
       ...(signal === undefined ? {} : { signal }),
       ...(cacheSalt === undefined ? {} : { cacheSalt }),
+      ...(lora === undefined ? {} : { lora }),
       grammars: chats.map(({ grammar }) => grammar),
     };
     const outputs = await runBatch(
@@ -233,7 +236,12 @@ async function runBatch(
   engine: AsyncEngine,
   prompts: readonly Prompt[],
   params: Params | readonly Params[],
-  { signal, cacheSalt, grammars = [] }: BatchOptions & { readonly grammars?: readonly (GrammarSource | undefined)[] },
+  {
+    signal,
+    cacheSalt,
+    lora,
+    grammars = [],
+  }: BatchOptions & { readonly grammars?: readonly (GrammarSource | undefined)[] },
 ): Promise<RequestOutput[]> {
   const paramsOf = perRequest(params, prompts.length);
   const stop = new AbortController();
@@ -245,7 +253,7 @@ async function runBatch(
   let failure: { readonly error: unknown } | undefined;
   let next = 0;
   let textLength = 0;
-  const salt = cacheSalt === undefined ? {} : { cacheSalt };
+  const shared = { ...(cacheSalt === undefined ? {} : { cacheSalt }), ...(lora === undefined ? {} : { lora }) };
   const begin = async (index: number) => {
     const prompt = prompts[index]!;
     const tokens = isText(prompt) ? await tokensOf(engine, prompt, stop.signal) : prompt;
@@ -255,7 +263,7 @@ async function runBatch(
       await nextTurn();
     }
     const grammar = grammars[index] === undefined ? {} : { grammar: grammars[index] };
-    const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...salt, ...grammar }, stop);
+    const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...shared, ...grammar }, stop);
     const hasPromptLogprobs = (paramsOf(index).promptLogprobs ?? null) !== null;
     return { prompt, tokens: tokens ?? [], stream, hasPromptLogprobs };
   };

@@ -3,6 +3,7 @@ import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import type { Pooling } from '../core/request.ts';
 import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
+import type { LoraModule } from './adapters.ts';
 import type { EngineEvent } from './contract.ts';
 import { modelLenTooSmall } from './errors.ts';
 import type { KvEventsConfig } from './kv-events/config.ts';
@@ -61,6 +62,12 @@ export interface EngineOptions {
   readonly chatTemplate?: string;
   /** How the tokens of a prompt become one embedding; default: what the model file says. */
   readonly pooling?: Pooling;
+  /** LoRA adapters that are loaded with the model; requests name them in `lora`. More can be loaded later: `engine.adapters`. */
+  readonly loraModules?: readonly LoraModule[];
+  /** The largest number of LoRA adapters at one time. They are in memory. */
+  readonly maxLoras?: number;
+  /** The largest rank of a LoRA adapter. */
+  readonly maxLoraRank?: number;
   /** Base seed for requests without a seed; default: random. */
   readonly seed?: number;
   /** The connector and its options: see `KvTransferConfig`. vLLM's snake_case names are accepted too. */
@@ -111,6 +118,7 @@ type DecidedLater =
   | 'kvCacheMemory'
   | 'chatTemplate'
   | 'pooling'
+  | 'loraModules'
   | 'seed'
   | 'kvTransferConfig'
   | 'speculativeConfig'
@@ -136,6 +144,8 @@ export const engineDefaults = {
   enablePrefixCaching: true,
   schedulingPolicy: 'fcfs',
   maxWaiting: 1024,
+  maxLoras: 16,
+  maxLoraRank: 256,
   pipelineParallelSize: 1,
   workerTimeout: 10,
 } as const satisfies Partial<EngineOptions>;

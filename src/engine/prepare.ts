@@ -5,12 +5,14 @@ import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type RequestId, tokenId } from '../core/ids.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
-import type { EngineRequest, Pooling } from '../core/request.ts';
+import type { AdapterRef, EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { checkSampling, completeSampling, type SeededSampling, withSeed } from '../core/sampling-parse.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
+import type { Adapters } from './adapters.ts';
 import { type PromptText, promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
+import { adapterNotFound } from './errors.ts';
 import { checkTextFits } from './prompt-limits.ts';
 
 /** A checked request: it fits the model, and all defaults are set. */
@@ -21,6 +23,7 @@ export interface PreparedRequest {
   readonly pooling?: Pooling;
   readonly isPooled?: boolean;
   readonly cacheSalt?: string;
+  readonly adapter?: AdapterRef;
   readonly priority: number;
   readonly tenant?: string;
   readonly kvTransferParams?: JsonObject;
@@ -30,6 +33,7 @@ export interface PreparedRequest {
 export interface PrepareParts {
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
+  readonly adapters?: Pick<Adapters, 'find'> | undefined;
   drawSeed(): bigint;
   /** Of an embedding request. */
   readonly pooling?: Pooling | undefined;
@@ -39,7 +43,7 @@ export interface PrepareParts {
 export interface CheckedRequest
   extends Pick<
     PreparedRequest,
-    'pooling' | 'isPooled' | 'cacheSalt' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
+    'pooling' | 'isPooled' | 'cacheSalt' | 'adapter' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
   > {
   readonly sampling: SeededSampling;
   readonly prompt: PromptText | Int32Array;
@@ -51,10 +55,13 @@ export interface CheckedRequest
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function checkRequest(request: GenerateRequest, parts: PrepareParts): CheckedRequest {
-  const { model, pooling, drawSeed } = parts;
+  const { model, pooling, drawSeed, adapters } = parts;
   const reader = parameterReader(request, 'request');
   reader.json('traceHeaders');
+  const lora = reader.string('lora', { min: 1 });
+  if (lora !== undefined && adapters === undefined) throw adapterNotFound({ name: lora, loaded: 'none' });
   const fields = withoutUndefined({
+    adapter: lora === undefined ? undefined : adapters?.find(lora),
     cacheSalt: reader.string('cacheSalt', { min: 1, max: nameLengthMax }),
     tenant: reader.string('tenant'),
     kvTransferParams: reader.json('kvTransferParams'),
@@ -93,7 +100,7 @@ interface CompletionParts {
 
 /** The scheduler's request for one completion of a checked request. */
 export function completionRequest(
-  { promptTokens, params, pooling, isPooled, priority, tenant, cacheSalt, kvTransferParams }: PreparedRequest,
+  { promptTokens, params, pooling, isPooled, priority, tenant, cacheSalt, adapter, kvTransferParams }: PreparedRequest,
   { id, index, constraint, eosTokenIds }: CompletionParts,
 ): EngineRequest {
   return Object.freeze({
@@ -106,6 +113,7 @@ export function completionRequest(
     ...(isPooled === undefined ? {} : { isPooled }),
     ...(tenant === undefined ? {} : { tenant }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
+    ...(adapter === undefined ? {} : { adapter }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
     ...(constraint === undefined ? {} : { constraint }),
   });

@@ -8,7 +8,7 @@ import { type Truncation, truncatedTokens } from './truncation.ts';
 
 /** A query and a document. */
 export interface ScoreRequest
-  extends Pick<EmbedRequest, 'requestId' | 'cacheSalt' | 'priority' | 'tenant' | 'traceHeaders'> {
+  extends Pick<EmbedRequest, 'requestId' | 'cacheSalt' | 'lora' | 'priority' | 'tenant' | 'traceHeaders'> {
   readonly query: string;
   readonly document: string;
   /** False: the value of the model itself, which may be any number, instead of one between 0 and 1. Default true. */

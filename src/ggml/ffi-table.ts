@@ -263,6 +263,8 @@ export const table = {
   llama_model_get_vocab: ['llama', 'vocab', 'model'],
   llama_init_from_model: ['llama', 'llama', 'model', 'context_params'],
   llama_free: ['llama', 'void', 'llama'],
+  llama_adapter_lora_init: ['llama', 'raw', 'model', 'str'],
+  llama_set_adapters_lora: ['llama', 'i32', 'llama', 'data', 'size', 'data'],
   llama_get_memory: ['llama', 'memory', 'llama'],
   llama_memory_clear: ['llama', 'void', 'memory', 'bool'],
   llama_memory_seq_rm: ['llama', 'bool', 'memory', 'i32', 'i32', 'i32'],

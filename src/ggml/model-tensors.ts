@@ -31,6 +31,19 @@ export function modelTensors(metadata: GgufMetadata, tensors: Tensors): Tensors 
   );
 }
 
+/**
+ * The matrices of the model in a matrix that has as many rows as one of the model's file: itself, or several where the file has them
+ * in one. `tensor` has the name of the file's matrix.
+ */
+export function matricesIn(
+  { metadata, tensors }: { readonly metadata: GgufMetadata; readonly tensors: Tensors },
+  tensor: GgufTensor,
+): readonly GgufTensor[] {
+  // Where the file had a fused network, the model's tensors have both parts.
+  const outputs = new Map([...tensors].filter(([name]) => name.endsWith('.attn_output.weight')));
+  return partsOf(metadata, metadata.string('general.architecture') ?? '', outputs, tensor);
+}
+
 function withoutPrediction(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
   const skipped = predictionLayers(metadata, architecture);
   if (skipped === 0) return tensors;

@@ -5,7 +5,7 @@ import type { TokenBuffer } from '../core/tokens.ts';
  * The digest of a block depends on the digest of the block before. So equal digests mean equal tokens, and equal tokens
  * in all blocks before.
  *
- *   root    = H("kvasir-kv-1" | blockSize | fingerprint | salt)
+ *   root    = H("kvasir-kv-1" | blockSize | fingerprint | salt | adapter)
  *   block 0 = H(root    | tokens of block 0)
  *   block i = H(block i-1 | tokens of block i)
  *
@@ -25,6 +25,8 @@ const DIGEST_BYTES = DIGEST_WORDS * 4;
 export interface ChainRoot {
   readonly fingerprint: string;
   readonly cacheSalt: string | undefined;
+  /** The digest of the LoRA adapter; undefined: none. */
+  readonly adapter?: string | undefined;
 }
 
 /**
@@ -95,11 +97,11 @@ export class HashChain {
   }
 }
 
-function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Uint8Array {
+function rootBytes(blockSize: number, { fingerprint, cacheSalt, adapter }: ChainRoot): Uint8Array {
   const name = 'kvasir-kv-1';
   // A salt may be very long, so all bytes go into one array whose length is known in advance.
-  const units = name.length + fingerprint.length + (cacheSalt?.length ?? 0);
-  const words = cacheSalt === undefined ? 4 : 5;
+  const units = name.length + fingerprint.length + (cacheSalt?.length ?? 0) + (adapter?.length ?? 0);
+  const words = 4 + (cacheSalt === undefined ? 0 : 1) + (adapter === undefined ? 0 : 1);
   const bytes = new Uint8Array(words * 4 + units * 2);
   const view = new DataView(bytes.buffer);
   let at = 0;
@@ -114,8 +116,9 @@ function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Ui
   text(name);
   word(blockSize);
   text(fingerprint);
-  // No salt and an empty salt are different caches. This word says whether a salt follows.
-  word(cacheSalt === undefined ? 0 : 1);
+  // No salt and an empty salt are different caches. This word says whether a salt and an adapter follow.
+  word((cacheSalt === undefined ? 0 : 1) + (adapter === undefined ? 0 : 2));
   if (cacheSalt !== undefined) text(cacheSalt);
+  if (adapter !== undefined) text(adapter);
   return bytes;
 }

@@ -16,6 +16,8 @@ export interface StoredBlock {
   readonly tokens: Int32Array;
   /** Of the first block of a request with a cache salt. */
   readonly cacheSalt: string | undefined;
+  /** Of a request with a LoRA adapter. */
+  readonly adapterName: string | undefined;
 }
 
 export interface RemovedBlock {
@@ -62,6 +64,7 @@ export class CacheEventLog {
       parent: index === 0 ? undefined : words.slice(at - DIGEST_WORDS, at),
       tokens: request.tokens.view(index * size, (index + 1) * size).slice(),
       cacheSalt: index === 0 ? request.cacheSalt : undefined,
+      adapterName: request.adapterName,
     });
   }
 

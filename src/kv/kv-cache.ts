@@ -11,6 +11,7 @@ import {
 } from '../core/ids.ts';
 import type { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { AdapterRef } from '../core/request.ts';
 import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import { HashChain, type HashFunction } from './block-hash.ts';
@@ -81,20 +82,20 @@ export class KvCache {
    * The cache's part of a new request, without blocks. Hashes the full blocks of the tokens: about half a microsecond
    * each.
    */
-  open(tokens: TokenBuffer, cacheSalt: string | undefined): KvRequest {
+  open(tokens: TokenBuffer, cacheSalt: string | undefined, adapter?: AdapterRef): KvRequest {
     const { spec, requests } = this.parts;
     const slot = this.#freeSlots.pop() ?? requests.length;
     const chains: HashChain[] = [];
     for (const { blockSize } of spec.groups) {
       const same = chains.find((chain) => chain.blockSize === blockSize);
-      const root = { fingerprint: spec.fingerprint, cacheSalt };
+      const root = { fingerprint: spec.fingerprint, cacheSalt, adapter: adapter?.digest };
       const capacity = this.parts.enablePrefixCaching ? Math.floor(tokens.capacity / blockSize) : 0;
       const chain = same ?? new HashChain(this.#hash, blockSize, root, capacity);
       // Hashed here and not in `plan`, because requests arrive while a step is in flight.
       if (this.parts.enablePrefixCaching) chain.extend(tokens);
       chains.push(chain);
     }
-    const request = new KvRequest(slot, tokens, chains, cacheSalt);
+    const request = new KvRequest(slot, tokens, chains, { cacheSalt, adapterName: adapter?.name });
     requests[slot] = request;
     return request;
   }

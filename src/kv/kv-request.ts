@@ -15,6 +15,8 @@ export class KvRequest {
   readonly slot: number;
   readonly tokens: TokenBuffer;
   readonly cacheSalt: string | undefined;
+  /** For events. The chains have the adapter's digest. */
+  readonly adapterName: string | undefined;
   /** Per group; groups with equal block sizes share one chain. */
   readonly chains: readonly HashChain[];
   /** Per group. */
@@ -60,9 +62,10 @@ export class KvRequest {
   /** Whether it has blocks. */
   admitted: boolean = false;
 
-  constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[], cacheSalt?: string) {
+  constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[], names: CacheNames = noNames) {
     this.slot = slot;
-    this.cacheSalt = cacheSalt;
+    this.cacheSalt = names.cacheSalt;
+    this.adapterName = names.adapterName;
     this.tokens = tokens;
     this.chains = chains;
     this.tables = chains.map(({ blockSize }) => new BlockTableBuffer(Math.ceil(tokens.capacity / blockSize)));
@@ -131,6 +134,13 @@ export class KvRequest {
     return tokens;
   }
 }
+
+/** What separates the request's cache from others, besides the tokens. */
+interface CacheNames {
+  readonly cacheSalt: string | undefined;
+  readonly adapterName: string | undefined;
+}
+const noNames: CacheNames = { cacheSalt: undefined, adapterName: undefined };
 
 /** A block that another request computes, or a transfer loads. */
 export interface AwaitedBlock {

@@ -47,6 +47,17 @@ export interface Batch {
    * rows. The sampled rows come first, in the order of `outputRows`.
    */
   readonly slice: LayerRange | undefined;
+  /** The LoRA adapters of its sequences, in the order of their digests. */
+  readonly adapters: readonly BatchAdapter[];
+}
+
+/** The rows of the sequences with one adapter. */
+export interface BatchAdapter {
+  readonly digest: string;
+  /** Indices among all rows. */
+  readonly rows: Int32Array;
+  /** Indices in `Batch.outputRows`. */
+  readonly outputs: Int32Array;
 }
 
 /** The pool, and the groups that share it. */
@@ -120,6 +131,7 @@ export function layOutBatch(plan: StepPlan, { memory, groups, isEncoder = false 
     outputPositions: outputRows.map((index) => positions[index] ?? 0),
     promptRows: Int32Array.from(promptRows),
     slice,
+    adapters: plan.sequences.some(hasAdapter) ? adaptersOf(sequences) : noAdapters,
   };
 }
 
@@ -130,6 +142,27 @@ function lastOfTexts(sequences: readonly BatchSequence[], positions: Int32Array)
     seen.fill(rowCount - 1, firstRow, firstRow + rowCount);
   }
   return seen;
+}
+
+const noAdapters: readonly BatchAdapter[] = [];
+const hasAdapter = ({ adapter }: SequencePlan): boolean => adapter !== undefined;
+
+function adaptersOf(sequences: readonly BatchSequence[]): BatchAdapter[] {
+  const found = new Map<string, { readonly rows: number[]; readonly outputs: number[] }>();
+  for (const { plan, firstRow, rowCount, outputIndex, outputCount } of sequences) {
+    if (plan.adapter === undefined) continue;
+    const { rows, outputs } = found.get(plan.adapter) ?? { rows: [], outputs: [] };
+    found.set(plan.adapter, { rows, outputs });
+    for (let row = firstRow; row < firstRow + rowCount; row++) rows.push(row);
+    for (let i = 0; i < outputCount; i++) outputs.push(outputIndex! + i);
+  }
+  return [...found]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([digest, { rows, outputs }]) => ({
+      digest,
+      rows: Int32Array.from(rows),
+      outputs: Int32Array.from(outputs),
+    }));
 }
 
 /** See `SequencePlan.layers`. */

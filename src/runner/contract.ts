@@ -2,6 +2,7 @@ import { defineError } from '../base/errors.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 
 /**
  * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one pipeline rank) and
@@ -20,10 +21,24 @@ export interface Runner {
   readonly stage: PipelineStage;
   /** The pool, for transfers; undefined if it is not in this process's memory (on a GPU). */
   readonly blockMemory: BlockMemory | undefined;
+  /** Absent in runners that compute no LoRA adapters. */
+  readonly adapters?: RunnerAdapters;
   /** `hidden`: the result of the previous stage for the same plan; undefined for the first stage. */
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult>;
   /** Frees native memory. Waits for a running step; idempotent. */
   close(): Promise<void>;
+}
+
+/**
+ * The LoRA adapters that a runner has. A plan may have only these. They can be loaded and unloaded while a step runs that does
+ * not use them.
+ */
+export interface RunnerAdapters {
+  has(digest: string): boolean;
+  /** Does nothing if it is loaded. Throws `adapterUnusable`, `outOfNativeMemory`, and errors of reading the file. */
+  load(source: AdapterSource): Promise<void>;
+  /** No later plan has it. */
+  unload(digest: string): Promise<void>;
 }
 
 /** The layers that a stage computes: [firstLayer, endLayer) of `layerCount`. */

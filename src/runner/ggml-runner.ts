@@ -15,6 +15,7 @@ import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { openPoolWatcher } from '../native/pool-watcher.ts';
+import { AdapterStore } from './adapters/adapter-store.ts';
 import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
@@ -133,6 +134,7 @@ export class GgmlRunner implements Runner {
   readonly memory: KvMemory;
   /** The implementation of attention, for people. */
   readonly attentionDescription: string;
+  readonly adapters: AdapterStore;
   readonly timings: RunnerTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
   readonly #device: ComputeDevice;
   readonly #weights: ModelWeights;
@@ -253,7 +255,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
-    const { config } = options;
+    const { config, timers } = options;
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
@@ -267,6 +269,7 @@ export class GgmlRunner implements Runner {
     this.#operations = kernels.operations;
     this.#graphs = new DecoderGraphs(device, kernels.operations);
     const { passes } = kernels;
+    this.adapters = new AdapterStore({ device, base: options, matrices: weights.matrices, idle: () => this.#running });
     let memory: KvMemory | undefined;
     try {
       memory = new KvMemory(device, layout, poolBlocks);
@@ -285,6 +288,7 @@ export class GgmlRunner implements Runner {
           passes === undefined || device.kind !== 'cpu'
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
+        adapters: this.adapters,
       };
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {
@@ -302,7 +306,6 @@ export class GgmlRunner implements Runner {
       fingerprint,
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
-    const { timers } = options;
     this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
   }
 
@@ -340,6 +343,7 @@ export class GgmlRunner implements Runner {
     await this.#memoryAhead?.close();
     this.#graphs.close();
     this.#promptHeads?.close();
+    this.adapters.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();

@@ -86,7 +86,7 @@ export interface RequestEnds {
 export function appendSamples(
   kv: KvCache,
   inFlight: StepInFlight,
-  result: StepResult,
+  result: ExecutedStep,
   { updates, maxModelLen, ends, nowMs, speculator }: AppendOptions,
 ): void {
   const { plan, states, valid } = inFlight;
@@ -100,7 +100,9 @@ export function appendSamples(
     const sequence = plan.sequences[i]!;
     const { length } = state.tokens;
     const areTokensValid = valid[i]! >= length;
-    const failure = result.failures !== undefined && areTokensValid ? failureOf(result.failures, i) : undefined;
+    // The failure of a sequence that was left out does not come from invalid KV.
+    const mayFail = result.failures !== undefined && (areTokensValid || result.leftOut?.includes(i) === true);
+    const failure = mayFail ? failureOf(result.failures!, i) : undefined;
     if (failure !== undefined) {
       const finish = { reason: 'error', error: failure.error, ...ends.finish(state) } as const;
       state.newTokens.length = 0;

@@ -83,7 +83,13 @@ export class RequestState {
       eosTokenIds: request.eosTokenIds,
       promptLength: request.promptTokens.length as TokenCount,
     };
-    const unsampled = { requestId: request.id, tokens, spans: kv.scheduled.all, blockTables: kv.tables };
+    const unsampled: SequencePlan = {
+      requestId: request.id,
+      tokens,
+      spans: kv.scheduled.all,
+      blockTables: kv.tables,
+      ...(request.adapter === undefined ? {} : { adapter: request.adapter.digest }),
+    };
     this.plans = { unsampled, sampled: { ...unsampled, sample: this.sample } };
     this.promptOutput = PromptOutput.of(request);
     this.#outputReached = this.sample.promptLength;

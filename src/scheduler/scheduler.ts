@@ -130,7 +130,7 @@ export class Scheduler implements SchedulerInterface {
     const outputMax = Math.min(request.params.maxTokens, this.#options.maxModelLen - prompt.length);
     // Room for many output tokens from the start: requests that begin together would otherwise all grow in one step.
     const tokens = new TokenBuffer(prompt, prompt.length + Math.min(Math.max(outputMax, 1), RESERVED_TOKENS));
-    const kv = this.#kv.open(tokens, request.cacheSalt);
+    const kv = this.#kv.open(tokens, request.cacheSalt, request.adapter);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
     state.turn = this.#turns.arrived(request.tenant);
     if (state.promptOutput !== undefined) this.#kv.computeFrom(kv, state.promptOutput.computeFrom);

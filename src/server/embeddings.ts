@@ -9,8 +9,8 @@ import { asInputError } from '../engine/score.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { cutTokens, type Truncation } from '../engine/truncation.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
-import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
+import { engineFor } from './engine-for.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
 import { readTruncation } from './read-truncation.ts';
@@ -35,7 +35,7 @@ interface ParsedEmbeddings {
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
   const reader = bodyReader(body, limits);
   const model = reader.name('model');
-  checkModel(engine, model);
+  engineFor(engine, model);
   poolingFor(engine.model);
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
@@ -56,7 +56,8 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
 export interface EmbeddingsForm {
   /** The body in OpenAI's form. */
   body(given: unknown): unknown;
-  answer(embeddings: readonly Embedding[]): object;
+  /** `model`: its name. */
+  answer(embeddings: readonly Embedding[], model: string): object;
 }
 
 export interface EmbeddingsOptions {
@@ -69,14 +70,15 @@ export interface EmbeddingsOptions {
 }
 
 export async function answerEmbeddings(
-  engine: AsyncEngine,
+  served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   { form, limits, memory, isAccepting, clientTimeoutMs }: EmbeddingsOptions,
 ): Promise<FastifyReply> {
   if (!isAccepting()) throw engineClosed();
   const body = form === undefined ? request.body : form.body(request.body);
-  const parsed = parseEmbeddings(body, limits, engine);
+  const parsed = parseEmbeddings(body, limits, served);
+  const engine = engineFor(served, parsed.model);
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();
@@ -104,7 +106,7 @@ export async function answerEmbeddings(
       requestId: `${requestId}-${i}`,
     }));
     const embeddings = await embedAll(engine, requests, { signal, atOnce });
-    if (form !== undefined) return form.answer(embeddings);
+    if (form !== undefined) return form.answer(embeddings, engine.model.name);
     return {
       id: requestId,
       object: 'list',

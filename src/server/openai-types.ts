@@ -166,6 +166,7 @@ export interface ModelCard {
   readonly created: number;
   readonly owned_by: string;
   readonly root: string;
-  readonly parent: null;
+  /** Of a LoRA adapter: the name of the model. */
+  readonly parent: string | null;
   readonly max_model_len: number;
 }

@@ -7,13 +7,15 @@ import { engineClosed } from '../core/errors.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { registerAdapterRoutes } from './adapter-routes.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
 import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
-import { checkModel } from './check-model.ts';
+import type { Callers } from './callers.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { answerEmbeddings } from './embeddings.ts';
+import { engineFor } from './engine-for.ts';
 import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import {
@@ -53,6 +55,9 @@ import { traceHeadersOf } from './trace-headers.ts';
 import type { UnknownFields } from './unknown-fields.ts';
 
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
+  /** Whether clients may load and unload LoRA adapters. */
+  readonly enableRuntimeLora: boolean;
+  readonly callers: Pick<Callers, 'requiresKey'>;
   readonly version: string;
   readonly choicesMax: number;
   /** Whether the page is served at `/`. */
@@ -69,6 +74,8 @@ const COMPLETION_MAX_TOKENS_DEFAULT = 16;
 
 /** A parsed request of one of the two endpoints, and the renderer for its response. */
 export interface Generation {
+  /** Of `engineFor`. */
+  readonly engine: AsyncEngine;
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
   /** How many prompts may be computed at the same time. */
@@ -89,21 +96,25 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     unknownFields: options.unknownFields,
   };
   const created = Math.floor(Date.now() / 1000);
-  const cardOf = (id: string): ModelCard => ({
+  const cardOf = (id: string, parent: string | null = null): ModelCard => ({
     id,
     object: 'model',
     created,
     owned_by: 'kvasir',
-    root: model.name,
-    parent: null,
+    root: parent === null ? model.name : id,
+    parent,
     max_model_len: model.maxModelLen,
   });
-  const generations = new GenerationRoute(engine, options);
+  const cards = (): ModelCard[] => [
+    ...[model.name, ...(model.aliases ?? [])].map((id) => cardOf(id)),
+    ...(engine.adapters?.list() ?? []).map(({ name }) => cardOf(name, model.name)),
+  ];
+  const generations = new GenerationRoute(options);
 
   app.post('/v1/completions', (request, reply) =>
     generations.answer(request, reply, async (signal, place) => {
       const parsed = parseCompletion(request.body, limits);
-      checkModel(engine, parsed.model);
+      const chosen = engineFor(engine, parsed.model);
       const promptsAtOnce = place.enter(parsed.prompts.length, parsed.params.n);
       await place.turn(signal);
       const prompts = await preparePrompts(
@@ -113,14 +124,14 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
         signal,
       );
       const { bestOf } = parsed;
-      const chosen = bestOf === undefined ? {} : { bestOf };
       const generation: Generation = {
+        engine: chosen,
         parsed,
         prompts,
         promptsAtOnce,
         render: completionRenderer,
         idPrefix: 'cmpl',
-        ...chosen,
+        ...(bestOf === undefined ? {} : { bestOf }),
       };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
@@ -128,11 +139,11 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.post('/v1/chat/completions', (request, reply) =>
     generations.answer(request, reply, async (signal, place) => {
       const asked = parseChat(request.body, limits);
-      checkModel(engine, asked.model);
+      const chosen = engineFor(engine, asked.model);
       const promptsAtOnce = place.enter(1, asked.params.n);
       await place.turn(signal);
-      const prepared = await prepareAnswer(engine, asked, options, signal);
-      return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
+      const prepared = await prepareAnswer(chosen, asked, options, signal);
+      return { ...prepared, engine: chosen, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
   registerMessageRoutes(app, engine, { limits, options, generations });
@@ -143,14 +154,14 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     app.post(path, (request, reply) => answerRerank(engine, request, reply, { ...options, limits }));
   for (const path of ['/score', '/v1/score'])
     app.post(path, (request, reply) => answerScore(engine, request, reply, { ...options, limits }));
-  app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
+  app.get('/v1/models', () => ({ object: 'list', data: cards() }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
-    checkModel(engine, request.params.model);
-    return cardOf(request.params.model);
+    engineFor(engine, request.params.model);
+    return cards().find(({ id }) => id === request.params.model);
   });
   app.post('/tokenize', async (request, reply) => {
     const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
-    checkModel(engine, asked);
+    engineFor(engine, asked);
     const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
       const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
       const tokens = await tokenizeText(engine, text, addSpecial, signal);
@@ -165,7 +176,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   });
   app.post('/detokenize', async (request, reply) => {
     const { model: asked, tokens } = parseDetokenize(request.body, limits);
-    checkModel(engine, asked);
+    engineFor(engine, asked);
     using _held = await options.memory.hold(
       needsOfTokens(tokens.length),
       abortWhenGone(reply).signal,
@@ -198,6 +209,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   registerCacheRoutes(app, engine, options);
   registerMetrics(app, engine, options.httpMetrics);
   registerKvEventRoutes(app, engine);
+  registerAdapterRoutes(app, engine, { ...options, limits });
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.connector) }));
   app.get('/version', () => ({ version: options.version }));
 }
@@ -221,11 +233,9 @@ function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]
 
 /** The common part of both endpoints, from the parsed request to the last byte. */
 export class GenerationRoute {
-  readonly #engine: AsyncEngine;
   readonly #options: RouteOptions;
 
-  constructor(engine: AsyncEngine, options: RouteOptions) {
-    this.#engine = engine;
+  constructor(options: RouteOptions) {
     this.#options = options;
   }
 
@@ -255,7 +265,7 @@ export class GenerationRoute {
     controller: AbortController,
     generation: Generation,
   ): Promise<FastifyReply | object> {
-    const { parsed, prompts, promptsAtOnce } = generation;
+    const { engine, parsed, prompts, promptsAtOnce } = generation;
     const n = parsed.params.n ?? 1;
     const { clock } = this.#options;
     if (parsed.ignored.length > 0) {
@@ -266,7 +276,7 @@ export class GenerationRoute {
     request.requestLog.meter = meter;
     const id = `${generation.idPrefix}-${randomUUID().replaceAll('-', '')}`;
     const renderer = generation.render({
-      engine: this.#engine,
+      engine,
       id,
       created: Math.floor(Date.now() / 1000),
       prompts,
@@ -278,7 +288,7 @@ export class GenerationRoute {
     });
     const { tenant } = request.caller;
     const settings = { parsed, id, promptsAtOnce, tenant, ...traceHeadersOf(request) };
-    const deltas = generateAll(this.#engine, prompts, settings, controller);
+    const deltas = generateAll(engine, prompts, settings, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n, parsed.params);
     for await (const delta of deltas) {

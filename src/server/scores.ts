@@ -7,9 +7,9 @@ import type { AsyncEngine } from '../engine/contract.ts';
 import { poolingFor } from '../engine/embed.ts';
 import { asInputError, type ScoreRequest, scoreAll } from '../engine/score.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
-import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { type EmbeddingsOptions, inputsMax, usageOf } from './embeddings.ts';
+import { engineFor } from './engine-for.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority } from './openai-parse.ts';
 import { readTruncation } from './read-truncation.ts';
@@ -21,6 +21,8 @@ import { traceHeadersOf } from './trace-headers.ts';
 type Pairs = readonly Pick<ScoreRequest, 'query' | 'document'>[];
 
 interface ParsedScores {
+  /** That of the model, or of its adapter. */
+  readonly engine: AsyncEngine;
   readonly pairs: Pairs;
   readonly settings: Omit<ScoreRequest, 'query' | 'document'>;
 }
@@ -32,8 +34,8 @@ interface ParsedRerank extends ParsedScores {
 }
 
 /** vLLM's `/score`: `text_1` and `text_2`, or the same under other names. One text is paired with each of the others. */
-export function parseScore(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedScores {
-  const reader = openReader(body, limits, engine);
+export function parseScore(body: unknown, limits: ParseLimits, served: AsyncEngine): ParsedScores {
+  const { reader, engine } = openReader(body, limits, served);
   const isGiven = (name: string): boolean => reader.raw(name) !== undefined;
   const [first, second] =
     textNames.find(([, two]) => isGiven(two)) ?? textNames.find(([one]) => isGiven(one)) ?? textNames[0];
@@ -57,8 +59,8 @@ const textNames = [
 ] as const;
 
 /** The rerank API of Jina and Cohere, as vLLM has it. */
-export function parseRerank(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedRerank {
-  const reader = openReader(body, limits, engine);
+export function parseRerank(body: unknown, limits: ParseLimits, served: AsyncEngine): ParsedRerank {
+  const { reader, engine } = openReader(body, limits, served);
   const query = readText(reader, 'query', reader.required('query', reader.raw('query'), 'a text'));
   const documents = readTexts(reader, 'documents');
   const topCount = reader.integer('top_n', { min: 0 }) ?? 0;
@@ -67,11 +69,11 @@ export function parseRerank(body: unknown, limits: ParseLimits, engine: AsyncEng
   return { ...finish(reader, engine, pairs), topCount, returnsDocuments };
 }
 
-function openReader(body: unknown, limits: ParseLimits, engine: AsyncEngine): FieldReader {
+function openReader(body: unknown, limits: ParseLimits, served: AsyncEngine) {
   const reader = bodyReader(body, limits);
-  checkModel(engine, reader.name('model'));
+  const engine = engineFor(served, reader.name('model'));
   if (engine.model.scores === undefined) poolingFor(engine.model);
-  return reader;
+  return { reader, engine };
 }
 
 function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedScores {
@@ -88,7 +90,7 @@ function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedS
     reader.refuse(name, (value) => value === null);
   ignoreSmall(reader, ['user', 'request_id']);
   reader.finish();
-  return { pairs, settings };
+  return { engine, pairs, settings };
 }
 
 /** A text, or a list of texts. */
@@ -110,12 +112,12 @@ function readText(reader: FieldReader, name: string, value: unknown): string {
 }
 
 export const answerScore = (
-  engine: AsyncEngine,
+  served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   options: EmbeddingsOptions,
 ): Promise<FastifyReply> =>
-  answer(engine, { request, reply, options }, parseScore, (scores, _, usage) => ({
+  answer(served, { request, reply, options }, parseScore, (scores, { engine }, usage) => ({
     id: `score-${randomUUID().replaceAll('-', '')}`,
     object: 'list',
     created: Math.floor(Date.now() / 1000),
@@ -127,13 +129,13 @@ export const answerScore = (
   }));
 
 export const answerRerank = (
-  engine: AsyncEngine,
+  served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   options: EmbeddingsOptions,
 ): Promise<FastifyReply> =>
-  answer(engine, { request, reply, options }, parseRerank, (scores, parsed, usage) => {
-    const { topCount, returnsDocuments, pairs } = parsed;
+  answer(served, { request, reply, options }, parseRerank, (scores, parsed, usage) => {
+    const { engine, topCount, returnsDocuments, pairs } = parsed;
     // Equal scores stay in the order of the documents.
     const order = [...scores.keys()].sort((a, b) => scores[b]! - scores[a]!);
     return {
@@ -156,18 +158,18 @@ interface Exchange {
 }
 
 async function answer<Parsed extends ParsedScores>(
-  engine: AsyncEngine,
+  served: AsyncEngine,
   { request, reply, options }: Exchange,
   parse: (body: unknown, limits: ParseLimits, engine: AsyncEngine) => Parsed,
   render: (scores: readonly number[], parsed: Parsed, usage: ReturnType<typeof usageOf>) => object,
 ): Promise<FastifyReply> {
   const { limits, memory, clientTimeoutMs } = options;
   if (!options.isAccepting()) throw engineClosed();
-  const parsed = parse(request.body, limits, engine);
+  const parsed = parse(request.body, limits, served);
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();
-  const { pairs, settings } = parsed;
+  const { engine, pairs, settings } = parsed;
   const atOnce = place.enter(pairs.length);
   const { signal } = abortWhenGone(reply);
   const held = await unlessGone(reply, signal, async () => {

@@ -77,6 +77,11 @@ export const originNotAllowed = defineError(
   'A web page of {origin} may not use this server. Start it with --allowed-origins and the origin of the page.',
   403,
 );
+export const runtimeLoraOff = defineError(
+  'KVASIR_RUNTIME_LORA_OFF',
+  'This server does not load or unload LoRA adapters at run time. Start it with --enable-runtime-lora and --api-key.',
+  403,
+);
 export const modelNotFound = defineError(
   'KVASIR_MODEL_NOT_FOUND',
   'The model `{requested}` does not exist. This server serves `{served}`.',

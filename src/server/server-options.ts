@@ -53,6 +53,8 @@ export interface ServerOptions {
   readonly strictFields?: boolean;
   /** Allows `POST /cache/lose`, which loses blocks of the KV pool. Default false. */
   readonly enableFaultInjection?: boolean;
+  /** Allows `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, if clients need a key. Default false. */
+  readonly enableRuntimeLora?: boolean;
   readonly clock?: Clock;
 }
 
@@ -67,6 +69,7 @@ export const serverDefaults = {
   clientTimeoutMs: 30_000,
   logLevel: 'info',
   enableFaultInjection: false,
+  enableRuntimeLora: false,
 } as const satisfies Partial<ServerOptions>;
 
 /** The options with all defaults. */

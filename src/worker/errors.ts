@@ -29,3 +29,9 @@ export const tooManyRanks = defineError(
   'pipelineParallelSize is {ranks}, and the model has {layers} layers: it must be a whole number from 1 to {layers}.',
   400,
 );
+
+export const adapterLost = defineError(
+  'KVASIR_ADAPTER_LOST',
+  'The LoRA adapter of the request is not in memory any more: a worker process was replaced, and it could not read the file again. Unload the adapter and load it again.',
+  409,
+);

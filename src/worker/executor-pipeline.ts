@@ -1,6 +1,7 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';
 import type { Executor } from './executor.ts';
@@ -45,8 +46,10 @@ export class PipelineExecutor implements Executor {
     assertLeftOut(step, done);
     const partlyComputed = last.leftOut.filter((index) => done[0]?.leftOut.includes(index) === false);
     const invalid = done.flatMap(({ invalidBlocks }) => invalidBlocks ?? []);
+    const failures = done.flatMap(({ result }) => result.failures ?? []);
     return {
       ...last.result,
+      ...(failures.length === 0 ? {} : { failures }),
       ...(last.leftOut.length === 0 ? {} : { leftOut: last.leftOut }),
       ...(partlyComputed.length === 0 ? {} : { partlyComputed }),
       ...(invalid.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...invalid] }),
@@ -54,6 +57,18 @@ export class PipelineExecutor implements Executor {
         ? {}
         : { connectorOutputs: done.map(({ connectorOutput }) => connectorOutput) }),
     };
+  }
+
+  async loadAdapter(source: AdapterSource): Promise<void> {
+    const loads = await Promise.allSettled(this.#ranks.map((rank) => rank.loadAdapter(source)));
+    const failed = loads.find((load) => load.status === 'rejected');
+    if (failed === undefined) return;
+    await this.unloadAdapter(source.digest);
+    throw failed.reason;
+  }
+
+  async unloadAdapter(digest: string): Promise<void> {
+    await Promise.all(this.#ranks.map((rank) => rank.unloadAdapter(digest)));
   }
 
   troubles(): readonly RankTrouble[] {

@@ -1,4 +1,5 @@
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import type { RankTrouble } from './rank.ts';
 
@@ -10,6 +11,10 @@ export interface Executor {
   /** Of the whole model: the layers and bytes of all ranks. */
   readonly kvCacheSpec: KvCacheSpec;
   execute(step: ScheduledStep): Promise<ExecutedStep>;
+  /** Loads a LoRA adapter on all ranks, or on none. Absent: the executor computes no adapters. */
+  loadAdapter?(source: AdapterSource): Promise<void>;
+  /** No later step has it. */
+  unloadAdapter?(digest: string): Promise<void>;
   /** Ranks that do not serve at the moment. Absent if all ranks always serve. */
   troubles?(): readonly RankTrouble[];
   /** Saves under way get some seconds to finish. Idempotent. */

@@ -2,9 +2,11 @@ import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
 import { stepWithConnector } from '../connector/transfer/worker-step.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { SequenceFailure, StepResult } from '../core/step.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
+import { adapterLost } from './errors.ts';
 import { sequencesWith, withoutSequences, withoutTokensOf } from './leave-out.ts';
 import type { Rank, RankOutput, UpstreamOutput } from './rank.ts';
 
@@ -47,6 +49,14 @@ export class InlineRank implements Rank {
     return { ...(done.result ?? nothingComputed(step)), connectorOutput: done.output };
   }
 
+  async loadAdapter(source: AdapterSource): Promise<void> {
+    await assertDefined(this.#runner.adapters, 'a runner that computes adapters').load(source);
+  }
+
+  async unloadAdapter(digest: string): Promise<void> {
+    await this.#runner.adapters?.unload(digest);
+  }
+
   close(options: { readonly timeoutMs: number }): Promise<void> {
     this.#closing ??= this.#close(options);
     return this.#closing;
@@ -58,12 +68,34 @@ export class InlineRank implements Rank {
     if (drained) await this.#runner.close();
   }
 
-  /** `absent`: the sequences that the rank before left out. */
-  #leftOut(step: ScheduledStep, absent: readonly number[], failures: readonly BlockLoadFailure[]): readonly number[] {
-    if (failures.length === 0) return absent;
-    const failedBlocks = failures.map(({ block }) => block);
+  /**
+   * `absent`: the sequences that the rank before left out. `lost`: those whose adapter this rank has lost. Only sequences with the
+   * same adapter read their blocks.
+   */
+  #leftOut(
+    step: ScheduledStep,
+    absent: readonly number[],
+    {
+      failures: loads,
+      lost,
+    }: { readonly failures: readonly BlockLoadFailure[]; readonly lost: readonly SequenceFailure[] },
+  ): readonly number[] {
+    if (loads.length === 0 && lost.length === 0) return absent;
+    const failedBlocks = loads.map(({ block }) => block);
     const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
-    return [...new Set([...absent, ...failed])].sort((a, b) => a - b);
+    const withoutAdapter = lost.map(({ sequence }) => sequence);
+    return [...new Set([...absent, ...failed, ...withoutAdapter])].sort((a, b) => a - b);
+  }
+
+  /** A replaced process may not find the file of an adapter again, and an adapter may be unloaded after the end of its last request. */
+  #lostAdapters({ sequences }: ScheduledStep, absent: readonly number[]): readonly SequenceFailure[] {
+    let lost: readonly SequenceFailure[] = nothing;
+    for (let sequence = 0; sequence < sequences.length; sequence++) {
+      const { adapter } = sequences[sequence]!;
+      if (adapter === undefined || this.#runner.adapters?.has(adapter) === true || absent.includes(sequence)) continue;
+      lost = [...lost, { sequence, error: adapterLost() }];
+    }
+    return lost;
   }
 
   async #forward(
@@ -79,8 +111,9 @@ export class InlineRank implements Rank {
     // Without an `await`, the first rank computes before `execute` returns.
     const before = upstream === undefined ? undefined : await upstream;
     const absent = before?.leftOut ?? nothing;
-    const leftOut = this.#leftOut(step, absent, failures);
-    if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
+    const lost = this.#lostAdapters(step, absent);
+    const leftOut = this.#leftOut(step, absent, { failures, lost });
+    if (leftOut.length === step.sequences.length) return withFailures({ ...nothingComputed(step), leftOut }, lost);
     let hidden: HiddenStates | undefined;
     if (before !== undefined) {
       assert(before.hidden !== undefined, 'the rank before sends hidden states');
@@ -89,7 +122,8 @@ export class InlineRank implements Rank {
     assert(!this.#isComputing, `step ${step.stepId} is computed while another one is`);
     this.#isComputing = true;
     try {
-      return withLeftOut(step, await this.#runner.execute(withoutSequences(step, leftOut), hidden), leftOut);
+      const result = await this.#runner.execute(withoutSequences(step, leftOut), hidden);
+      return withFailures(withLeftOut(step, result, leftOut), lost);
     } finally {
       this.#isComputing = false;
     }
@@ -112,6 +146,11 @@ function withLeftOut(step: ScheduledStep, { hidden, ...result }: StageResult, le
   const prompts = result.prompts?.map((prompt) => ({ ...prompt, sequence: indices[prompt.sequence]! }));
   const renumbered = { ...(failures === undefined ? {} : { failures }), ...(prompts === undefined ? {} : { prompts }) };
   return { result: { ...result, sampled, ...renumbered }, leftOut, ...upstream };
+}
+
+function withFailures(output: RankOutput, lost: readonly SequenceFailure[]): RankOutput {
+  if (lost.length === 0) return output;
+  return { ...output, result: { ...output.result, failures: [...(output.result.failures ?? []), ...lost] } };
 }
 
 function nothingComputed({ stepId, sequences }: ScheduledStep): RankOutput {

@@ -6,6 +6,7 @@ import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
 import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
@@ -55,6 +56,8 @@ export class ProcessRank<Setup> implements OpenedRank {
   /** Why no process serves. */
   #workerFailure: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
   #timings = noTimings;
+  /** Those that each new process loads. */
+  readonly #adapters = new Map<string, AdapterSource>();
   #isExecuting: boolean = false;
   #closing: Promise<void> | undefined;
 
@@ -139,6 +142,25 @@ export class ProcessRank<Setup> implements OpenedRank {
     return answer;
   }
 
+  async loadAdapter(source: AdapterSource): Promise<void> {
+    this.#adapters.set(source.digest, source);
+    try {
+      // A process that dies meanwhile is replaced.
+      while (this.#closing === undefined) {
+        const worker = this.#serving ?? (await this.#next());
+        if (await worker.loadAdapter(source)) return;
+      }
+    } catch (error) {
+      this.#adapters.delete(source.digest);
+      throw error;
+    }
+  }
+
+  async unloadAdapter(digest: string): Promise<void> {
+    this.#adapters.delete(digest);
+    this.#latest.unloadAdapter(digest);
+  }
+
   close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {
     this.#closing ??= this.#latest.close(timeoutMs);
     return this.#closing;
@@ -199,6 +221,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     this.#latest = worker;
     try {
       this.#checkSame(await worker.ready);
+      await this.#loadAdaptersAgain(worker);
     } catch (error) {
       worker.kill();
       const end = await worker.gone;
@@ -208,6 +231,13 @@ export class ProcessRank<Setup> implements OpenedRank {
     }
     this.#serve(worker);
     return worker;
+  }
+
+  /** Requests with an adapter whose file is gone end with an error, and others go on. */
+  async #loadAdaptersAgain(worker: WorkerProcess<Setup>): Promise<void> {
+    for (const source of [...this.#adapters.values()]) {
+      await worker.loadAdapter(source).catch((error: unknown) => this.#options.onEvent?.((error as Error).message));
+    }
   }
 
   /** Without free file descriptors, a start would fail and count as a crash of the worker. */

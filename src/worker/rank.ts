@@ -2,6 +2,7 @@ import type { KvIdentity, RankReport } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { HiddenStates, RunnerTimings } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
@@ -19,6 +20,13 @@ export interface Rank {
   readonly identity: KvIdentity;
   /** `upstream`: the output of the rank before; undefined for rank 0. If it rejects, `execute` rejects. */
   execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput>;
+  /**
+   * Loads a LoRA adapter, for later steps; does nothing if the rank has it. Rejects with `adapterUnusable` or an error of memory or
+   * files; the rank goes on without it.
+   */
+  loadAdapter(source: AdapterSource): Promise<void>;
+  /** No later step has it. */
+  unloadAdapter(digest: string): Promise<void>;
   /** Absent if the rank always serves, as in this process. */
   trouble?(): RankTrouble | undefined;
   /** Saves under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */
@@ -72,7 +80,7 @@ export interface UpstreamOutput {
   readonly leftOut: readonly number[];
 }
 
-/** The output of a rank for a step. `sampled` and `failures` are from the last rank, `hidden` from all others. */
+/** The output of a rank for a step. `sampled` is from the last rank, `hidden` from all others. */
 export interface RankOutput extends UpstreamOutput {
   readonly result: StepResult;
   readonly connectorOutput?: RankReport;

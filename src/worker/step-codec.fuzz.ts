@@ -22,6 +22,7 @@ interface Actor {
   readonly tokens: TokenBuffer;
   readonly sample: SampleRequest;
   tables: number[][];
+  readonly adapter: string | undefined;
 }
 
 describe('the step codec', () => {
@@ -74,6 +75,7 @@ function makeActor(prng: Prng, others: readonly Actor[], groups: number): Actor 
     tokens: new TokenBuffer(Array.from({ length: prng.between(1, 40) }, () => prng.between(0, 99))),
     sample: { params, promptLength: tokenCount(prng.between(1, 9)), eosTokenIds: [2 as TokenId] },
     tables: Array.from({ length: groups }, () => []),
+    adapter: prng.pick([undefined, undefined, 'digest a', 'digest b']),
   };
 }
 
@@ -86,7 +88,7 @@ function grow(prng: Prng, { tokens, tables }: Actor): void {
   }
 }
 
-function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): SequencePlan {
+function sequenceOf(prng: Prng, { id, tokens, sample, tables, adapter }: Actor): SequencePlan {
   const spans: { start: TokenCount; end: TokenCount }[] = [];
   for (let at = prng.between(0, 5); at < tokens.length && spans.length < 3; at += prng.between(1, 9)) {
     const start = at;
@@ -106,6 +108,7 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
     tokens,
     spans,
     blockTables,
+    ...(adapter === undefined ? {} : { adapter }),
     ...(prng.chance(0.2) ? { writeTables: elsewhere } : {}),
     ...(prng.chance(0.5) ? { sample } : {}),
     ...(prng.chance(0.3) ? { allowed: prng.pick(masks) } : {}),

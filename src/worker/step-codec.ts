@@ -20,6 +20,8 @@ export interface StepMessage {
   readonly released: readonly RequestId[];
   /** Requests that are new to the worker, and sampling parameters: each is sent once. */
   readonly requests: readonly RequestId[];
+  /** The adapters of those new requests that have one, in their order. */
+  readonly adapters: readonly string[];
   readonly samples: readonly SampleRequest[];
   /**
    * Per sequence: mirror number, flags, new tokens (count, ids), the number of drafts if there are any, spans (count,
@@ -42,6 +44,15 @@ const isMasked = 32;
 const hasNewMask = 64;
 const hasDrafts = 128;
 const hasLayers = 256;
+/** Only of a new request. */
+const hasAdapter = 512;
+
+/** What a message has once for each request. */
+interface SentOnce {
+  readonly requests: RequestId[];
+  readonly adapters: string[];
+  readonly samples: SampleRequest[];
+}
 
 interface SentRequest {
   readonly slot: number;
@@ -69,8 +80,9 @@ export class StepEncoder {
     for (const id of released) this.#release(id);
     this.#int32s.clear();
     const requests: RequestId[] = [];
+    const adapters: string[] = [];
     const samples: SampleRequest[] = [];
-    for (const sequence of sequences) this.#encodeSequence(sequence, requests, samples);
+    for (const sequence of sequences) this.#encodeSequence(sequence, { requests, adapters, samples });
     const slots = this.#sent.size + this.#freeSlots.length;
     assert(slots === this.#slotCount, `${slots} slots are taken or free, of ${this.#slotCount}`);
     return {
@@ -79,20 +91,25 @@ export class StepEncoder {
       sequenceCount: sequences.length,
       released,
       requests,
+      adapters,
       samples,
       int32s: this.#int32s.view(),
       ...(connectorMetadata === undefined ? {} : { connectorMetadata }),
     };
   }
 
-  #encodeSequence(sequence: SequencePlan, requests: RequestId[], samples: SampleRequest[]): void {
-    const { requestId, tokens, spans, writeTables, sample, allowed, prompt, drafts, layers } = sequence;
+  #encodeSequence(sequence: SequencePlan, { requests, adapters, samples }: SentOnce): void {
+    const { requestId, tokens, spans, writeTables, sample, allowed, prompt, drafts, layers, adapter } = sequence;
     const out = this.#int32s;
     let sent = this.#sent.get(requestId);
     let flags = sent === undefined ? isNew : 0;
     if (sent === undefined) {
       sent = this.#add(requestId);
       requests.push(requestId);
+      if (adapter !== undefined) {
+        flags |= hasAdapter;
+        adapters.push(adapter);
+      }
     }
     if (sample !== undefined) flags |= isSampled;
     if (sample !== undefined && sample !== sent.sample) {
@@ -160,8 +177,15 @@ export class StepEncoder {
   }
 }
 
+interface ReceivedOnce {
+  readonly requests: Iterator<RequestId>;
+  readonly adapters: Iterator<string>;
+  readonly samples: Iterator<SampleRequest>;
+}
+
 interface KnownRequest {
   readonly id: RequestId;
+  readonly adapter: string | undefined;
   readonly tokens: TokenBuffer;
   readonly tables: TableMirror[];
   sample: SampleRequest | undefined;
@@ -185,11 +209,14 @@ export class StepDecoder {
     this.#lastStep = stepId;
     for (const id of released) this.#release(id);
     const from = new Int32Reader(message.int32s);
-    const requests = message.requests.values();
-    const samples = message.samples.values();
+    const once = {
+      requests: message.requests.values(),
+      adapters: message.adapters.values(),
+      samples: message.samples.values(),
+    };
     const sequences: SequencePlan[] = [];
-    for (let i = 0; i < message.sequenceCount; i++) sequences.push(this.#decodeSequence(from, requests, samples));
-    const isUsedUp = from.isAtEnd && requests.next().done === true && samples.next().done === true;
+    for (let i = 0; i < message.sequenceCount; i++) sequences.push(this.#decodeSequence(from, once));
+    const isUsedUp = from.isAtEnd && Object.values(once).every((values) => values.next().done === true);
     assert(isUsedUp, 'the message is longer than its sequences');
     return {
       stepId,
@@ -200,12 +227,14 @@ export class StepDecoder {
     };
   }
 
-  #decodeSequence(from: Int32Reader, requests: Iterator<RequestId>, samples: Iterator<SampleRequest>): SequencePlan {
+  #decodeSequence(from: Int32Reader, once: ReceivedOnce): SequencePlan {
     const slot = from.next();
     const flags = from.next();
     const known =
-      (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'the request has a mirror') : this.#add(slot, requests);
-    if ((flags & hasNewSample) !== 0) known.sample = next(samples, 'sampling parameters');
+      (flags & isNew) === 0
+        ? assertDefined(this.#known[slot], 'the request has a mirror')
+        : this.#add(slot, flags, once);
+    if ((flags & hasNewSample) !== 0) known.sample = next(once.samples, 'sampling parameters');
     for (const token of from.take(from.next())) known.tokens.push(token as never);
     const drafted = (flags & hasDrafts) === 0 ? 0 : from.next();
     const spans: Span[] = [];
@@ -224,6 +253,7 @@ export class StepDecoder {
     const sequence: SequencePlan = { requestId: known.id, tokens: known.tokens, spans, blockTables: known.tables };
     return {
       ...sequence,
+      ...(known.adapter === undefined ? {} : { adapter: known.adapter }),
       ...(prompt === undefined ? {} : { prompt }),
       ...(layers === undefined ? {} : { layers }),
       ...(drafts === undefined ? {} : { drafts }),
@@ -235,11 +265,13 @@ export class StepDecoder {
     };
   }
 
-  #add(slot: number, requests: Iterator<RequestId>): KnownRequest {
+  #add(slot: number, flags: number, { requests, adapters }: ReceivedOnce): KnownRequest {
     assert(this.#known[slot] === undefined, `slot ${slot} is taken`);
     const id = next(requests, 'request');
+    const adapter = (flags & hasAdapter) === 0 ? undefined : next(adapters, 'adapter');
     assert(!this.#slots.has(id), `${id} has slot ${this.#slots.get(id)} and gets slot ${slot}`);
-    const known: KnownRequest = { id, tokens: new TokenBuffer([]), tables: [], sample: undefined, mask: undefined };
+    const tokens = new TokenBuffer([]);
+    const known: KnownRequest = { id, adapter, tokens, tables: [], sample: undefined, mask: undefined };
     this.#known[slot] = known;
     this.#slots.set(id, slot);
     return known;

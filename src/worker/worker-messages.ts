@@ -2,6 +2,7 @@ import type { KvasirError } from '../base/errors.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { decodeError, type ErrorMessage, encodeError } from './error-codec.ts';
 import type { RankOutput, RankTimings, UpstreamOutput } from './rank.ts';
 import type { StepMessage } from './step-codec.ts';
@@ -15,6 +16,9 @@ export type ToWorker<Setup> =
   | { readonly kind: 'upstream'; readonly output: UpstreamOutput }
   /** The rank before has failed: the step ends without an answer. */
   | { readonly kind: 'upstreamFailed' }
+  /** Answered by `adapterLoaded` at any time. */
+  | { readonly kind: 'loadAdapter'; readonly source: AdapterSource }
+  | { readonly kind: 'unloadAdapter'; readonly digest: string }
   /** Answered by `pong` at any time, also while a step is computed. */
   | { readonly kind: 'ping' }
   /** Answered by the end of the process. */
@@ -31,6 +35,8 @@ export type FromWorker =
    * loads or for the rank before.
    */
   | { readonly kind: 'pong'; readonly isComputing: boolean }
+  /** `error`: the adapter is not loaded. */
+  | { readonly kind: 'adapterLoaded'; readonly digest: string; readonly error?: ErrorMessage }
   /** Transfers have ended between steps. At most one until the next step. */
   | { readonly kind: 'wake' }
   /** The rank has failed, and the process ends. */

@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
 import { leaveRemovedFolder } from '../base/working-folder.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
 import type { RankTimings, UpstreamOutput } from './rank.ts';
@@ -51,6 +52,8 @@ export class WorkerProcess<Setup> {
   readonly #options: WorkerOptions<Setup>;
   readonly #opened = new Settlement<RankFacts>();
   #step: Settlement<OutputMessage | undefined> | undefined;
+  /** By digest. */
+  readonly #adapterLoads = new Map<string, Settlement<boolean>>();
   readonly #watched: WorkerWatch;
   #reportedError: Error | undefined;
   /** Why this process killed the worker. */
@@ -122,6 +125,28 @@ export class WorkerProcess<Setup> {
     return answer.promise.finally(() => this.#waited());
   }
 
+  /** Whether the worker has loaded the adapter; false if the process ends before. Rejects with the worker's error. */
+  async loadAdapter(source: AdapterSource): Promise<boolean> {
+    if (this.#isGone) return false;
+    const { digest } = source;
+    const known = this.#adapterLoads.get(digest);
+    if (known !== undefined) return known.promise;
+    const load = new Settlement<boolean>();
+    this.#adapterLoads.set(digest, load);
+    this.#wait();
+    this.#send({ kind: 'loadAdapter', source });
+    try {
+      return await load.promise;
+    } finally {
+      this.#waited();
+      this.#adapterLoads.delete(digest);
+    }
+  }
+
+  unloadAdapter(digest: string): void {
+    this.#send({ kind: 'unloadAdapter', digest });
+  }
+
   /** Saves get `timeoutMs` to finish. The process has ended afterwards in any case. */
   async close(timeoutMs: number): Promise<void> {
     assert(!this.#isClosing, `${this.#options.name} is closed twice`);
@@ -153,6 +178,7 @@ export class WorkerProcess<Setup> {
         this.#opened.reject(error ?? new Error(how));
         resolve({ reason, ...(error === undefined ? {} : { error }) });
         this.#step?.resolve(undefined);
+        for (const load of this.#adapterLoads.values()) load.resolve(false);
       };
       child.once('exit', (code, signal) => {
         end(signal === null ? `exited with code ${code}` : `died of ${signal}`);
@@ -196,6 +222,12 @@ export class WorkerProcess<Setup> {
         this.#stepInFlight(message).resolve(message.output);
         this.#step = undefined;
         break;
+      case 'adapterLoaded': {
+        const load = this.#adapterLoads.get(message.digest);
+        if (message.error === undefined) load?.resolve(true);
+        else load?.reject(decodeError(message.error));
+        break;
+      }
       case 'pong':
         this.#watched.answered(message.isComputing);
         break;

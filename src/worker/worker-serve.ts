@@ -1,5 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import { dieWithParent, exitAtOnce } from '../ggml/libc.ts';
+import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { encodeError } from './error-codec.ts';
 import type { LocalRank, UpstreamOutput } from './rank.ts';
 import { StepDecoder } from './step-codec.ts';
@@ -56,6 +57,12 @@ class RankServer<Setup> {
       case 'upstreamFailed':
         this.#upstream?.reject(new UpstreamFailed('the rank before has failed'));
         break;
+      case 'loadAdapter':
+        void this.#loadAdapter(message.source);
+        break;
+      case 'unloadAdapter':
+        void this.#rank?.unloadAdapter(message.digest);
+        break;
       case 'ping':
         send({ kind: 'pong', isComputing: this.#rank?.isComputing ?? false });
         break;
@@ -93,6 +100,16 @@ class RankServer<Setup> {
       send({ kind: 'broken', error: encodeError(error) }, exitNow);
     } finally {
       this.#upstream = undefined;
+    }
+  }
+
+  async #loadAdapter(source: AdapterSource): Promise<void> {
+    const { digest } = source;
+    try {
+      await assertDefined(this.#rank, 'an adapter before the rank is open').loadAdapter(source);
+      send({ kind: 'adapterLoaded', digest });
+    } catch (error) {
+      send({ kind: 'adapterLoaded', digest, error: encodeError(error) });
     }
   }
 

@@ -16,6 +16,8 @@ export interface Comparison {
   readonly tolerance: number;
   /** Logits with a smaller distance, in standard deviations, count as equal. */
   readonly nearTie: number;
+  /** The path of a LoRA adapter. */
+  readonly adapter?: string | undefined;
 }
 
 export const referencePrompt = promptOf(96, 5);
@@ -26,11 +28,11 @@ const kvCacheBytes = (): number => 4 << 20;
 
 /** Compares the logits after the prompt, and each token of a greedy completion. */
 export async function compareWithLibllama(path: string, comparison: Comparison): Promise<void> {
-  const { options, microBatch, tolerance, nearTie } = comparison;
+  const { options, microBatch, tolerance, nearTie, adapter: adapterPath } = comparison;
   const repack = options.repack ?? true;
   const config = readModelConfig(await readGguf(path));
   const reference = openReference(path, {
-    ...{ contextLength: 256, threads: 1, batch: 256, microBatch, repack },
+    ...{ contextLength: 256, threads: 1, batch: 256, microBatch, repack, adapter: adapterPath },
     onModel: (native, model) => setWindowLayers(native, model, config),
   });
   let afterPrompt: Float32Array | undefined;
@@ -39,7 +41,8 @@ export async function compareWithLibllama(path: string, comparison: Comparison):
   };
   const drive = await Drive.open(path, { kvCacheBytes, ...options, onLogits });
   try {
-    const trace = (await drive.run([{ id: 'a', prompt: referencePrompt, params: { maxTokens } }])).get('a')!;
+    const adapter = adapterPath === undefined ? undefined : await drive.load(adapterPath);
+    const trace = (await drive.run([{ id: 'a', prompt: referencePrompt, params: { maxTokens }, adapter }])).get('a')!;
     expect(trace.tokens).toHaveLength(maxTokens);
     // All rows at once, because libllama computes single rows with other kernels.
     reference.decode([...referencePrompt, ...trace.tokens], { wantAllLogits: true });

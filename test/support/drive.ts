@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { type BlockId, blockIndex, blockIndexOf, requestId, tokenCount } from '../../src/core/ids.ts';
-import type { Pooling, RequestStats } from '../../src/core/request.ts';
+import type { AdapterRef, Pooling, RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import {
@@ -13,6 +13,7 @@ import {
   type TokenLogprobs,
 } from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
+import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
 import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
@@ -28,6 +29,7 @@ export interface DriveRequest {
   readonly params?: SamplingOptions;
   readonly cacheSalt?: string;
   readonly pooling?: Pooling;
+  readonly adapter?: AdapterRef | undefined;
 }
 
 /** The results of one request, which must have the same bits in every run. */
@@ -105,7 +107,10 @@ export class Drive {
 
   readonly #config: ModelConfig;
 
-  private constructor(stages: readonly GgmlRunner[], config: ModelConfig) {
+  readonly #path: string;
+
+  private constructor(path: string, stages: readonly GgmlRunner[], config: ModelConfig) {
+    this.#path = path;
     this.stages = stages;
     this.#config = config;
   }
@@ -122,7 +127,7 @@ export class Drive {
     };
     const stages =
       stageCount === undefined ? [await openRunner(path, traced)] : await openStages(path, stageCount, traced);
-    const drive = new Drive(stages, readModelConfig(await readGguf(path)));
+    const drive = new Drive(path, stages, readModelConfig(await readGguf(path)));
     drives.push(drive);
     return drive;
   }
@@ -222,7 +227,14 @@ export class Drive {
     );
   }
 
-  #add(scheduler: Scheduler, { id, prompt, params, cacheSalt, pooling }: DriveRequest): true {
+  /** Loads a LoRA adapter on all stages, for requests of later runs. */
+  async load(path: string, name = 'adapter'): Promise<AdapterRef> {
+    const source = await findAdapter(path, { file: await readGguf(this.#path), config: this.#config });
+    for (const stage of this.stages) await stage.adapters.load(source);
+    return { name, digest: source.digest };
+  }
+
+  #add(scheduler: Scheduler, { id, prompt, params, cacheSalt, pooling, adapter }: DriveRequest): true {
     scheduler.add({
       id: requestId(id),
       promptTokens: Int32Array.from(prompt),
@@ -235,6 +247,7 @@ export class Drive {
       priority: 0,
       ...(cacheSalt === undefined ? {} : { cacheSalt }),
       ...(pooling === undefined ? {} : { pooling }),
+      ...(adapter === undefined ? {} : { adapter }),
     });
     return true;
   }

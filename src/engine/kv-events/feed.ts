@@ -107,8 +107,8 @@ export class KvEventFeed implements KvEventSink {
   }
 
   /** Remembers the content too. */
-  #contentOf({ group, digest, parent, tokens, cacheSalt }: StoredBlock): BlockContent {
-    const content = { parent: parent === undefined ? null : hashOf(parent), tokens, cacheSalt };
+  #contentOf({ group, digest, parent, tokens, cacheSalt, adapterName }: StoredBlock): BlockContent {
+    const content = { parent: parent === undefined ? null : hashOf(parent), tokens, cacheSalt, adapterName };
     if (this.#contentsMax === 0) return content;
     const key = blockKey(group, digest, blockIndex(0));
     this.#contents.delete(key);

@@ -82,6 +82,21 @@ it('blocks that follow each other are one event, and others are not', () => {
   ]);
 });
 
+it('events of blocks with an adapter have its name, and blocks of different adapters are different events', () => {
+  const builder = new EventBuilder([full]);
+  const of = (adapterName: string, parent: bigint | null, salt?: string) => ({
+    ...content(parent, [1, 2], salt),
+    adapterName,
+  });
+  builder.stored(0, poolMedium, { hash: 1n, content: of('sql', null, 'salt') });
+  builder.stored(0, poolMedium, { hash: 2n, content: of('sql', 1n) });
+  builder.stored(0, poolMedium, { hash: 3n, content: of('other name', 2n) });
+  expect(builder.events).toMatchObject([
+    { block_hashes: [1n, 2n], lora_id: null, lora_name: 'sql', extra_keys: [['sql', 'salt'], ['sql']] },
+    { block_hashes: [3n], lora_name: 'other name', extra_keys: [['other name']] },
+  ]);
+});
+
 it('of several groups, events have the number and the kind', () => {
   const builder = new EventBuilder([full, window]);
   builder.stored(1, poolMedium, { hash: 1n, content: content(null, [1, 2]) });

@@ -10,9 +10,10 @@ export interface BlockStored extends Place {
   /** `block_size` for each hash. None: they are not known any more, and `block_size` is 0. */
   readonly token_ids: number[];
   readonly block_size: number;
+  /** vLLM's number of an adapter, which it replaces with the name. */
   readonly lora_id: null;
-  readonly lora_name: null;
-  /** For each hash; the first block of a request with a cache salt has it. */
+  readonly lora_name: string | null;
+  /** For each hash: the name of the LoRA adapter, and for the first block of a request with a cache salt the salt. */
   readonly extra_keys?: (readonly string[] | null)[];
   readonly kv_cache_spec_kind?: string;
   readonly kv_cache_spec_sliding_window?: number;
@@ -41,6 +42,7 @@ export interface BlockContent {
   readonly parent: bigint | null;
   readonly tokens: Int32Array;
   readonly cacheSalt: string | undefined;
+  readonly adapterName?: string | undefined;
 }
 
 /** Where blocks are. */
@@ -71,11 +73,12 @@ export class EventBuilder {
     const last = this.#events.at(-1);
     if (last?.type === 'BlockStored' && isAt(last, group, medium) && continues(last, content)) {
       last.block_hashes.push(hash);
-      last.extra_keys?.push(null);
+      last.extra_keys?.push(extraKeysOf(content) ?? null);
       if (content !== undefined) pushTokens(last.token_ids, content.tokens);
       return;
     }
     const spec = this.#groups[group]!;
+    const extraKeys = extraKeysOf(content);
     this.#events.push({
       type: 'BlockStored',
       block_hashes: [hash],
@@ -83,9 +86,9 @@ export class EventBuilder {
       token_ids: content === undefined ? [] : Array.from(content.tokens),
       block_size: content === undefined ? 0 : spec.blockSize,
       lora_id: null,
-      lora_name: null,
+      lora_name: content?.adapterName ?? null,
       ...this.#place(group, medium),
-      ...(content?.cacheSalt === undefined ? {} : { extra_keys: [[content.cacheSalt]] }),
+      ...(extraKeys === undefined ? {} : { extra_keys: [extraKeys] }),
       ...(this.#namesGroups ? { kv_cache_spec_kind: kindNames[spec.kind] } : {}),
       ...(spec.kind === 'window' ? { kv_cache_spec_sliding_window: spec.window } : {}),
     });
@@ -119,7 +122,15 @@ const isAt = (event: Place, group: number, { medium, locality }: Medium): boolea
 
 function continues(last: BlockStored, content: BlockContent | undefined): boolean {
   if (content === undefined) return last.token_ids.length === 0;
+  if (last.lora_name !== (content.adapterName ?? null)) return false;
   return last.token_ids.length > 0 && last.block_hashes.at(-1) === content.parent;
+}
+
+/** In vLLM's order. */
+function extraKeysOf(content: BlockContent | undefined): readonly string[] | undefined {
+  const { adapterName, cacheSalt } = content ?? {};
+  if (adapterName === undefined && cacheSalt === undefined) return undefined;
+  return [...(adapterName === undefined ? [] : [adapterName]), ...(cacheSalt === undefined ? [] : [cacheSalt])];
 }
 
 function pushTokens(into: number[], tokens: Int32Array): void {

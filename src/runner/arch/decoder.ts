@@ -3,6 +3,8 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { I32 } from '../../ggml/types.ts';
+import type { AdapterStore } from '../adapters/adapter-store.ts';
+import { GraphAdapters } from '../adapters/graph-adapters.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
@@ -43,6 +45,7 @@ export interface DecoderParts {
   readonly headRotation: HeadRotation | undefined;
   /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
+  readonly adapters: AdapterStore;
 }
 
 export interface DecoderGraph {
@@ -92,7 +95,8 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
   const experts = config.experts === undefined ? 0 : expertNetworkNodes(config.experts);
   const segments = Math.max(0, ...batch.segments.map(({ length }) => length));
   const mixer = (mixers?.nodesPerSegment ?? 0) * (1 + segments);
-  graph.begin(64 + layerCount * (nodesPerLayer + experts + mixer) + attention.nodeCount(batch, layerCount));
+  const added = attention.nodeCount(batch, layerCount) + GraphAdapters.nodeCount(parts.adapters, batch);
+  graph.begin(64 + layerCount * (nodesPerLayer + experts + mixer) + added);
   states.begin(batch.segments);
   const builder = new DecoderBuilder(parts, batch);
   const result = builder.build();
@@ -121,6 +125,8 @@ class DecoderBuilder {
   #batch: Batch;
   readonly #inputs: BatchInputs;
   readonly #matmuls: Matmuls;
+  /** Undefined: no row has an adapter. */
+  readonly #adapters: GraphAdapters | undefined;
   readonly #operations: LayerOperations;
   readonly #projections: AttentionProjections;
   best: TensorPtr | undefined;
@@ -132,11 +138,12 @@ class DecoderBuilder {
   readonly #outputSlots: TensorPtr[] = [];
 
   constructor(parts: DecoderParts, batch: Batch) {
-    const { graph, config, weights, attention, kernels, mixers, headRotation } = parts;
+    const { graph, config, weights, attention, kernels, mixers, headRotation, adapters } = parts;
     this.#parts = parts;
     this.#batch = batch;
     this.#inputs = new BatchInputs(graph, batch, config, weights.tokenEmbedding !== undefined);
-    const matmuls = new Matmuls(graph, kernels);
+    this.#adapters = batch.adapters.length === 0 ? undefined : new GraphAdapters(graph, adapters, batch);
+    const matmuls = new Matmuls(graph, kernels, this.#adapters);
     const operations = new LayerOperations({ graph, config, matmuls, mixers });
     const { latent } = config;
     this.#matmuls = matmuls;
@@ -167,6 +174,7 @@ class DecoderBuilder {
         if (rows === 'outputs' && this.#batch.outputCount === 0) continue;
         if (index === 0 && rows === 'outputs') x = this.#outputRowsOf(x);
         if (index === slice.first && index > 0) x = this.#withChunk(x);
+        this.#multiplyRows(rows);
       }
       let h = operations.norm(x, layer.attentionNorm);
       const kv = layersKv[index]!;
@@ -180,6 +188,7 @@ class DecoderBuilder {
             return undefined;
           }
           rows = 'outputs';
+          this.#multiplyRows(rows);
           h = graph.getRows(h, this.#inputs.outputRows);
           x = graph.getRows(x, this.#inputs.outputRows);
         }
@@ -203,12 +212,18 @@ class DecoderBuilder {
     return result;
   }
 
+  /** The rows that the next matmuls have. */
+  #multiplyRows(rows: AttentionRows): void {
+    if (this.#adapters !== undefined) this.#adapters.rows = rows;
+  }
+
   fits(batch: Batch): boolean {
     if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
     const hasOutputs = this.#parts.weights.head !== undefined;
     if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
     const { slice } = this.#batch;
     if (batch.slice?.first !== slice?.first || batch.slice?.end !== slice?.end) return false;
+    if (this.#adapters === undefined ? batch.adapters.length > 0 : !this.#adapters.fits(batch)) return false;
     return batch.promptRows.length === 0 && this.#batch.promptRows.length === 0;
   }
 
@@ -224,6 +239,7 @@ class DecoderBuilder {
     const { graph, weights, attention } = this.#parts;
     this.#inputs.write(graph, this.#batch, hidden);
     this.#inputs.writeChunk(graph, chunk);
+    this.#adapters?.writeInputs(this.#batch);
     if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
       this.#inputs.writeOutputs(graph, this.#batch);
     if (this.#firstType !== undefined) graph.write(this.#firstType, new Int32Array(1));

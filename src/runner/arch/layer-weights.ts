@@ -35,7 +35,12 @@ interface TokenMixing {
 export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: number): LayerWeights {
   const { experts } = config;
   if (config.bert !== undefined) {
-    return { ...withoutNorms, attentionNorm: undefined, ...tokenMixing(tensors, config, index), bert: bertLayerWeights(tensors, config) };
+    return {
+      ...withoutNorms,
+      attentionNorm: undefined,
+      ...tokenMixing(tensors, config, index),
+      bert: bertLayerWeights(tensors, config),
+    };
   }
   const norm = (name: string) => (config.norms === 'after' ? undefined : tensors.vector(`${name}.weight`));
   const postNorm = (part: string) =>

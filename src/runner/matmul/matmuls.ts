@@ -1,5 +1,6 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { GraphAdapters } from '../adapters/graph-adapters.ts';
 import type { RowMatmul } from './row-matmul.ts';
 import type { ActivationQuantization } from './tile-kernels.ts';
 import type { TiledMatmul } from './tiled-matmul.ts';
@@ -17,6 +18,8 @@ export interface MatmulKernels {
 export class Matmuls {
   readonly #graph: GraphBuilder;
   readonly #kernels: MatmulKernels;
+  /** Undefined: no row has an adapter. */
+  readonly #adapters: GraphAdapters | undefined;
   /** Quantized activations that several matrices use. */
   readonly #quantized: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
     none: new Map(),
@@ -33,9 +36,10 @@ export class Matmuls {
   /** By chosen experts: their pairs with tokens in the order of experts. */
   readonly #orders = new Map<TensorPtr, TensorPtr>();
 
-  constructor(graph: GraphBuilder, kernels: MatmulKernels) {
+  constructor(graph: GraphBuilder, kernels: MatmulKernels, adapters?: GraphAdapters) {
     this.#graph = graph;
     this.#kernels = kernels;
+    this.#adapters = adapters;
   }
 
   /**
@@ -43,6 +47,11 @@ export class Matmuls {
    * (Attention may return the same tensor in each layer, with other values.)
    */
   multiply(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several' = 'one'): TensorPtr {
+    const product = this.#product(matrix, x, sharedBy);
+    return this.#adapters === undefined ? product : this.#adapters.apply(matrix, x, product);
+  }
+
+  #product(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several'): TensorPtr {
     const graph = this.#graph;
     const { tiles, row } = this.#kernels;
     const isSingle = graph.rowCountOf(x) === 1;

@@ -1,8 +1,8 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { renderConversation } from '../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { checkModel } from '../check-model.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { engineFor } from '../engine-for.ts';
 import { prepareAnswer, tokenizeText } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
 import { needsOfTokens } from '../request-needs.ts';
@@ -29,17 +29,18 @@ export function registerMessageRoutes(
     reply.header('request-id', request.id);
     const { body, ignored } = chatOfMessages(request.body, limits);
     const asked = parseChat(body, limits);
-    checkModel(engine, asked.model);
+    engineFor(engine, asked.model);
     return { ...asked, ignored: [...asked.ignored, ...ignored] };
   };
   app.post('/v1/messages', { config }, (request, reply) =>
     generations.answer(request, reply, async (signal, place) => {
       const asked = parse(request, reply);
+      const chosen = engineFor(engine, asked.model);
       const promptsAtOnce = place.enter(1);
       await place.turn(signal);
       // Each event may have the usage so far.
-      const prepared = await prepareAnswer(engine, { ...asked, continuousUsage: true }, options, signal);
-      return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
+      const prepared = await prepareAnswer(chosen, { ...asked, continuousUsage: true }, options, signal);
+      return { ...prepared, engine: chosen, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
     }),
   );
   app.post('/v1/messages/count_tokens', { config }, async (request, reply) => {

@@ -3,8 +3,8 @@ import { stat } from 'node:fs/promises';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { Embedding } from '../../engine/embed.ts';
-import { checkModel } from '../check-model.ts';
 import { answerEmbeddings } from '../embeddings.ts';
+import { engineFor } from '../engine-for.ts';
 import { promptsOf } from '../fill-in-middle.ts';
 import { prepareAnswer, preparePrompts } from '../generation.ts';
 import { type ParseLimits, parseChat, parseCompletion } from '../openai-parse.ts';
@@ -34,12 +34,12 @@ export function registerOllamaRoutes(
   ) =>
     generations.answer(request, reply, async (signal, place) => {
       const asked = parseChat(body, limits);
-      checkModel(engine, asked.model);
+      const chosen = engineFor(engine, asked.model);
       const promptsAtOnce = place.enter(1);
       await place.turn(signal);
       const all = { ...asked, continuousUsage: true, ignored: [...asked.ignored, ...ignored] };
-      const prepared = await prepareAnswer(engine, all, options, signal);
-      return { ...prepared, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat' };
+      const prepared = await prepareAnswer(chosen, all, options, signal);
+      return { ...prepared, engine: chosen, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat' };
     });
   app.post('/api/chat', { config }, (request, reply) =>
     chat(request, reply, 'message', chatOfOllama(request.body, limits)),
@@ -48,9 +48,8 @@ export function registerOllamaRoutes(
     const { kind, model, ...asked } = generateOfOllama(request.body, limits);
     if (kind === 'chat') return chat(request, reply, 'response', asked);
     if (kind === 'load') {
-      checkModel(engine, model);
       return {
-        model: engine.model.name,
+        model: engineFor(engine, model).model.name,
         created_at: new Date().toISOString(),
         response: '',
         done: true,
@@ -59,19 +58,19 @@ export function registerOllamaRoutes(
     }
     return generations.answer(request, reply, async (signal, place) => {
       const read = parseCompletion(asked.body, limits);
-      checkModel(engine, read.model);
+      const chosen = engineFor(engine, read.model);
       const promptsAtOnce = place.enter(1);
       await place.turn(signal);
       const parsed = { ...read, continuousUsage: true, ignored: [...read.ignored, ...asked.ignored] };
       const texts = { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: engine.model.maxModelLen };
       const prompts = await preparePrompts(engine, parsed, texts, signal);
-      return { parsed, prompts, promptsAtOnce, render: ollamaRenderer('response'), idPrefix: 'cmpl' };
+      return { engine: chosen, parsed, prompts, promptsAtOnce, render: ollamaRenderer('response'), idPrefix: 'cmpl' };
     });
   });
   app.post('/api/embed', { config }, (request, reply) => {
     const startMs = performance.now();
-    const answer = (embeddings: readonly Embedding[]): object => ({
-      model: engine.model.name,
+    const answer = (embeddings: readonly Embedding[], model: string): object => ({
+      model,
       embeddings: embeddings.map(({ embedding }) => Array.from(embedding)),
       total_duration: Math.round((performance.now() - startMs) * 1e6),
       load_duration: 0,
@@ -80,14 +79,17 @@ export function registerOllamaRoutes(
     const form = { body: (given: unknown) => embeddingOfOllama(given, limits), answer };
     return answerEmbeddings(engine, request, reply, { ...options, limits, form });
   });
-  app.get('/api/tags', { config }, async () => ({ models: [await describeModel(engine)] }));
+  app.get('/api/tags', { config }, async () => {
+    const adapters = (engine.adapters?.list() ?? []).map(({ name }) => engineFor(engine, name));
+    return { models: await Promise.all([engine, ...adapters].map(describeModel)) };
+  });
   app.get('/api/ps', { config }, async () => {
     const { size, ...model } = await describeModel(engine);
     const loaded = { size, size_vram: 0, context_length: engine.model.maxModelLen };
     return { models: [{ ...model, ...loaded, expires_at: new Date(Date.now() + dayMs).toISOString() }] };
   });
   app.post('/api/show', { config }, async (request) => {
-    checkModel(engine, modelOfOllama(request.body, limits));
+    engineFor(engine, modelOfOllama(request.body, limits));
     const { details, modified_at } = await describeModel(engine);
     const { architecture, chatTemplate = '', maxModelLen } = engine.model;
     const model_info = { 'general.architecture': architecture, [`${architecture}.context_length`]: maxModelLen };

@@ -2,8 +2,8 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { engineClosed } from '../../core/errors.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { checkModel } from '../check-model.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { engineFor } from '../engine-for.ts';
 import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
@@ -16,7 +16,7 @@ import { sendJson } from '../send-json.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
-import { type ParsedResponse, parseResponse } from './parse-response.ts';
+import { parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
 import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
 import { truncated } from './truncate-conversation.ts';
@@ -28,7 +28,7 @@ export function registerResponseRoutes(
   limits: ParseLimits,
   options: RouteOptions,
 ): void {
-  const responses = new TenantResponses(engine, options.responseStoreMaxBytes);
+  const responses = new TenantResponses(options.responseStoreMaxBytes);
   const route = new ResponseRoute(engine, responses, limits, options);
   type WithId = { Params: { id: string }; Querystring: { stream?: string } };
   app.post('/v1/responses', (request, reply) => route.create(request, reply));
@@ -64,7 +64,7 @@ class ResponseRoute {
     if (!this.#options.isAccepting()) throw engineClosed();
     const responses = this.#responses.of(request.caller);
     const asked = parseResponse(request.body, this.#limits, responses);
-    checkModel(this.#engine, asked.chat.model);
+    const engine = engineFor(this.#engine, asked.chat.model);
     using place = request.caller.place();
     place.enter(1);
     if (asked.ignored.length > 0) {
@@ -77,7 +77,7 @@ class ResponseRoute {
     const prepared = await unlessGone(reply, controller.signal, async (signal) => {
       // A response in the background is answered before its turn, and a stream of one can be cut while it waits.
       if (!asked.echo.background) await place.turn(signal);
-      const job = await this.#prepare(request, asked, controller, signal);
+      const job = await this.#prepare(request, { asked, engine }, controller, signal);
       request.body = undefined;
       const needs = needsOf(job);
       memory.check(needs);
@@ -100,12 +100,12 @@ class ResponseRoute {
 
   async #prepare(
     request: FastifyRequest,
-    asked: ParsedResponse,
+    { asked, engine }: Pick<ResponseJob, 'asked' | 'engine'>,
     controller: AbortController,
     signal: AbortSignal,
   ): Promise<ResponseJob> {
     const { echo } = asked;
-    const prepare = (chat: ParsedChat) => prepareAnswer(this.#engine, chat, this.#options, signal);
+    const prepare = (chat: ParsedChat) => prepareAnswer(engine, chat, this.#options, signal);
     const { parsed, prompts, answers } =
       echo.truncation === 'auto'
         ? await truncated(asked.items, (items) => prepare(asked.chatOf(items)))
@@ -117,8 +117,8 @@ class ResponseRoute {
     const { toolNames: tools } = asked;
     const topLogprobs = parsed.params.logprobs;
     const shown = { format, tools, prompt, topLogprobs };
-    const run = new ResponseRun({ engine: this.#engine, echo, ...shown, meter, now: Date.now });
-    return { run, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
+    const run = new ResponseRun({ engine, echo, ...shown, meter, now: Date.now });
+    return { run, engine, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 
   /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */

@@ -15,6 +15,8 @@ import type { ResponseBody, ResponseEvent, ResponseStatus } from './response-typ
 /** A response that is ready to be generated. */
 export interface ResponseJob {
   readonly run: ResponseRun;
+  /** Of `engineFor`. */
+  readonly engine: AsyncEngine;
   readonly asked: ParsedResponse;
   /** The chat request that the engine computes. */
   readonly parsed: ParsedChat;
@@ -26,14 +28,12 @@ export interface ResponseJob {
 
 /** The responses of each tenant, which no other tenant can name. */
 export class TenantResponses {
-  readonly #engine: AsyncEngine;
   readonly #storeMaxBytes: number;
   readonly #stores = new Set<ResponseStore>();
   readonly #tenants = new Map<string | undefined, Responses>();
 
   /** @param storeMaxBytes of all tenants together */
-  constructor(engine: AsyncEngine, storeMaxBytes: number) {
-    this.#engine = engine;
+  constructor(storeMaxBytes: number) {
     this.#storeMaxBytes = storeMaxBytes;
   }
 
@@ -41,7 +41,7 @@ export class TenantResponses {
     const known = this.#tenants.get(tenant);
     if (known !== undefined) return known;
     const store = new ResponseStore(this.#storeMaxBytes, this.#stores);
-    const responses = new Responses(this.#engine, store, tenant);
+    const responses = new Responses(store, tenant);
     this.#tenants.set(tenant, responses);
     return responses;
   }
@@ -52,15 +52,13 @@ export class TenantResponses {
  * the first to the second before a client can read its last event.
  */
 export class Responses implements EarlierResponses {
-  readonly #engine: AsyncEngine;
   readonly #store: ResponseStore;
   readonly #tenant: string | undefined;
   readonly #running = new Map<string, ResponseJob>();
   /** Those whose JSON is stored, or is made for it. */
   readonly #ended = new WeakSet<ResponseJob>();
 
-  constructor(engine: AsyncEngine, store: ResponseStore, tenant: string | undefined) {
-    this.#engine = engine;
+  constructor(store: ResponseStore, tenant: string | undefined) {
     this.#store = store;
     this.#tenant = tenant;
   }
@@ -133,11 +131,11 @@ export class Responses implements EarlierResponses {
    * request or fails; the caller then calls `fail` if the client knows the response already.
    */
   async *generate(job: ResponseJob): AsyncGenerator<ResponseEvent, void, void> {
-    const { run, prompts, meter, controller, asked } = job;
+    const { run, engine, prompts, meter, controller, asked } = job;
     let hasEnded = false;
     try {
       const settings = { ...job, id: run.id, promptsAtOnce: 1, tenant: this.#tenant };
-      for await (const delta of generateAll(this.#engine, prompts, settings, controller)) {
+      for await (const delta of generateAll(engine, prompts, settings, controller)) {
         if (run.status === 'cancelled') return;
         meter.add(delta);
         const events = run.add(delta);

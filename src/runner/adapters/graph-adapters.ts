@@ -1,0 +1,92 @@
+import { assertDefined } from '../../base/assert.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import { I32 } from '../../ggml/types.ts';
+import type { AttentionRows } from '../attention/attention.ts';
+import type { Batch, BatchAdapter } from '../batch.ts';
+import type { AdapterStore } from './adapter-store.ts';
+import type { LoadedAdapter } from './loaded-adapter.ts';
+
+/** The largest number of tensors that a pair adds to a graph. */
+const nodesPerPair = 12;
+
+interface RowsOfAdapter {
+  readonly adapter: LoadedAdapter;
+  /** I32: the indices of its rows among all rows, and among the sampled rows; undefined: it has none there. */
+  readonly all: TensorPtr;
+  readonly outputs: TensorPtr | undefined;
+}
+
+/**
+ * The LoRA adapters of one graph. A row gets the addition of its request's adapter: the rows of each adapter are gathered,
+ * computed one by one and written back. So a row has the same bits in any batch, and rows without an adapter are not touched.
+ *
+ *   x [inputs, rows] -> its rows -> down [rank, n] -> up [outputs, n] -> + the same rows of the product, in place
+ */
+export class GraphAdapters {
+  /** Which rows the next matmuls have. */
+  rows: AttentionRows = 'all';
+  readonly #graph: GraphBuilder;
+  readonly #store: AdapterStore;
+  readonly #adapters: readonly RowsOfAdapter[];
+
+  /** The step's requests with adapters that the store does not have are not in the batch. */
+  constructor(graph: GraphBuilder, store: AdapterStore, batch: Batch) {
+    this.#graph = graph;
+    this.#store = store;
+    this.#adapters = batch.adapters.map(({ digest, rows, outputs }) => ({
+      adapter: loadedIn(store, digest),
+      all: graph.input(I32, rows.length),
+      outputs: outputs.length === 0 ? undefined : graph.input(I32, outputs.length),
+    }));
+  }
+
+  /** The tensors that the adapters of a batch add to its graph. */
+  static nodeCount(store: AdapterStore, { adapters }: Batch): number {
+    return adapters.reduce((sum, { digest }) => sum + 2 + nodesPerPair * loadedIn(store, digest).pairs.size, 0);
+  }
+
+  /** Whether a graph of another batch with as many rows serves this one too. */
+  fits({ adapters }: Batch): boolean {
+    if (adapters.length !== this.#adapters.length) return false;
+    for (let i = 0; i < adapters.length; i++) if (!this.#isSame(this.#adapters[i]!, adapters[i]!)) return false;
+    return true;
+  }
+
+  writeInputs({ adapters }: Batch): void {
+    for (let i = 0; i < adapters.length; i++) {
+      const { all, outputs } = this.#adapters[i]!;
+      this.#graph.write(all, adapters[i]!.rows);
+      if (outputs !== undefined) this.#graph.write(outputs, adapters[i]!.outputs);
+    }
+  }
+
+  /** `product`, `[outputs, rows]`, of the model's matrix with x, plus the additions of the adapters. */
+  apply(matrix: TensorPtr, x: TensorPtr, product: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    let result = product;
+    for (const { adapter, ...rowsOf } of this.#adapters) {
+      const pair = adapter.pairs.get(matrix);
+      const rows = rowsOf[this.rows];
+      if (pair === undefined || rows === undefined) continue;
+      const { down, up } = pair;
+      const low = graph.multiplySingleRows(down.tensor, graph.getRows(x, rows), down.outputs);
+      const added = graph.multiplySingleRows(up.tensor, low, up.outputs);
+      result = graph.setRows(result, graph.add(graph.getRows(result, rows), added), rows);
+    }
+    return result;
+  }
+
+  /** An adapter that was loaded again has other tensors. */
+  #isSame({ adapter, all, outputs }: RowsOfAdapter, other: BatchAdapter): boolean {
+    if (this.#store.get(other.digest) !== adapter) return false;
+    return this.#count(all) === other.rows.length && this.#count(outputs) === other.outputs.length;
+  }
+
+  #count(rows: TensorPtr | undefined): number {
+    return rows === undefined ? 0 : this.#graph.columnCountOf(rows);
+  }
+}
+
+const loadedIn = (store: AdapterStore, digest: string): LoadedAdapter =>
+  assertDefined(store.get(digest), 'a batch has only adapters that the runner has');

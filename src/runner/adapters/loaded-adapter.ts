@@ -1,0 +1,146 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { assertDefined } from '../../base/assert.ts';
+import { allocateTensors, type ComputeDevice } from '../../ggml/device.ts';
+import type { BufferPtr, ContextPtr, NativeApi, TensorPtr } from '../../ggml/ffi.ts';
+import type { GgufTensor } from '../../ggml/gguf.ts';
+import { type AdapterFile, type AdapterPair, unusable } from '../../ggml/lora-adapter.ts';
+import { readTensors } from '../../ggml/tensor-reader.ts';
+import { F32, type GgmlType } from '../../ggml/types.ts';
+import { smallMatrixInputs } from '../operations/row-operations.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
+
+/** A matrix of the adapter, F32. */
+export interface AdapterMatrix {
+  readonly tensor: TensorPtr;
+  /** If `RowOperations` can multiply by it. */
+  readonly outputs: number | undefined;
+}
+
+/** `up(down(x))` is added to the product with the model's matrix. */
+export interface LoadedPair {
+  /** `[inputs, rank]` */
+  readonly down: AdapterMatrix;
+  /** `[rank, outputs]`, times the adapter's scale. */
+  readonly up: AdapterMatrix;
+}
+
+/** The weights of a LoRA adapter for the layers of one runner. */
+export interface LoadedAdapter {
+  /** By the model's matrix. */
+  readonly pairs: ReadonlyMap<TensorPtr, LoadedPair>;
+  close(): void;
+}
+
+/** A matrix that is made of one of the file. */
+interface NewMatrix extends AdapterMatrix {
+  readonly source: GgufTensor;
+  readonly scale: number;
+  /** In memory; the file's part is smaller where the rank is padded. */
+  readonly columns: number;
+  readonly rows: number;
+}
+
+/**
+ * Reads the pairs of those matrices that the runner has. Ranks are padded with zeros to a multiple of 32, so that
+ * `RowOperations` can multiply by the matrices. Throws `adapterUnusable` if a number is not finite, `outOfNativeMemory`, and errors
+ * of reading the file.
+ */
+export async function loadAdapter(
+  device: ComputeDevice,
+  { file, pairs }: AdapterFile,
+  matrices: readonly PlacedMatrix[],
+): Promise<LoadedAdapter> {
+  const { native } = device;
+  const placed = new Map(matrices.map(({ source, tensor }) => [source.name, tensor]));
+  const own = pairs.filter(({ name }) => placed.has(name));
+  const bytes = (2 * own.length + 1) * native.ggml_tensor_overhead();
+  const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
+  let buffer: BufferPtr | undefined;
+  const close = (): void => {
+    if (buffer !== undefined) native.ggml_backend_buffer_free(buffer);
+    native.ggml_free(context);
+  };
+  try {
+    const made = declare(native, context, own);
+    const all = [...made.downs.values(), ...made.ups.values()];
+    const weightBytes = all.reduce((sum, { columns, rows }) => sum + 4 * columns * rows, 0);
+    if (all.length > 0) {
+      buffer = allocateTensors(device, context, device.mainBuffers, { purpose: 'a LoRA adapter', bytes: weightBytes });
+      native.ggml_backend_buffer_set_usage(buffer, 1);
+    }
+    for (const matrix of all) {
+      const fill = (given: Uint8Array): void => {
+        const values = padded(numbersOf(native, matrix.source.type, given), matrix);
+        if (values.some((value) => !Number.isFinite(value)))
+          throw unusable(file.path, `${matrix.source.name} has a number that is not finite`);
+        native.ggml_backend_tensor_set(matrix.tensor, values, 0, values.byteLength);
+      };
+      await readTensors(file, [{ tensor: matrix.source, accept: fill }]);
+      await nextTurn();
+    }
+    const loaded = own.map(({ name, a }): readonly [TensorPtr, LoadedPair] => {
+      const [down, up] = [made.downs.get(a.name), made.ups.get(name)];
+      const pair = { down: assertDefined(down, 'A of the pair'), up: assertDefined(up, 'B of the pair') };
+      return [assertDefined(placed.get(name), 'a matrix of the runner'), pair];
+    });
+    return { pairs: new Map(loaded), close };
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+/** `downs` by the names of the file's tensors, because parts of a fused matrix share them. */
+function declare(native: NativeApi, context: ContextPtr, pairs: readonly AdapterPair[]) {
+  const matrix = (source: GgufTensor, columns: number, rows: number, scale: number): NewMatrix => {
+    const tensor = native.ggml_new_tensor_2d(context, F32.id, columns, rows);
+    const outputs = columns % smallMatrixInputs === 0 ? rows : undefined;
+    return { tensor, outputs, source, scale, columns, rows };
+  };
+  const downs = new Map<string, NewMatrix>();
+  const ups = new Map<string, NewMatrix>();
+  for (const { name, a, b, scale } of pairs) {
+    const rank = Math.ceil(b.ne[0] / smallMatrixInputs) * smallMatrixInputs;
+    if (!downs.has(a.name)) downs.set(a.name, matrix(a, a.ne[0], rank, 1));
+    ups.set(name, matrix(b, rank, b.ne[1], scale));
+  }
+  return { downs, ups };
+}
+
+/** The rows of the file, with zeros after each row or after the last one. */
+function padded(numbers: Float32Array, { source, scale, columns, rows }: NewMatrix): Float32Array {
+  const values = new Float32Array(columns * rows);
+  const [width, count] = source.ne;
+  for (let row = 0; row < count; row++) {
+    for (let i = 0; i < width; i++) values[row * columns + i] = numbers[row * width + i]! * scale;
+  }
+  return values;
+}
+
+/** Numbers of one of the types that adapters have. */
+function numbersOf(native: NativeApi, { name, blockSize, typeSize }: GgmlType, given: Uint8Array): Float32Array {
+  const bytes = given.slice();
+  if (name === 'F32') return new Float32Array(bytes.buffer);
+  if (name === 'BF16') {
+    const bits = Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16);
+    return new Float32Array(bits.buffer);
+  }
+  if (name === 'F16') return fromF16(native, bytes);
+  // Q8_0: blocks of a scale in F16 and 32 numbers of 8 bits.
+  const count = bytes.length / typeSize;
+  const scales = new Uint8Array(2 * count);
+  for (let block = 0; block < count; block++)
+    scales.set(bytes.subarray(block * typeSize, block * typeSize + 2), 2 * block);
+  const factors = fromF16(native, scales);
+  const signed = new Int8Array(bytes.buffer);
+  return Float32Array.from(
+    { length: count * blockSize },
+    (_, i) => factors[Math.floor(i / blockSize)]! * signed[Math.floor(i / blockSize) * typeSize + 2 + (i % blockSize)]!,
+  );
+}
+
+function fromF16(native: NativeApi, bytes: Uint8Array): Float32Array {
+  const numbers = new Float32Array(bytes.length / 2);
+  native.ggml_fp16_to_fp32_row(bytes, numbers, numbers.length);
+  return numbers;
+}
