@@ -3,13 +3,13 @@ import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
 import { blockCount, type RequestId, type TokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import { areSameSpans, type Span, type StepPlan } from '../core/step.ts';
+import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
-import type { GgufFile } from '../ggml/gguf.ts';
+import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
@@ -28,7 +28,15 @@ import {
   wholeModel,
 } from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
-import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
+import {
+  type BlockOptions,
+  groupSpecs,
+  kvLayout,
+  layerGroups,
+  layersKv,
+  predictionLayout,
+  usedBytes,
+} from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
@@ -46,9 +54,13 @@ import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
+import { createPredictor } from './prediction/create-predictor.ts';
+import { loadPredictionWeights } from './prediction/prediction-weights.ts';
+import type { Predictor } from './prediction/predictor.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { HeadRows } from './sampling/head-rows.ts';
+import { scriptPasses } from './sampling/logits-candidates.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
@@ -94,6 +106,8 @@ export interface GgmlRunnerOptions {
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
   readonly timers?: Timers | undefined;
+  /** Whether the last stage drafts with the prediction layer, which `checkPrediction` has checked; default: no. */
+  readonly predicts?: boolean;
   /** For errors. */
   readonly modelName?: string | undefined;
   /** For tests and benches. */
@@ -104,6 +118,7 @@ export interface GgmlRunnerOptions {
 interface RunnerParts {
   readonly device: ComputeDevice;
   readonly weights: ModelWeights;
+  readonly prediction: ModelWeights | undefined;
   readonly kernels: ExactKernels & {
     readonly tiles: TiledMatmul | undefined;
     readonly weightedSum: WeightedSum | undefined;
@@ -140,6 +155,8 @@ export class GgmlRunner implements Runner {
   readonly #operations: RowOperations | undefined;
   readonly #graphs: DecoderGraphs;
   readonly #parts: Omit<DecoderParts, 'graph'>;
+  /** Only the last stage may have one. */
+  readonly #predictor: Predictor | undefined;
   readonly #usedGroups: readonly UsedGroup[];
   readonly #memoryAhead: KvMemoryAhead | undefined;
   /** Only the last stage has one. */
@@ -148,7 +165,7 @@ export class GgmlRunner implements Runner {
   #chunk: ChunkByLayers | undefined;
   /** For requests that ask for logprobs of their prompts; made for the first of them. */
   #headRows: HeadRows | undefined;
-  #running: Promise<StageResult> | undefined;
+  #running: Promise<unknown> | undefined;
   #isClosed: boolean = false;
 
   /** Reads the weights and allocates the pool. Throws errors of the catalogues of ggml and runner. */
@@ -159,6 +176,7 @@ export class GgmlRunner implements Runner {
     const barrier = await openPoolWatcher(options, compile);
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact, barrier });
     let weights: ModelWeights | undefined;
+    let prediction: ModelWeights | undefined;
     try {
       // The thread starts while the weights are read.
       const thread = device.computeThread().started();
@@ -167,12 +185,15 @@ export class GgmlRunner implements Runner {
       // fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
-      weights = await loadWeights(device, file, config, {
-        stage: stageOf(options),
+      const placement = {
         repack: options.repack ?? true,
-        keepPlain: (matrix) => tiles?.fits(matrix) === true,
-        onProgress: options.onProgress,
-      });
+        keepPlain: (matrix: GgufTensor) => tiles?.fits(matrix) === true,
+      };
+      const stage = stageOf(options);
+      weights = await loadWeights(device, file, config, { ...placement, stage, onProgress: options.onProgress });
+      const { head } = weights;
+      if (options.predicts === true && head !== undefined)
+        prediction = await loadPredictionWeights(device, file, config, { ...weights, head }, placement);
       const kvType = options.kvType ?? F16;
       const attention = await chooseAttention(device, config, {
         ...compile,
@@ -190,6 +211,7 @@ export class GgmlRunner implements Runner {
         if (tiles?.fits(matrix.source) === true) await tiles.take(matrix);
         else others.push(matrix);
       }
+      await takeTiles(tiles, prediction);
       const kernels =
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
@@ -237,12 +259,14 @@ export class GgmlRunner implements Runner {
       return new GgmlRunner(options, {
         device,
         weights,
+        prediction,
         kernels: { ...kernels, tiles, weightedSum, passes, operations, headRotation },
         attention,
         mixers: mixers?.mixers,
         fingerprint,
       });
     } catch (error) {
+      prediction?.close();
       weights?.close();
       device.close();
       throw withAllocationFailure(error, 'the model', device.description);
@@ -251,7 +275,7 @@ export class GgmlRunner implements Runner {
 
   private constructor(
     options: GgmlRunnerOptions,
-    { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
+    { device, weights, prediction, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
     const { config } = options;
     this.stage = stageOf(options);
@@ -259,8 +283,9 @@ export class GgmlRunner implements Runner {
     const kv = layersKv(config, this.stage, blocks);
     const layout = kvLayout(config, this.stage, blocks);
     const groups = groupSpecs(config, this.stage, blocks);
-    const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
-    const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
+    const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
+    const poolBytes = Math.min(options.kvCacheBytes(bytes), largestBuffer(device));
+    const poolBlocks = Math.max(2, Math.floor(poolBytes / bytes));
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
@@ -285,7 +310,17 @@ export class GgmlRunner implements Runner {
           passes === undefined || device.kind !== 'cpu'
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
+        ...(prediction === undefined ? {} : { hiddenRows: 'all' }),
       };
+      this.#predictor =
+        prediction &&
+        createPredictor({
+          ...{ device, weights: prediction, layout, blockCount: poolBlocks, attention },
+          shared: this.#parts,
+          operations: kernels.operations,
+          passes: passes ?? scriptPasses,
+          read: (graph, result, length) => this.#read(graph, result, length),
+        });
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {
       this.#graphs.close();
@@ -321,16 +356,30 @@ export class GgmlRunner implements Runner {
   }
 
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
+    return this.#alone(() => this.#run(plan, hidden));
+  }
+
+  draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    const predictor = assertDefined(this.#predictor, 'only a runner with a prediction layer drafts');
+    return this.#alone(() => predictor.draft(requests, count));
+  }
+
+  release(requests: readonly RequestId[]): void {
+    this.#predictor?.released(requests);
+  }
+
+  #alone<T>(run: () => Promise<T>): Promise<T> {
     assert(this.#running === undefined, 'one step at a time');
     assert(!this.#isClosed, 'the runner is closed');
-    this.#running = this.#run(plan, hidden)
+    const running = run()
       .catch((error: unknown) => {
         throw withAllocationFailure(error, 'a step', this.#device.description);
       })
       .finally(() => {
         this.#running = undefined;
       });
-    return this.#running;
+    this.#running = running;
+    return running;
   }
 
   async close(): Promise<void> {
@@ -340,6 +389,7 @@ export class GgmlRunner implements Runner {
     await this.#memoryAhead?.close();
     this.#graphs.close();
     this.#headRows?.close();
+    this.#predictor?.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();
@@ -359,6 +409,10 @@ export class GgmlRunner implements Runner {
     let result = this.#resultOf(plan, batch, decoder);
     if (decoder.promptHidden !== undefined)
       result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
+    if (this.#predictor !== undefined && decoder.hidden !== undefined) {
+      const rows = this.#read(decoder.graph, decoder.hidden, batch.rowCount * this.#parts.config.embeddingLength);
+      await this.#predictor.stepEnded(batch, rows, result.sampled);
+    }
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
@@ -371,7 +425,8 @@ export class GgmlRunner implements Runner {
     const { attention, mixers, config } = this.#parts;
     const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
     // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
-    const hasKvOnly = mixers === undefined && config.latent === undefined;
+    // A prediction layer needs the hidden states of all rows at once.
+    const hasKvOnly = mixers === undefined && config.latent === undefined && this.#predictor === undefined;
     return (
       isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'
     );
@@ -453,6 +508,13 @@ export class GgmlRunner implements Runner {
     graph.read(result, values);
     return values;
   }
+}
+
+/** The matrices of a prediction layer, which Kvasir's kernels multiply as those of the model. */
+async function takeTiles(tiles: TiledMatmul | undefined, prediction: ModelWeights | undefined): Promise<void> {
+  if (tiles === undefined || prediction === undefined) return;
+  for (const matrix of prediction.matrices) if (tiles.fits(matrix.source)) await tiles.take(matrix);
+  for (const matrices of prediction.expertMatrices) if (tiles.fits(matrices.source)) await tiles.takeExperts(matrices);
 }
 
 const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: GgmlRunnerOptions): BlockOptions => ({

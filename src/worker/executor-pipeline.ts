@@ -1,6 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';
 import type { Executor } from './executor.ts';
@@ -54,6 +54,13 @@ export class PipelineExecutor implements Executor {
         ? {}
         : { connectorOutputs: done.map(({ connectorOutput }) => connectorOutput) }),
     };
+  }
+
+  draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    assert(!this.#isExecuting, 'ranks draft between steps');
+    const last = assertDefined(this.#ranks.at(-1), 'an executor needs a rank');
+    assert(last.draft !== undefined, 'the last rank drafts');
+    return last.draft(requests, count);
   }
 
   troubles(): readonly RankTrouble[] {

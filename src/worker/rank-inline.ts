@@ -2,7 +2,7 @@ import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
 import { stepWithConnector } from '../connector/transfer/worker-step.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { sequencesWith, withoutSequences, withoutTokensOf } from './leave-out.ts';
@@ -33,6 +33,7 @@ export class InlineRank implements Rank {
 
   async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
     assert(this.#closing === undefined, `step ${step.stepId} begins after the rank was closed`);
+    this.#runner.release?.(step.released);
     if (this.#connector === undefined) return this.#forward(step, upstream, []);
     const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
     const forward =
@@ -45,6 +46,17 @@ export class InlineRank implements Rank {
     this.#isFlushing = false;
     if (done.result === undefined) await upstream;
     return { ...(done.result ?? nothingComputed(step)), connectorOutput: done.output };
+  }
+
+  async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    assert(this.#closing === undefined && !this.#isComputing, 'a rank drafts between steps');
+    assert(this.#runner.draft !== undefined, 'the runner of the last rank drafts');
+    this.#isComputing = true;
+    try {
+      return await this.#runner.draft(requests, count);
+    } finally {
+      this.#isComputing = false;
+    }
   }
 
   close(options: { readonly timeoutMs: number }): Promise<void> {

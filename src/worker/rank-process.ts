@@ -6,6 +6,7 @@ import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { DraftRequest } from '../core/step.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
 import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
@@ -137,6 +138,12 @@ export class ProcessRank<Setup> implements OpenedRank {
     const answer = await worker.run(this.#encoder.encode(step), upstream, cost);
     if (answer !== undefined) this.#deadlines.learn(cost, (worker.timings?.computeMs ?? 0) - before);
     return answer;
+  }
+
+  /** Without drafts if no process serves: the next step reports its death. */
+  async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    const drafts = await this.#serving?.draft(requests, count, requests.length * (count + 1));
+    return drafts ?? requests.map(() => new Int32Array(0));
   }
 
   close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {

@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
 import { leaveRemovedFolder } from '../base/working-folder.ts';
+import type { DraftRequest } from '../core/step.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
 import type { RankTimings, UpstreamOutput } from './rank.ts';
@@ -51,6 +52,7 @@ export class WorkerProcess<Setup> {
   readonly #options: WorkerOptions<Setup>;
   readonly #opened = new Settlement<RankFacts>();
   #step: Settlement<OutputMessage | undefined> | undefined;
+  #drafts: Settlement<readonly Int32Array[] | undefined> | undefined;
   readonly #watched: WorkerWatch;
   #reportedError: Error | undefined;
   /** Why this process killed the worker. */
@@ -122,6 +124,19 @@ export class WorkerProcess<Setup> {
     return answer.promise.finally(() => this.#waited());
   }
 
+  /** The worker's drafts; undefined if the process ends before them. `cost`: in tokens, as of `stepCost`. */
+  draft(requests: readonly DraftRequest[], count: number, cost: number): Promise<readonly Int32Array[] | undefined> {
+    if (this.#isGone) return Promise.resolve(undefined);
+    assert(this.#isReady && !this.#isClosing, `drafts of ${this.#options.name}, which does not serve`);
+    assert(this.#step === undefined && this.#drafts === undefined, `${this.#options.name} drafts between steps`);
+    const answer = new Settlement<readonly Int32Array[] | undefined>();
+    this.#drafts = answer;
+    this.#watched.stepBegins(cost);
+    this.#wait();
+    this.#send({ kind: 'draft', requests, count });
+    return answer.promise.finally(() => this.#waited());
+  }
+
   /** Saves get `timeoutMs` to finish. The process has ended afterwards in any case. */
   async close(timeoutMs: number): Promise<void> {
     assert(!this.#isClosing, `${this.#options.name} is closed twice`);
@@ -153,6 +168,7 @@ export class WorkerProcess<Setup> {
         this.#opened.reject(error ?? new Error(how));
         resolve({ reason, ...(error === undefined ? {} : { error }) });
         this.#step?.resolve(undefined);
+        this.#drafts?.resolve(undefined);
       };
       child.once('exit', (code, signal) => {
         end(signal === null ? `exited with code ${code}` : `died of ${signal}`);
@@ -195,6 +211,11 @@ export class WorkerProcess<Setup> {
         this.#watched.stepEnded();
         this.#stepInFlight(message).resolve(message.output);
         this.#step = undefined;
+        break;
+      case 'drafts':
+        this.#watched.stepEnded();
+        this.#drafts?.resolve(message.drafts);
+        this.#drafts = undefined;
         break;
       case 'pong':
         this.#watched.answered(message.isComputing);

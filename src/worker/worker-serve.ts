@@ -50,6 +50,9 @@ class RankServer<Setup> {
       case 'step':
         this.#running = this.#runStep(message);
         break;
+      case 'draft':
+        this.#running = this.#draft(message);
+        break;
       case 'upstream':
         this.#upstream?.resolve(message.output);
         break;
@@ -93,6 +96,16 @@ class RankServer<Setup> {
       send({ kind: 'broken', error: encodeError(error) }, exitNow);
     } finally {
       this.#upstream = undefined;
+    }
+  }
+
+  async #draft({ requests, count }: Extract<ToWorker<Setup>, { kind: 'draft' }>): Promise<void> {
+    const rank = assertDefined(this.#rank, 'drafts before the rank is open');
+    try {
+      assert(rank.draft !== undefined, 'the last rank drafts');
+      send({ kind: 'drafts', drafts: await rank.draft(requests, count) });
+    } catch (error) {
+      send({ kind: 'broken', error: encodeError(error) }, exitNow);
     }
   }
 

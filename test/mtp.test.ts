@@ -1,0 +1,67 @@
+/**
+ * Exact speculation with the layer for multi-token prediction of a model (I2): texts with drafts equal those without, whatever the layer
+ * drafts.
+ */
+import { afterAll, describe, expect, it } from 'vitest';
+import type { Clock } from '../src/base/clock.ts';
+import { openMeasuredEngine } from '../src/compose.ts';
+import type { SamplingOptions } from '../src/core/sampling.ts';
+import type { AsyncEngine } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const prompts = ['Once upon a time', 'The little dog', 'A', 'She said'];
+const samplings: SamplingOptions[] = [
+  { maxTokens: 40, temperature: 0, ignoreEos: true },
+  { maxTokens: 40, temperature: 0.8, seed: 3n },
+  { maxTokens: 30, temperature: 0.7, seed: 4n, repetitionPenalty: 1.2, presencePenalty: 0.4 },
+  { maxTokens: 30, temperature: 0.5, seed: 5n, structuredOutputs: { regex: '[a-z ]{20,60}' } },
+];
+
+async function textOf(engine: AsyncEngine, index: number): Promise<string> {
+  let text = '';
+  const request = { prompt: prompts[index]!, params: samplings[index]! };
+  for await (const output of engine.generate(request)) text += output.text;
+  return text;
+}
+
+async function textsOf(engine: AsyncEngine, isTogether: boolean): Promise<string[]> {
+  if (isTogether) return Promise.all(prompts.map((_, i) => textOf(engine, i)));
+  const texts: string[] = [];
+  for (const i of prompts.keys()) texts.push(await textOf(engine, i));
+  return texts;
+}
+
+/** For this clock, all steps and drafts have about the same duration on every machine, so drafts are always worth their time. */
+function countingClock(): Clock {
+  let ms = 0;
+  return { nowMs: () => ms++ };
+}
+
+async function withEngine<T>(options: EngineOptions, use: (engine: AsyncEngine) => Promise<T>): Promise<T> {
+  const all = { threads: 1, maxModelLen: 128, ...options };
+  const { engine } = await openMeasuredEngine(all, undefined, countingClock());
+  try {
+    return await use(engine);
+  } finally {
+    await engine.close();
+  }
+}
+
+const speculativeConfig = { method: 'mtp', num_speculative_tokens: 3 };
+
+describe.each(['glm4moe', 'glm4', 'deepseek2'] as const)('a %s model with a prediction layer', (architecture) => {
+  it('has the same texts with drafts, alone and in a batch', async () => {
+    const model = folder.file(`${architecture}.gguf`);
+    await writeTinyModel(model, { architecture, type: 'Q8_0', layers: 2, predictionLayers: 1 });
+    const plain = await withEngine({ model }, (engine) => textsOf(engine, false));
+    await withEngine({ model, speculativeConfig }, async (engine) => {
+      expect(await textsOf(engine, false)).toEqual(plain);
+      expect(await textsOf(engine, true)).toEqual(plain);
+      expect(engine.stats().draftedTokens).toBeGreaterThan(0);
+    });
+  });
+});
