@@ -112,6 +112,8 @@ export interface GgmlRunnerOptions {
   readonly modelName?: string | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
+  /** For tests: called with the logits of each draft of the prediction layer. */
+  readonly onDraftLogits?: (logits: Float32Array) => void;
 }
 
 /** The parts of a runner, which owns them. */
@@ -320,6 +322,7 @@ export class GgmlRunner implements Runner {
           operations: kernels.operations,
           passes: passes ?? scriptPasses,
           read: (graph, result, length) => this.#read(graph, result, length),
+          onLogits: options.onDraftLogits,
         });
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {

@@ -11,7 +11,7 @@ import { StateTables } from '../states/layer-states.ts';
 import type { ModelWeights } from '../weights.ts';
 import { Predictor, type PredictorParts } from './predictor.ts';
 
-export interface PredictorSettings extends Pick<PredictorParts, 'read'> {
+export interface PredictorSettings extends Pick<PredictorParts, 'read' | 'onLogits'> {
   readonly device: ComputeDevice;
   readonly weights: ModelWeights;
   /** Of the model's pool. The layer's blocks have as many tokens. */
@@ -26,7 +26,7 @@ export interface PredictorSettings extends Pick<PredictorParts, 'read'> {
 
 /** @throws KvasirError if there is no memory for the KV. */
 export function createPredictor(settings: PredictorSettings): Predictor {
-  const { device, weights, layout, blockCount, attention, shared, operations, passes, read } = settings;
+  const { device, weights, layout, blockCount, attention, shared, operations, passes, read, onLogits } = settings;
   const memory = new KvMemory(device, predictionLayout(layout), blockCount);
   const place: AttentionKv = { kind: 'attention', index: 0, group: 0, place: 0, window: undefined };
   const decoder: Omit<DecoderParts, 'graph'> = {
@@ -45,5 +45,5 @@ export function createPredictor(settings: PredictorSettings): Predictor {
     memory.close();
     weights.close();
   };
-  return new Predictor({ decoder, graphs, passes, read, close });
+  return new Predictor({ decoder, graphs, passes, read, onLogits, close });
 }

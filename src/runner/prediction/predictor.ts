@@ -19,6 +19,7 @@ export interface PredictorParts {
   readonly decoder: Omit<DecoderParts, 'graph'>;
   readonly graphs: DecoderGraphs;
   readonly passes: Pick<LogitsPasses, 'best'>;
+  readonly onLogits?: ((logits: Float32Array) => void) | undefined;
   /** Closes what the predictor owns. */
   readonly close: () => void;
   /** The first values of a result, valid until the next graph is computed. */
@@ -176,7 +177,7 @@ export class Predictor {
 
   /** The most probable token after each context, and the hidden state of its last token. */
   async #predict(contexts: readonly PredictionContext[]) {
-    const { decoder: parts, passes, read } = this.#parts;
+    const { decoder: parts, passes, read, onLogits } = this.#parts;
     const sequences = contexts.map((context) => ({ context, end: context.tokens.length, sample: this.#sample }));
     const { batch, decoder } = await this.#run(sequences);
     const { graph, result, hidden, best } = decoder;
@@ -186,6 +187,7 @@ export class Predictor {
     const found = best === undefined ? undefined : graph.dataOf(best, Int32Array);
     return contexts.map((_, i) => {
       const row = logits.subarray(i * vocabSize, (i + 1) * vocabSize);
+      onLogits?.(row);
       const token = found === undefined ? passes.best(row) : parts.bestTokens!.of(found, i, row);
       // With broken weights there is no best token. The model's own logits then report them.
       const isToken = Number.isFinite(row[token]);
