@@ -15,9 +15,9 @@ import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.t
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage, wholeModel } from './runner/contract.ts';
-import type { GgmlRunnerOptions } from './runner/ggml-runner.ts';
 import { type BlockOptions, groupSpecs, kvLayout, predictionLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
+import type { GgmlRunnerOptions } from './runner/runner-options.ts';
 import { readSpeculativeConfig } from './scheduler/speculation/options.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';

@@ -1,22 +1,20 @@
 import { assert, assertDefined } from '../base/assert.ts';
-import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
-import { blockCount, type RequestId, type TokenCount } from '../core/ids.ts';
+import { blockCount, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
-import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
+import { type ComputeDevice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
-import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
+import type { GgufTensor } from '../ggml/gguf.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { openPoolWatcher } from '../native/pool-watcher.ts';
 import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
-import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
+import { type AttentionChoice, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import {
@@ -37,7 +35,7 @@ import {
   predictionLayout,
   usedBytes,
 } from './kv-groups.ts';
-import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
+import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
@@ -55,9 +53,10 @@ import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
-import { loadPredictionWeights } from './prediction/prediction-weights.ts';
+import { loadPredictionWeights, takeTiles } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
-import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
+import type { GgmlRunnerOptions } from './runner-options.ts';
+import { BatchSampler, type BestOfRow } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { HeadRows } from './sampling/head-rows.ts';
 import { scriptPasses } from './sampling/logits-candidates.ts';
@@ -67,54 +66,6 @@ import { StateTables } from './states/layer-states.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import type { PlacedMatrix } from './weight-store.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
-
-export interface GgmlRunnerOptions {
-  readonly file: GgufFile;
-  readonly config: ModelConfig;
-  /** The layers that this runner computes; default: all. */
-  readonly stage?: PipelineStage;
-  readonly device: DeviceChoice;
-  readonly threads: number;
-  /** The cores of the compute threads (Linux only); default: all that the process may use. */
-  readonly cpus?: readonly number[] | undefined;
-  /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
-  readonly numerics: 'exact' | 'fast';
-  readonly blockSize: TokenCount;
-  /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
-  readonly stateCheckpointTokens?: number | undefined;
-  /** Of K and V in the pool; default F16. */
-  readonly kvType?: KvType;
-  /**
-   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block
-   * in this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures
-   * that.
-   */
-  readonly kvCacheBytes: (blockBytes: number) => number;
-  /** The implementation of attention; default `auto`. */
-  readonly attention?: AttentionOption;
-  /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
-  readonly repack?: boolean;
-  /** Kvasir's kernels for matmuls and for layers with states; default: on. */
-  readonly matmulKernels?: boolean;
-  /** Called if this machine could have a kernel but works without; at most once per sentence. */
-  readonly onEvent?: ((message: string) => void) | undefined;
-  /**
-   * Of the whole file; awaited after the weights are in memory. Undefined if KV does not leave this machine: then the
-   * fingerprint is valid only here.
-   */
-  readonly digest?: Promise<ModelDigest> | undefined;
-  readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
-  /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
-  readonly timers?: Timers | undefined;
-  /** Whether the last stage drafts with the prediction layer, which `checkPrediction` has checked; default: no. */
-  readonly predicts?: boolean;
-  /** For errors. */
-  readonly modelName?: string | undefined;
-  /** For tests and benches. */
-  readonly onLogits?: LogitsObserver;
-  /** For tests: called with the logits of each draft of the prediction layer. */
-  readonly onDraftLogits?: (logits: Float32Array) => void;
-}
 
 /** The parts of a runner, which owns them. */
 interface RunnerParts {
@@ -195,7 +146,7 @@ export class GgmlRunner implements Runner {
       weights = await loadWeights(device, file, config, { ...placement, stage, onProgress: options.onProgress });
       const { head } = weights;
       if (options.predicts === true && head !== undefined)
-        prediction = await loadPredictionWeights(device, file, config, { ...weights, head }, placement);
+        prediction = await loadPredictionWeights(device, file, config, { ...placement, model: { ...weights, head } });
       const kvType = options.kvType ?? F16;
       const attention = await chooseAttention(device, config, {
         ...compile,
@@ -511,13 +462,6 @@ export class GgmlRunner implements Runner {
     graph.read(result, values);
     return values;
   }
-}
-
-/** The matrices of a prediction layer, which Kvasir's kernels multiply as those of the model. */
-async function takeTiles(tiles: TiledMatmul | undefined, prediction: ModelWeights | undefined): Promise<void> {
-  if (tiles === undefined || prediction === undefined) return;
-  for (const matrix of prediction.matrices) if (tiles.fits(matrix.source)) await tiles.take(matrix);
-  for (const matrices of prediction.expertMatrices) if (tiles.fits(matrices.source)) await tiles.takeExperts(matrices);
 }
 
 const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: GgmlRunnerOptions): BlockOptions => ({

@@ -15,8 +15,9 @@ import {
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
 import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
-import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
+import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { usedBytes } from '../../src/runner/kv-groups.ts';
+import type { GgmlRunnerOptions } from '../../src/runner/runner-options.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import type { SliceChoice } from '../../src/scheduler/layered-prefill.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';

@@ -3,19 +3,24 @@ import type { GgufFile } from '../../ggml/gguf.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { predictionTensor } from '../../ggml/prediction-layer.ts';
 import { layerWeights } from '../arch/layer-weights.ts';
+import type { TiledMatmul } from '../matmul/tiled-matmul.ts';
 import { type PlacementOptions, WeightStore } from '../weight-store.ts';
 import type { ModelWeights, OutputHead } from '../weights.ts';
 
+export interface PredictionWeightOptions extends PlacementOptions {
+  /** The weights of the last stage, which may have no embeddings. */
+  readonly model: Pick<ModelWeights, 'tokenEmbedding' | 'ropeFreqs'> & { readonly head: OutputHead };
+}
+
 /**
  * The weights of the prediction layer, as a model of one layer. It shares the embeddings and the output head of the model, unless the
- * file has others for it. `model`: the weights of the last stage, which may have no embeddings.
+ * file has others for it.
  */
 export async function loadPredictionWeights(
   device: ComputeDevice,
   file: GgufFile,
   config: ModelConfig,
-  model: Pick<ModelWeights, 'tokenEmbedding' | 'ropeFreqs'> & { readonly head: OutputHead },
-  options: PlacementOptions,
+  { model, ...options }: PredictionWeightOptions,
 ): Promise<ModelWeights> {
   const tensors = new Map([...file.tensors, ...file.predictionTensors]);
   const store = new WeightStore(device, { ...file, tensors }, options);
@@ -54,4 +59,11 @@ export async function loadPredictionWeights(
   }
   const { matrices, expertMatrices, byteLength } = store;
   return { ...weights, matrices, expertMatrices, byteLength, close: () => store.close() };
+}
+
+/** The matrices of a prediction layer, which Kvasir's kernels multiply as those of the model. */
+export async function takeTiles(tiles: TiledMatmul | undefined, prediction: ModelWeights | undefined): Promise<void> {
+  if (tiles === undefined || prediction === undefined) return;
+  for (const matrix of prediction.matrices) if (tiles.fits(matrix.source)) await tiles.take(matrix);
+  for (const matrices of prediction.expertMatrices) if (tiles.fits(matrices.source)) await tiles.takeExperts(matrices);
 }
