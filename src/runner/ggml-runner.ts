@@ -17,17 +17,9 @@ import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.t
 import { type AttentionChoice, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import {
-  type HiddenStates,
-  type PipelineStage,
-  type Runner,
-  type RunnerTimings,
-  type StageResult,
-  wholeModel,
-} from './contract.ts';
+import type { HiddenStates, PipelineStage, Runner, RunnerTimings, StageResult } from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
 import {
-  type BlockOptions,
   groupSpecs,
   kvLayout,
   layerGroups,
@@ -55,7 +47,7 @@ import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
 import { loadPredictionWeights, takeTiles } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
-import type { GgmlRunnerOptions } from './runner-options.ts';
+import { blockOptionsOf, type GgmlRunnerOptions, stageOf } from './runner-options.ts';
 import { BatchSampler, type BestOfRow } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { HeadRows } from './sampling/head-rows.ts';
@@ -464,12 +456,6 @@ export class GgmlRunner implements Runner {
   }
 }
 
-const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: GgmlRunnerOptions): BlockOptions => ({
-  blockSize,
-  kvType,
-  checkpointTokens: stateCheckpointTokens,
-});
-
 /** Of a model with states, for all of its layers, because all stages must have the same fingerprint. */
 async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Promise<MixerChoice | undefined> {
   const { config, matmulKernels, onEvent } = options;
@@ -488,14 +474,6 @@ async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDiges
   }
   for (const { path, state } of file.parts) await checkState(path, state);
   return found;
-}
-
-function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
-  if (stage === undefined) return wholeModel(config.layerCount);
-  assert(stage.layerCount === config.layerCount, 'a stage of a model with equally many layers');
-  assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
-  assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
-  return stage;
 }
 
 /** The pool is one tensor, and on a GPU it cannot be larger than the largest buffer of the driver. */

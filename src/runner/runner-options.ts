@@ -1,11 +1,14 @@
+import { assert } from '../base/assert.ts';
 import type { Timers } from '../base/timers.ts';
 import type { TokenCount } from '../core/ids.ts';
 import type { DeviceChoice } from '../ggml/device.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import type { ModelDigest } from '../ggml/model-digest.ts';
+import { F16 } from '../ggml/types.ts';
 import type { AttentionOption } from './attention/attention-choice.ts';
-import type { PipelineStage } from './contract.ts';
+import { type PipelineStage, wholeModel } from './contract.ts';
+import type { BlockOptions } from './kv-groups.ts';
 import type { KvType } from './kv-memory.ts';
 import type { LogitsObserver } from './sampling/batch-sampler.ts';
 
@@ -55,4 +58,22 @@ export interface GgmlRunnerOptions {
   readonly onLogits?: LogitsObserver;
   /** For tests: called with the logits of each draft of the prediction layer. */
   readonly onDraftLogits?: (logits: Float32Array) => void;
+}
+
+export const blockOptionsOf = ({
+  blockSize,
+  kvType = F16,
+  stateCheckpointTokens,
+}: GgmlRunnerOptions): BlockOptions => ({
+  blockSize,
+  kvType,
+  checkpointTokens: stateCheckpointTokens,
+});
+
+export function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
+  if (stage === undefined) return wholeModel(config.layerCount);
+  assert(stage.layerCount === config.layerCount, 'a stage of a model with equally many layers');
+  assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
+  assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
+  return stage;
 }
