@@ -15,9 +15,10 @@ import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.t
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage, wholeModel } from './runner/contract.ts';
-import type { GgmlRunnerOptions } from './runner/ggml-runner.ts';
-import { type BlockOptions, groupSpecs, kvLayout } from './runner/kv-groups.ts';
+import { type BlockOptions, groupSpecs, kvLayout, predictionLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
+import type { GgmlRunnerOptions } from './runner/runner-options.ts';
+import { readSpeculativeConfig } from './scheduler/speculation/options.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -49,6 +50,7 @@ const rankOptionNames = [
   'maxModelLen',
   'maxNumSeqs',
   'maxNumBatchedTokens',
+  'speculativeConfig',
 ] as const satisfies readonly (keyof ResolvedEngineOptions)[];
 /** The part of an engine's options that concerns its ranks. */
 export type RankOptions = Pick<ResolvedEngineOptions, (typeof rankOptionNames)[number]>;
@@ -147,8 +149,13 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     onEvent: event,
     digest,
     timers: systemTimers,
+    predicts: predicts(options, model),
   };
 }
+
+/** Whether the last rank has a prediction layer. Drafts of models with states cannot be verified, so none are made. */
+const predicts = ({ speculativeConfig }: RankOptions, { states }: ModelConfig): boolean =>
+  speculativeConfig !== undefined && states === undefined && readSpeculativeConfig(speculativeConfig).method === 'mtp';
 
 /**
  * The number of blocks on each rank, if there are several ranks or a replaced worker must get the same number. A block
@@ -158,8 +165,11 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
 export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig, worldSize: number): number {
   const blocks = blockOptionsOf(options);
   let bytes = 0;
-  for (let rank = 0; rank < worldSize; rank++)
-    bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks));
+  for (let rank = 0; rank < worldSize; rank++) {
+    const layout = kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks);
+    bytes += blockBytes(layout);
+    if (rank === worldSize - 1 && predicts(options, model)) bytes += blockBytes(predictionLayout(layout));
+  }
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, weightBytesOf(file)) / bytes));
 }
 

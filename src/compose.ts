@@ -17,13 +17,14 @@ import type { ModelInfo, ScoreInfo } from './engine/contract.ts';
 import { DraftEngine } from './engine/draft-engine.ts';
 import { encoderOptions } from './engine/encoder-options.ts';
 import { Engine } from './engine/engine.ts';
-import type { ChatRenderers } from './engine/engine-parts.ts';
+import type { ChatRenderers, DraftModel } from './engine/engine-parts.ts';
 import { draftVocabularyDiffers } from './engine/errors.ts';
 import { readKvEventsConfig } from './engine/kv-events/config.ts';
 import { KvEventFeed } from './engine/kv-events/feed.ts';
 import { type OpenedPublisher, openKvEventPublisher } from './engine/kv-events/open.ts';
 import { modelNames } from './engine/model-names.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
+import { PredictionDrafter } from './engine/prediction-drafter.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type AdapterBase, findAdapter } from './ggml/lora-adapter.ts';
@@ -31,6 +32,7 @@ import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
+import { checkPrediction } from './ggml/prediction-layer.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
@@ -93,6 +95,7 @@ export async function openMeasuredEngine(
   const file = await readGguf(found.model);
   const config = readModelConfig(file, found.maxModelLen);
   const resolved = config.isEncoder === true ? encoderOptions(found, config.contextLength) : found;
+  if (speculation?.method === 'mtp') checkPrediction(file, config);
   const textThread = openTextThread();
   const tokenizer = await openTokenizer(file, textThread);
   if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
@@ -104,7 +107,7 @@ export async function openMeasuredEngine(
   const wake = (): void => notify();
   let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
-  let draftModel: DraftEngine | undefined;
+  let draftModel: DraftModel | undefined;
   let events: OpenedPublisher | undefined;
   try {
     events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
@@ -137,6 +140,7 @@ export async function openMeasuredEngine(
     const isEncoder = config.isEncoder === true;
     const scheduling = schedulerOptionsOf(resolved, model, { ...transfer, isEncoder });
     const canSpeculate = mayVerifyDrafts(speculation, resolved, executor.kvCacheSpec);
+    if (canSpeculate && speculation?.method === 'mtp') draftModel = new PredictionDrafter(executor);
     if (canSpeculate && speculation?.method === 'draft_model')
       draftModel = await openDraftModel(speculation, resolved, file, model.maxModelLen);
     const speculator = canSpeculate ? speculatorOf(speculation) : undefined;
@@ -310,7 +314,7 @@ function mayVerifyDrafts(
 
 function speculatorOf(speculation: SpeculationOptions | undefined): Speculator | undefined {
   if (speculation === undefined) return undefined;
-  if (speculation.method !== 'draft_model') return new TextSpeculator(speculation);
+  if (speculation.method === 'ngram' || speculation.method === 'suffix') return new TextSpeculator(speculation);
   return new DraftModelSpeculator(speculation.numSpeculativeTokens);
 }
 

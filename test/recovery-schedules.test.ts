@@ -49,6 +49,8 @@ interface Subject {
   readonly name: string;
   readonly model: () => Promise<string>;
   readonly ranks: number;
+  /** In runs with a store, the model's prediction layer drafts before each step of decodes. */
+  readonly predicts?: boolean;
 }
 
 const tiny = (options: ModelOptions) => async () => {
@@ -112,6 +114,18 @@ const allSubjects: readonly Subject[] = [
   { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random deepseek2', model: tiny({ architecture: 'deepseek2', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random deepseek2 on two ranks', model: tiny({ architecture: 'deepseek2', type: 'F16' }), ranks: 2 },
+  {
+    name: 'a random glm4moe with drafts',
+    model: tiny({ architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
+    ranks: 1,
+    predicts: true,
+  },
+  {
+    name: 'a random deepseek2 with drafts on two ranks',
+    model: tiny({ architecture: 'deepseek2', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
+    ranks: 2,
+    predicts: true,
+  },
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
   // smollm3, glm4, glm4moe and phi3 have the KV groups of llama, and lfm2moe those of lfm2.
   {
@@ -132,20 +146,21 @@ const allSubjects: readonly Subject[] = [
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
-const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|lfm2) on/;
+const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|with drafts$|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks }) => {
+describe.each(subjects)('$name', ({ name, model, ranks, predicts }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
-    const harness = await RecoveryHarness.open(await model(), ranks);
+    const harness = await RecoveryHarness.open(await model(), ranks, predicts);
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
     let requests = 0;
+    let drafted = 0;
     try {
       for (const number of numbers) {
         const first = number * 1000;
@@ -157,6 +172,7 @@ describe.each(subjects)('$name', ({ name, model, ranks }) => {
             for (const [group, count] of comparedBlocks.entries()) blocks[group] = (blocks[group] ?? 0) + count;
             if (isCompared) seen.compared++;
             requests += result.completions.length;
+            drafted += result.stats.draftedTokens;
             seen.failed += result.failedBlocks;
             seen.preempted += result.stats.preemptions;
             seen.aborted += result.stats.aborts;
@@ -168,6 +184,7 @@ describe.each(subjects)('$name', ({ name, model, ranks }) => {
     } finally {
       await harness.close();
     }
+    expect(drafted > 0).toBe(predicts === true);
     if (resultsFile !== undefined) {
       const row = {
         model: name,

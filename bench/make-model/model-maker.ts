@@ -106,6 +106,8 @@ export interface ModelOptions {
   readonly rope?: boolean;
   /** Of qwen35, qwen35moe, deepseek2 and glm4: layers for multi-token prediction, which come after `layers`; default 0. */
   readonly predictionLayers?: number;
+  /** The layers add nothing, so the next token is a function of the last one, which prediction layers know: their drafts are right. */
+  readonly isPredictable?: boolean;
   /** Three reserved tokens are those for filling in the middle. */
   readonly fillsInMiddle?: boolean;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
@@ -138,7 +140,7 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const random = new RandomRows(options.seed ?? 1, elements);
   const file = await open(path, 'a');
   try {
-    for (const [name, shape] of shapes) await writeTensor(file, { name, shape, type: typeOf(name) }, random, config);
+    for (const [name, shape] of shapes) await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
   } finally {
     await file.close();
   }
@@ -418,9 +420,7 @@ const ALIGNMENT = 32;
 
 async function writeTensor(
   file: Awaited<ReturnType<typeof open>>,
-  { name, shape, type: typeName }: NewTensor,
-  random: RandomRows,
-  config: ModelConfig,
+  { shape, type: typeName, fill }: NewTensor & { readonly fill: Filler },
 ): Promise<void> {
   const native = loadNative();
   const type = ggmlTypeNamed(typeName);
@@ -433,13 +433,30 @@ async function writeTensor(
   let written = 0;
   for (let row = 0; row < rows; row += rowsPerChunk) {
     const count = Math.min(rowsPerChunk, rows - row);
-    random.fill(source, count, columns, fillingOf(name, columns, config));
+    fill(source, count, columns, row);
     const bytes = native.ggml_quantize_chunk(type.id, source, target, 0, count, columns, null);
     await file.write(target, 0, bytes);
     written += bytes;
   }
   const padding = (ALIGNMENT - (written % ALIGNMENT)) % ALIGNMENT;
   if (padding > 0) await file.write(new Uint8Array(padding));
+}
+
+/** Writes some rows of a tensor, from `firstRow` on. */
+type Filler = (target: Float32Array, rows: number, columns: number, firstRow: number) => void;
+
+function fillerOf(name: string, options: ModelOptions, config: ModelConfig, random: RandomRows): Filler {
+  const randomly: Filler = (target, rows, columns) =>
+    random.fill(target, rows, columns, fillingOf(name, columns, config));
+  if (options.isPredictable !== true) return randomly;
+  if (name.endsWith('norm.weight')) return (target) => void target.fill(1);
+  if (/attn_output|ffn_down/.test(name)) return (target) => void target.fill(0);
+  if (!name.endsWith('eh_proj.weight')) return randomly;
+  // The embedding of the token goes on, and the hidden state does not.
+  return (target, rows, columns, firstRow) => {
+    target.fill(0);
+    for (let row = 0; row < rows; row++) target[row * columns + firstRow + row] = 1;
+  };
 }
 
 /**

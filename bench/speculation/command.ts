@@ -25,6 +25,7 @@ interface SpeculationFlags extends BenchFlags {
 const configs = {
   ngram: { method: 'ngram', numSpeculativeTokens: 12, promptLookupMin: 2, promptLookupMax: 8 },
   suffix: { method: 'suffix' },
+  mtp: { method: 'mtp', numSpeculativeTokens: 3 },
   none: undefined,
 } as const;
 
@@ -37,9 +38,9 @@ export function speculationCommand(openEngine: OpenMeasuredEngine, context: CliC
     .addOption(
       new Option(
         '--method <method>',
-        'drafts from the own text (ngram), or also from earlier outputs (suffix), as vLLM calls them; none: both engines decode plainly, which shows the noise of the comparison',
+        'drafts from the own text (ngram), also from earlier outputs (suffix), or from the model’s layer for multi-token prediction (mtp), as vLLM calls them; none: both engines decode plainly, which shows the noise of the comparison',
       )
-        .choices(['ngram', 'suffix', 'none'])
+        .choices(['ngram', 'suffix', 'mtp', 'none'])
         .default('ngram')
         .conflicts('speculativeConfig'),
     )

@@ -276,13 +276,14 @@ export function addEngineFlags(command: Command): Command {
     )
     .option(
       '--speculative-config <json>',
-      'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', also from earlier outputs, like \'{"method":"suffix"}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
+      'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', also from earlier outputs, like \'{"method":"suffix"}\', from the model\'s layer for multi-token prediction, like \'{"method":"mtp","num_speculative_tokens":2}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,
     )
     .addOption(
       new Option('--spec-method <method>', 'short for "method" in --speculative-config').choices([
         'ngram',
         'suffix',
+        'mtp',
         'draft_model',
       ]),
     )

@@ -33,6 +33,7 @@ describe('--spec-method, --spec-model and --spec-tokens', () => {
     [['--spec-method', 'suffix'], '{"method":"suffix"}'],
     [['--spec-method', 'suffix', '--spec-tokens', '3'], '{"method":"suffix","num_speculative_tokens":3}'],
     [['--spec-model', 's.gguf', '--spec-tokens', '5'], '{"model":"s.gguf","num_speculative_tokens":5}'],
+    [['--spec-method', 'mtp', '--spec-tokens', '2'], '{"method":"mtp","num_speculative_tokens":2}'],
     [
       ['--spec-method', 'draft_model', '--spec-model', 's.gguf', '--spec-tokens', '5'],
       '{"method":"draft_model","model":"s.gguf","num_speculative_tokens":5}',
@@ -53,7 +54,7 @@ describe('--spec-method, --spec-model and --spec-tokens', () => {
     [['--spec-method', 'draft_model', '--spec-tokens', '5'], '--spec-method draft_model needs --spec-model'],
     [['--spec-model', '', '--spec-tokens', '5'], '--spec-model needs a GGUF file'],
     [['--spec-method', 'suffix', '--spec-model', 's.gguf'], '--spec-method suffix has no draft model'],
-    [['--spec-method', 'eagle', '--spec-tokens', '5'], 'Allowed choices are ngram, suffix, draft_model'],
+    [['--spec-method', 'eagle', '--spec-tokens', '5'], 'Allowed choices are ngram, suffix, mtp, draft_model'],
     [['--spec-method', 'ngram', '--spec-tokens', '65'], 'a whole number from 1 to 64'],
   ])('%j are refused with code 2 before anything is loaded', async (flags, message) => {
     const { code, stderr, options } = await run(...flags);

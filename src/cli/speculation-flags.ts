@@ -14,7 +14,7 @@ export function readSpeculationFlags(command: Command): void {
     command.error(
       'error: --spec-method, --spec-model and --spec-tokens cannot be combined with --speculative-config, which has the same settings as method, model and num_speculative_tokens',
     );
-  if (model !== undefined && (method === 'ngram' || method === 'suffix'))
+  if (model !== undefined && method !== undefined && method !== 'draft_model')
     command.error(`error: --spec-method ${method} has no draft model: remove --spec-model, or use draft_model`);
   if (method === 'draft_model' && model === undefined)
     command.error('error: --spec-method draft_model needs --spec-model: a GGUF file, or a name on Hugging Face');

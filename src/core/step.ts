@@ -82,6 +82,13 @@ export interface Drafts {
   readonly allowed?: readonly TokenMask[];
 }
 
+/** A text whose next tokens a prediction layer drafts: all tokens of a request so far. */
+export interface DraftRequest {
+  readonly requestId: RequestId;
+  /** Tokens of the text. */
+  readonly length: number;
+}
+
 /** Prompt positions [start, end), the same or the last part of the last span, whose results a request asks for. */
 export interface PromptRows extends Span {
   /**

@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import type { TokenId } from './ids.ts';
 
 /**
- * The tokens of one request, prompt first. Append-only, in a typed array that grows by doubling, so neither the runner
+ * The tokens of one request, prompt first. A request only appends. The tokens are in a typed array that grows by doubling, so neither the runner
  * nor the sampler allocates memory per token. Runners in this process read the same object.
  */
 export class TokenBuffer {
@@ -37,6 +37,12 @@ export class TokenBuffer {
       this.#data = grown;
     }
     this.#data[this.#length++] = token;
+  }
+
+  /** Only for a buffer without other readers. */
+  truncate(length: number): void {
+    if (length > this.#length) failRange(0, length, this.#length);
+    this.#length = length;
   }
 
   /** A view, valid until the next `push`. */

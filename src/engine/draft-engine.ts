@@ -39,8 +39,10 @@ export class DraftEngine implements DraftModel {
     return this.#engine.close();
   }
 
-  async #continueText(prompt: Int32Array, maxTokens: number): Promise<Int32Array> {
+  async #continueText(text: Int32Array, maxTokens: number): Promise<Int32Array> {
     const tokens: number[] = [];
+    // A copy: a new text is computed beside the next steps, in which the request's tokens grow.
+    const prompt = text.slice();
     if (this.#engine.isHealthy()) {
       try {
         const params = { temperature: 0, maxTokens, ignoreEos: true };

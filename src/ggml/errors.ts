@@ -110,6 +110,11 @@ export const modelFeatureUnsupported = defineError(
   '{path} needs {feature} ({found}), which is not supported for architecture {architecture}. Choose another model.',
   500,
 );
+export const predictionLayerMissing = defineError(
+  'KVASIR_PREDICTION_LAYER_MISSING',
+  'The model {path} cannot draft with a layer for multi-token prediction (MTP): {reason}. Use another method than mtp, such as ngram, or a file with that layer.',
+  400,
+);
 export const tensorTypeUnsupported = defineError(
   'KVASIR_TENSOR_TYPE_UNSUPPORTED',
   '{path}: tensor {tensor} is of type {found}; supported: {supported}. Quantize the model to one of these types.',

@@ -39,6 +39,8 @@ export interface GgufFile {
   readonly metadata: GgufMetadata;
   /** Those that the model needs (`modelTensors`), in the order of the file. */
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+  /** Of layers for multi-token prediction, which only speculation reads. */
+  readonly predictionTensors: ReadonlyMap<string, GgufTensor>;
 }
 
 export interface GgufPart {
@@ -71,7 +73,7 @@ export async function readGguf(path: string): Promise<GgufFile> {
     ...first,
     parts,
     fileBytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
-    tensors: modelTensors(first.metadata, joinParts(headers)),
+    ...modelTensors(first.metadata, joinParts(headers)),
   };
 }
 
@@ -92,7 +94,7 @@ function readHeader(path: string): Promise<GgufFile> {
     const dataOffset = tensorCount === 0 ? cursor.position : padded(cursor.position, alignment);
     const tensors = placeTensors(cursor, infos, dataOffset, alignment);
     const parts = [{ path, bytes: fileBytes, state }];
-    return { path, parts, fileBytes, version, alignment, dataOffset, metadata, tensors };
+    return { path, parts, fileBytes, version, alignment, dataOffset, metadata, tensors, predictionTensors: new Map() };
   });
 }
 

@@ -6,8 +6,8 @@ import { rowBytes } from './types.ts';
 type Tensors = ReadonlyMap<string, GgufTensor>;
 
 /**
- * Layers after those that compute the next token: they predict the tokens after it. Kvasir does not compute them, so they have
- * neither weights in memory nor KV. 0 for architectures that cannot have them.
+ * Layers after those that compute the next token: they predict the tokens after it. Only speculation computes them (`mtp`), so
+ * without it they have neither weights in memory nor KV. 0 for architectures that cannot have them.
  */
 export function predictionLayers(metadata: GgufMetadata, architecture: string): number {
   return traitsNamed(architecture)?.hasPredictionLayers === true
@@ -16,17 +16,25 @@ export function predictionLayers(metadata: GgufMetadata, architecture: string): 
 }
 
 /**
- * The tensors of a file as Kvasir reads them: without those of prediction layers, and with one tensor for each matrix where the
+ * The tensors of a file as Kvasir reads them: those of prediction layers apart, and with one tensor for each matrix where the
  * file has several in one. The rows of a matrix are adjacent in the file, so a part of the rows is a matrix too.
  */
-export function modelTensors(metadata: GgufMetadata, tensors: Tensors): Tensors {
+export function modelTensors(metadata: GgufMetadata, tensors: Tensors) {
   const architecture = metadata.string('general.architecture') ?? '';
-  const computed = withoutPrediction(metadata, architecture, tensors);
+  const all = withoutFusion(metadata, architecture, tensors);
+  const isPredicting = isOfPrediction(metadata, architecture);
+  return {
+    tensors: new Map([...all].filter(([name]) => !isPredicting(name))),
+    predictionTensors: new Map([...all].filter(([name]) => isPredicting(name))),
+  };
+}
+
+function withoutFusion(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
   const isFused = (name: string): boolean => /^blk\.\d+\.(attn_qkv\.|ffn_up\.weight$)/.test(name);
-  if (![...computed.keys()].some(isFused)) return computed;
+  if (![...tensors.keys()].some(isFused)) return tensors;
   return new Map(
-    [...computed.values()].flatMap((tensor) =>
-      partsOf(metadata, architecture, computed, tensor).map((part) => [part.name, part] as const),
+    [...tensors.values()].flatMap((tensor) =>
+      partsOf(metadata, architecture, tensors, tensor).map((part) => [part.name, part] as const),
     ),
   );
 }
@@ -44,14 +52,13 @@ export function matricesIn(
   return partsOf(metadata, metadata.string('general.architecture') ?? '', outputs, tensor);
 }
 
-function withoutPrediction(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
-  const skipped = predictionLayers(metadata, architecture);
-  if (skipped === 0) return tensors;
-  const first = (metadata.u32(`${architecture}.block_count`) ?? 0) - skipped;
+/** Whether a tensor is one of a prediction layer, by its name. */
+function isOfPrediction(metadata: GgufMetadata, architecture: string): (name: string) => boolean {
+  const count = predictionLayers(metadata, architecture);
+  const first = (metadata.u32(`${architecture}.block_count`) ?? 0) - count;
   // Without another layer the file is invalid, which `readModelConfig` says.
-  if (first < 1) return tensors;
-  const isRead = (name: string): boolean => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) < first;
-  return new Map([...tensors].filter(([name]) => isRead(name)));
+  if (count === 0 || first < 1) return () => false;
+  return (name) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) >= first;
 }
 
 /** The matrices in a tensor: itself, unless it has the rows of several. Shapes that do not fit are left to `checkTensors`. */

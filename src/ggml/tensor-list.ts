@@ -18,11 +18,18 @@ type Shape = readonly number[];
  * with an unknown tensor needs an operation that Kvasir does not compute, so its text would be wrong.
  */
 export function checkTensors(file: GgufFile, config: ModelConfig): void {
-  const { architecture } = config;
-  const { path } = file;
-  const expected = expectedTensors(config);
+  checkEqual(file.tensors, expectedTensors(config), file, config);
+}
+
+/** The same of tensors that the configuration does not list. */
+export function checkEqual(
+  tensors: GgufFile['tensors'],
+  expected: ReadonlyMap<string, Shape>,
+  { path }: Pick<GgufFile, 'path'>,
+  { architecture }: Pick<ModelConfig, 'architecture'>,
+): void {
   for (const [name, shape] of expected) {
-    const tensor = file.tensors.get(name);
+    const tensor = tensors.get(name);
     if (tensor === undefined) throw tensorMissing({ path, tensor: name, architecture });
     const isShape = tensor.ne.every((length, i) => length === (shape[i] ?? 1));
     if (!isShape) {
@@ -36,7 +43,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
       throw tensorTypeUnsupported({ path, tensor: name, found: tensor.type.name, supported });
     }
   }
-  for (const name of file.tensors.keys()) {
+  for (const name of tensors.keys()) {
     if (!expected.has(name)) throw tensorUnexpected({ path, tensor: name, architecture });
   }
 }

@@ -1,7 +1,8 @@
 import { defineError } from '../base/errors.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
+import type { RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepPlan, StepResult } from '../core/step.ts';
+import type { DraftRequest, StepPlan, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 
 /**
@@ -25,6 +26,13 @@ export interface Runner {
   readonly adapters?: RunnerAdapters;
   /** `hidden`: the result of the previous stage for the same plan; undefined for the first stage. */
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult>;
+  /**
+   * Only of the last stage, with a prediction layer: up to `count` tokens after each text; fewer or none where the layer has not read the end
+   * of the text. Called between steps. A rejection is as one of `execute`.
+   */
+  draft?(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]>;
+  /** Requests of `StepPlan.released`. Called before the next step, also if the stage computes nothing in it. */
+  release?(requests: readonly RequestId[]): void;
   /** Frees native memory. Waits for a running step; idempotent. */
   close(): Promise<void>;
 }

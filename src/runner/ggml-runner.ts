@@ -1,36 +1,34 @@
 import { assert, assertDefined } from '../base/assert.ts';
-import type { Timers } from '../base/timers.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
-import { blockCount, type RequestId, type TokenCount } from '../core/ids.ts';
+import { blockCount, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import { areSameSpans, type Span, type StepPlan } from '../core/step.ts';
+import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
-import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
+import { type ComputeDevice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
-import type { GgufFile } from '../ggml/gguf.ts';
+import type { GgufTensor } from '../ggml/gguf.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { openPoolWatcher } from '../native/pool-watcher.ts';
 import { AdapterStore } from './adapters/adapter-store.ts';
 import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
-import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
+import { type AttentionChoice, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import {
-  type HiddenStates,
-  type PipelineStage,
-  type Runner,
-  type RunnerTimings,
-  type StageResult,
-  wholeModel,
-} from './contract.ts';
+import type { HiddenStates, PipelineStage, Runner, RunnerTimings, StageResult } from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
-import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
-import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
+import {
+  groupSpecs,
+  kvLayout,
+  layerGroups,
+  layersKv,
+  predictionLayout,
+  usedBytes,
+} from './kv-groups.ts';
+import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
@@ -47,8 +45,13 @@ import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
-import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
+import { createPredictor } from './prediction/create-predictor.ts';
+import { loadPredictionWeights, takeTiles } from './prediction/prediction-weights.ts';
+import type { Predictor } from './prediction/predictor.ts';
+import { blockOptionsOf, type GgmlRunnerOptions, stageOf } from './runner-options.ts';
+import { BatchSampler, type BestOfRow } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
+import { scriptPasses } from './sampling/logits-candidates.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { PromptHeads } from './sampling/prompt-heads.ts';
 import { promptResults } from './sampling/prompt-results.ts';
@@ -57,54 +60,11 @@ import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import type { PlacedMatrix } from './weight-store.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
 
-export interface GgmlRunnerOptions {
-  readonly file: GgufFile;
-  readonly config: ModelConfig;
-  /** The layers that this runner computes; default: all. */
-  readonly stage?: PipelineStage;
-  readonly device: DeviceChoice;
-  readonly threads: number;
-  /** The cores of the compute threads (Linux only); default: all that the process may use. */
-  readonly cpus?: readonly number[] | undefined;
-  /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
-  readonly numerics: 'exact' | 'fast';
-  readonly blockSize: TokenCount;
-  /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
-  readonly stateCheckpointTokens?: number | undefined;
-  /** Of K and V in the pool; default F16. */
-  readonly kvType?: KvType;
-  /**
-   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block
-   * in this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures
-   * that.
-   */
-  readonly kvCacheBytes: (blockBytes: number) => number;
-  /** The implementation of attention; default `auto`. */
-  readonly attention?: AttentionOption;
-  /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
-  readonly repack?: boolean;
-  /** Kvasir's kernels for matmuls and for layers with states; default: on. */
-  readonly matmulKernels?: boolean;
-  /** Called if this machine could have a kernel but works without; at most once per sentence. */
-  readonly onEvent?: ((message: string) => void) | undefined;
-  /**
-   * Of the whole file; awaited after the weights are in memory. Undefined if KV does not leave this machine: then the
-   * fingerprint is valid only here.
-   */
-  readonly digest?: Promise<ModelDigest> | undefined;
-  readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
-  /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
-  readonly timers?: Timers | undefined;
-  /** For errors. */
-  readonly modelName?: string | undefined;
-  /** For tests and benches. */
-  readonly onLogits?: LogitsObserver;
-}
-
 /** The parts of a runner, which owns them. */
 interface RunnerParts {
   readonly device: ComputeDevice;
   readonly weights: ModelWeights;
+  readonly prediction: ModelWeights | undefined;
   readonly kernels: ExactKernels & {
     readonly tiles: TiledMatmul | undefined;
     readonly weightedSum: WeightedSum | undefined;
@@ -142,6 +102,8 @@ export class GgmlRunner implements Runner {
   readonly #operations: RowOperations | undefined;
   readonly #graphs: DecoderGraphs;
   readonly #parts: Omit<DecoderParts, 'graph'>;
+  /** Only the last stage may have one. */
+  readonly #predictor: Predictor | undefined;
   readonly #usedGroups: readonly UsedGroup[];
   readonly #memoryAhead: KvMemoryAhead | undefined;
   /** Only the last stage has one. */
@@ -150,7 +112,7 @@ export class GgmlRunner implements Runner {
   #chunk: ChunkByLayers | undefined;
   /** For requests that ask for results of their prompts; made for the first of them. */
   #promptHeads: PromptHeads | undefined;
-  #running: Promise<StageResult> | undefined;
+  #running: Promise<unknown> | undefined;
   #isClosed: boolean = false;
 
   /** Reads the weights and allocates the pool. Throws errors of the catalogues of ggml and runner. */
@@ -161,6 +123,7 @@ export class GgmlRunner implements Runner {
     const barrier = await openPoolWatcher(options, compile);
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact, barrier });
     let weights: ModelWeights | undefined;
+    let prediction: ModelWeights | undefined;
     try {
       // The thread starts while the weights are read.
       const thread = device.computeThread().started();
@@ -169,12 +132,15 @@ export class GgmlRunner implements Runner {
       // fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
-      weights = await loadWeights(device, file, config, {
-        stage: stageOf(options),
+      const placement = {
         repack: options.repack ?? true,
-        keepPlain: (matrix) => tiles?.fits(matrix) === true,
-        onProgress: options.onProgress,
-      });
+        keepPlain: (matrix: GgufTensor) => tiles?.fits(matrix) === true,
+      };
+      const stage = stageOf(options);
+      weights = await loadWeights(device, file, config, { ...placement, stage, onProgress: options.onProgress });
+      const { head } = weights;
+      if (options.predicts === true && head !== undefined)
+        prediction = await loadPredictionWeights(device, file, config, { ...placement, model: { ...weights, head } });
       const kvType = options.kvType ?? F16;
       const attention = await chooseAttention(device, config, {
         ...compile,
@@ -192,6 +158,7 @@ export class GgmlRunner implements Runner {
         if (tiles?.fits(matrix.source) === true) await tiles.take(matrix);
         else others.push(matrix);
       }
+      await takeTiles(tiles, prediction);
       const kernels =
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
@@ -239,12 +206,14 @@ export class GgmlRunner implements Runner {
       return new GgmlRunner(options, {
         device,
         weights,
+        prediction,
         kernels: { ...kernels, tiles, weightedSum, passes, operations, headRotation },
         attention,
         mixers: mixers?.mixers,
         fingerprint,
       });
     } catch (error) {
+      prediction?.close();
       weights?.close();
       device.close();
       throw withAllocationFailure(error, 'the model', device.description);
@@ -253,7 +222,7 @@ export class GgmlRunner implements Runner {
 
   private constructor(
     options: GgmlRunnerOptions,
-    { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
+    { device, weights, prediction, kernels, attention, mixers, fingerprint }: RunnerParts,
   ) {
     const { config, timers } = options;
     this.stage = stageOf(options);
@@ -261,8 +230,9 @@ export class GgmlRunner implements Runner {
     const kv = layersKv(config, this.stage, blocks);
     const layout = kvLayout(config, this.stage, blocks);
     const groups = groupSpecs(config, this.stage, blocks);
-    const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
-    const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
+    const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
+    const poolBytes = Math.min(options.kvCacheBytes(bytes), largestBuffer(device));
+    const poolBlocks = Math.max(2, Math.floor(poolBytes / bytes));
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
@@ -289,7 +259,18 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
         adapters: this.adapters,
+        ...(prediction === undefined ? {} : { hiddenRows: 'all' }),
       };
+      this.#predictor =
+        prediction &&
+        createPredictor({
+          ...{ device, weights: prediction, layout, blockCount: poolBlocks, attention },
+          shared: this.#parts,
+          operations: kernels.operations,
+          passes: passes ?? scriptPasses,
+          read: (graph, result, length) => this.#read(graph, result, length),
+          onLogits: options.onDraftLogits,
+        });
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
     } catch (error) {
       this.#graphs.close();
@@ -324,16 +305,30 @@ export class GgmlRunner implements Runner {
   }
 
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
+    return this.#alone(() => this.#run(plan, hidden));
+  }
+
+  draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    const predictor = assertDefined(this.#predictor, 'only a runner with a prediction layer drafts');
+    return this.#alone(() => predictor.draft(requests, count));
+  }
+
+  release(requests: readonly RequestId[]): void {
+    this.#predictor?.released(requests);
+  }
+
+  #alone<T>(run: () => Promise<T>): Promise<T> {
     assert(this.#running === undefined, 'one step at a time');
     assert(!this.#isClosed, 'the runner is closed');
-    this.#running = this.#run(plan, hidden)
+    const running = run()
       .catch((error: unknown) => {
         throw withAllocationFailure(error, 'a step', this.#device.description);
       })
       .finally(() => {
         this.#running = undefined;
       });
-    return this.#running;
+    this.#running = running;
+    return running;
   }
 
   async close(): Promise<void> {
@@ -344,6 +339,7 @@ export class GgmlRunner implements Runner {
     this.#graphs.close();
     this.#promptHeads?.close();
     this.adapters.close();
+    this.#predictor?.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();
@@ -364,6 +360,10 @@ export class GgmlRunner implements Runner {
     let result = this.#resultOf(plan, batch, decoder);
     if (decoder.promptHidden !== undefined)
       result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
+    if (this.#predictor !== undefined && decoder.hidden !== undefined) {
+      const rows = this.#read(decoder.graph, decoder.hidden, batch.rowCount * this.#parts.config.embeddingLength);
+      await this.#predictor.stepEnded(batch, rows, result.sampled);
+    }
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
@@ -376,7 +376,9 @@ export class GgmlRunner implements Runner {
     const { attention, mixers, config } = this.#parts;
     const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
     // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
-    const hasKvOnly = mixers === undefined && config.latent === undefined && config.isEncoder !== true;
+    // A prediction layer needs the hidden states of all rows at once.
+    const isWholeOnly = config.latent !== undefined || config.isEncoder === true || this.#predictor !== undefined;
+    const hasKvOnly = mixers === undefined && !isWholeOnly;
     return (
       isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'
     );
@@ -460,12 +462,6 @@ export class GgmlRunner implements Runner {
   }
 }
 
-const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: GgmlRunnerOptions): BlockOptions => ({
-  blockSize,
-  kvType,
-  checkpointTokens: stateCheckpointTokens,
-});
-
 /** Of a model with states, for all of its layers, because all stages must have the same fingerprint. */
 async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Promise<MixerChoice | undefined> {
   const { config, matmulKernels, onEvent } = options;
@@ -484,14 +480,6 @@ async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDiges
   }
   for (const { path, state } of file.parts) await checkState(path, state);
   return found;
-}
-
-function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
-  if (stage === undefined) return wholeModel(config.layerCount);
-  assert(stage.layerCount === config.layerCount, 'a stage of a model with equally many layers');
-  assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
-  assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
-  return stage;
 }
 
 /** The pool is one tensor, and on a GPU it cannot be larger than the largest buffer of the driver. */

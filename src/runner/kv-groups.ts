@@ -203,6 +203,9 @@ export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOpt
   return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
 }
 
+/** The layout of the KV of a prediction layer, which has a block for each block of the pool. */
+export const predictionLayout = (layout: KvLayout): KvLayout => ({ ...layout, layerCount: 1 });
+
 /** Bytes of a block that a group with these layers uses. */
 export function usedBytes(
   { kind, layers }: Pick<LayerGroup, 'kind' | 'layers'>,

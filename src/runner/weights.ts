@@ -34,12 +34,22 @@ export interface EmbeddingWeights {
   readonly norm: LayerNormWeights;
 }
 
+/** Weights of a prediction layer: they make its input of the embedding of a token and a hidden state. */
+export interface PredictionEntry {
+  readonly embeddingNorm: TensorPtr;
+  readonly hiddenNorm: TensorPtr;
+  /** `[2 * embedding, embedding]`, first for the embedding. */
+  readonly projection: TensorPtr;
+}
+
 /** The weights of one pipeline stage, or of a whole model. */
 export interface ModelWeights {
   /** Undefined if this is not the first stage. */
   readonly tokenEmbedding: TensorPtr | undefined;
   /** Only with `tokenEmbedding`, in BERT's architectures. */
   readonly embedding: EmbeddingWeights | undefined;
+  /** Of a prediction layer, whose input is tokens and hidden states. */
+  readonly entry?: PredictionEntry;
   /** Undefined if this is not the last stage. */
   readonly head: OutputHead | undefined;
   readonly ropeFreqs: TensorPtr | undefined;

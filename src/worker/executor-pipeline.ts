@@ -1,6 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';
@@ -69,6 +69,13 @@ export class PipelineExecutor implements Executor {
 
   async unloadAdapter(digest: string): Promise<void> {
     await Promise.all(this.#ranks.map((rank) => rank.unloadAdapter(digest)));
+  }
+
+  draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    assert(!this.#isExecuting, 'ranks draft between steps');
+    const last = assertDefined(this.#ranks.at(-1), 'an executor needs a rank');
+    assert(last.draft !== undefined, 'the last rank drafts');
+    return last.draft(requests, count);
   }
 
   troubles(): readonly RankTrouble[] {

@@ -1,4 +1,5 @@
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import type { RankTrouble } from './rank.ts';
@@ -15,6 +16,8 @@ export interface Executor {
   loadAdapter?(source: AdapterSource): Promise<void>;
   /** No later step has it. */
   unloadAdapter?(digest: string): Promise<void>;
+  /** Between steps, if the engine speculates with `mtp`: `Rank.draft` of the last rank. A rejection ends the engine. */
+  draft?(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]>;
   /** Ranks that do not serve at the moment. Absent if all ranks always serve. */
   troubles?(): readonly RankTrouble[];
   /** Saves under way get some seconds to finish. Idempotent. */

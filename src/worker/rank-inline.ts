@@ -2,7 +2,7 @@ import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
 import { stepWithConnector } from '../connector/transfer/worker-step.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { SequenceFailure, StepResult } from '../core/step.ts';
+import type { DraftRequest, SequenceFailure, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
@@ -35,6 +35,7 @@ export class InlineRank implements Rank {
 
   async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
     assert(this.#closing === undefined, `step ${step.stepId} begins after the rank was closed`);
+    this.#runner.release?.(step.released);
     if (this.#connector === undefined) return this.#forward(step, upstream, []);
     const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
     const forward =
@@ -55,6 +56,17 @@ export class InlineRank implements Rank {
 
   async unloadAdapter(digest: string): Promise<void> {
     await this.#runner.adapters?.unload(digest);
+  }
+
+  async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    assert(this.#closing === undefined && !this.#isComputing, 'a rank drafts between steps');
+    assert(this.#runner.draft !== undefined, 'the runner of the last rank drafts');
+    this.#isComputing = true;
+    try {
+      return await this.#runner.draft(requests, count);
+    } finally {
+      this.#isComputing = false;
+    }
   }
 
   close(options: { readonly timeoutMs: number }): Promise<void> {

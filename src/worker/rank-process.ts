@@ -6,6 +6,7 @@ import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
@@ -159,6 +160,12 @@ export class ProcessRank<Setup> implements OpenedRank {
   async unloadAdapter(digest: string): Promise<void> {
     this.#adapters.delete(digest);
     this.#latest.unloadAdapter(digest);
+  }
+
+  /** Without drafts if no process serves: the next step reports its death. */
+  async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
+    const drafts = await this.#serving?.draft(requests, count, requests.length * (count + 1));
+    return drafts ?? requests.map(() => new Int32Array(0));
   }
 
   close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {

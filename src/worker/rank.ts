@@ -1,7 +1,7 @@
 import type { KvIdentity, RankReport } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { HiddenStates, RunnerTimings } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
@@ -27,6 +27,11 @@ export interface Rank {
   loadAdapter(source: AdapterSource): Promise<void>;
   /** No later step has it. */
   unloadAdapter(digest: string): Promise<void>;
+  /**
+   * Only the last rank, if the engine speculates with `mtp`: up to `count` tokens after each text, or none. Called between steps. A rejection
+   * is as one of `execute`.
+   */
+  draft?(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]>;
   /** Absent if the rank always serves, as in this process. */
   trouble?(): RankTrouble | undefined;
   /** Saves under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */

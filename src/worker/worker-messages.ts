@@ -1,7 +1,7 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepResult } from '../core/step.ts';
+import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { decodeError, type ErrorMessage, encodeError } from './error-codec.ts';
 import type { RankOutput, RankTimings, UpstreamOutput } from './rank.ts';
@@ -13,6 +13,8 @@ export type ToWorker<Setup> =
   | { readonly kind: 'open'; readonly setup: Setup }
   /** Sent before the hidden states, so that loads begin at once. `upstream` follows if `hasUpstream`. */
   | { readonly kind: 'step'; readonly step: StepMessage; readonly hasUpstream: boolean }
+  /** Between steps; answered by `drafts`. */
+  | { readonly kind: 'draft'; readonly requests: readonly DraftRequest[]; readonly count: number }
   | { readonly kind: 'upstream'; readonly output: UpstreamOutput }
   /** The rank before has failed: the step ends without an answer. */
   | { readonly kind: 'upstreamFailed' }
@@ -30,6 +32,7 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly facts: RankFacts }
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
+  | { readonly kind: 'drafts'; readonly drafts: readonly Int32Array[] }
   /**
    * `isComputing`: kernels run for the step in flight, or it waits for saves that it flushes. False while it waits for
    * loads or for the rank before.

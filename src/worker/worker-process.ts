@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
 import { leaveRemovedFolder } from '../base/working-folder.ts';
+import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
@@ -54,6 +55,7 @@ export class WorkerProcess<Setup> {
   #step: Settlement<OutputMessage | undefined> | undefined;
   /** By digest. */
   readonly #adapterLoads = new Map<string, Settlement<boolean>>();
+  #drafts: Settlement<readonly Int32Array[] | undefined> | undefined;
   readonly #watched: WorkerWatch;
   #reportedError: Error | undefined;
   /** Why this process killed the worker. */
@@ -147,6 +149,19 @@ export class WorkerProcess<Setup> {
     this.#send({ kind: 'unloadAdapter', digest });
   }
 
+  /** The worker's drafts; undefined if the process ends before them. `cost`: in tokens, as of `stepCost`. */
+  draft(requests: readonly DraftRequest[], count: number, cost: number): Promise<readonly Int32Array[] | undefined> {
+    if (this.#isGone) return Promise.resolve(undefined);
+    assert(this.#isReady && !this.#isClosing, `drafts of ${this.#options.name}, which does not serve`);
+    assert(this.#step === undefined && this.#drafts === undefined, `${this.#options.name} drafts between steps`);
+    const answer = new Settlement<readonly Int32Array[] | undefined>();
+    this.#drafts = answer;
+    this.#watched.stepBegins(cost);
+    this.#wait();
+    this.#send({ kind: 'draft', requests, count });
+    return answer.promise.finally(() => this.#waited());
+  }
+
   /** Saves get `timeoutMs` to finish. The process has ended afterwards in any case. */
   async close(timeoutMs: number): Promise<void> {
     assert(!this.#isClosing, `${this.#options.name} is closed twice`);
@@ -179,6 +194,7 @@ export class WorkerProcess<Setup> {
         resolve({ reason, ...(error === undefined ? {} : { error }) });
         this.#step?.resolve(undefined);
         for (const load of this.#adapterLoads.values()) load.resolve(false);
+        this.#drafts?.resolve(undefined);
       };
       child.once('exit', (code, signal) => {
         end(signal === null ? `exited with code ${code}` : `died of ${signal}`);
@@ -228,6 +244,11 @@ export class WorkerProcess<Setup> {
         else load?.reject(decodeError(message.error));
         break;
       }
+      case 'drafts':
+        this.#watched.stepEnded();
+        this.#drafts?.resolve(message.drafts);
+        this.#drafts = undefined;
+        break;
       case 'pong':
         this.#watched.answered(message.isComputing);
         break;

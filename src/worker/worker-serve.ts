@@ -51,6 +51,9 @@ class RankServer<Setup> {
       case 'step':
         this.#running = this.#runStep(message);
         break;
+      case 'draft':
+        this.#running = this.#draft(message);
+        break;
       case 'upstream':
         this.#upstream?.resolve(message.output);
         break;
@@ -110,6 +113,16 @@ class RankServer<Setup> {
       send({ kind: 'adapterLoaded', digest });
     } catch (error) {
       send({ kind: 'adapterLoaded', digest, error: encodeError(error) });
+    }
+  }
+
+  async #draft({ requests, count }: Extract<ToWorker<Setup>, { kind: 'draft' }>): Promise<void> {
+    const rank = assertDefined(this.#rank, 'drafts before the rank is open');
+    try {
+      assert(rank.draft !== undefined, 'the last rank drafts');
+      send({ kind: 'drafts', drafts: await rank.draft(requests, count) });
+    } catch (error) {
+      send({ kind: 'broken', error: encodeError(error) }, exitNow);
     }
   }
 

@@ -20,6 +20,9 @@ import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
 import { pipelineStage, type Runner } from '../../src/runner/contract.ts';
+import { PredictionDrafter } from '../../src/engine/prediction-drafter.ts';
+import type { RequestState } from '../../src/scheduler/request-state.ts';
+import type { DraftOrder, Speculator } from '../../src/scheduler/speculation/speculator.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { layerGroups } from '../../src/runner/kv-groups.ts';
 import { kvTypes } from '../../src/runner/kv-memory.ts';
@@ -90,9 +93,11 @@ export class RecoveryHarness {
   /** Of the whole model. */
   readonly groups: readonly KvGroupSpec[];
   readonly #blocksMax: number;
+  readonly #predicts: boolean;
 
-  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer) {
+  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer, predicts: boolean) {
     this.#runners = runners;
+    this.#predicts = predicts;
     this.#tokenizer = tokenizer;
     this.groups = runners[0]!.kvCacheSpec.groups;
     this.#blocksMax = blocksPerGroup * this.groups.length;
@@ -107,8 +112,8 @@ export class RecoveryHarness {
     }));
   }
 
-  /** `ranks`: the number of ranks, all in this process. */
-  static async open(path: string, ranks = 1): Promise<RecoveryHarness> {
+  /** `ranks`: the number of ranks, all in this process. `predicts`: the model's prediction layer drafts. */
+  static async open(path: string, ranks = 1, predicts = false): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
     const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
@@ -124,11 +129,12 @@ export class RecoveryHarness {
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
+          predicts,
           ...(ranks === 1 ? {} : { stage: pipelineStage(rank, ranks, config.layerCount) }),
         }),
       );
     }
-    return new RecoveryHarness(runners, await openTokenizer(file));
+    return new RecoveryHarness(runners, await openTokenizer(file), predicts);
   }
 
   get vocabSize(): number {
@@ -205,7 +211,10 @@ export class RecoveryHarness {
       return new InlineRank(withBlocks(runner, blocks), identity, side);
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
-    const executor = checkedBefore(new PipelineExecutor(ranks), () => scheduler.checkInvariants());
+    // Runs without a store are what the others are compared with.
+    const drafts = this.#predicts && connector !== undefined;
+    const pipeline = new PipelineExecutor(ranks);
+    const executor = checkedBefore(pipeline, () => scheduler.checkInvariants());
     const scheduling: SchedulerOptions = {
       maxNumBatchedTokens: 64,
       maxNumSeqs: 16,
@@ -216,6 +225,7 @@ export class RecoveryHarness {
     };
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, {
       connector: side,
+      speculator: drafts ? new AlwaysDrafting(3) : undefined,
       loadTimeoutMs: () => options.loadTimeoutMs ?? 2000,
       askLaterMaxMs: 2000,
       pollMs: 3,
@@ -235,6 +245,7 @@ export class RecoveryHarness {
           hasChatTemplate: false,
         },
         ...(side === undefined ? {} : { connector: side }),
+        ...(drafts ? { draftModel: new PredictionDrafter(pipeline) } : {}),
       },
       {
         scheduler: scheduling,
@@ -320,6 +331,8 @@ function withBlocks(runner: GgmlRunner, blocks: number): Runner {
     stage: runner.stage,
     blockMemory: runner.blockMemory,
     execute: (plan, hidden) => runner.execute(plan, hidden),
+    draft: (requests, count) => runner.draft(requests, count),
+    release: (requests) => runner.release(requests),
     close: async () => {},
   };
 }
@@ -333,6 +346,36 @@ function checkedBefore(executor: Executor, check: () => void): Executor {
     },
     close: () => executor.close(),
   };
+}
+
+/** Drafts before each step of decodes, and verifies all drafts, whatever that costs. */
+class AlwaysDrafting implements Speculator {
+  readonly #count: number;
+  #ordered: readonly RequestState[] = [];
+  readonly #drafts = new Map<RequestState, Int32Array>();
+
+  constructor(count: number) {
+    this.#count = count;
+  }
+
+  orderDrafts(decodes: readonly RequestState[]): DraftOrder {
+    this.#ordered = decodes;
+    return { requests: decodes.map(({ request, tokens }) => ({ id: request.id, text: tokens.view() })), count: this.#count };
+  }
+
+  takeDrafts(drafts: readonly Int32Array[]): void {
+    for (const [i, state] of this.#ordered.entries()) this.#drafts.set(state, drafts[i]!);
+  }
+
+  draft(decodes: readonly RequestState[]): (Int32Array | undefined)[] {
+    const drafts = decodes.map((state) => this.#drafts.get(state));
+    this.#drafts.clear();
+    return drafts.map((tokens) => (tokens?.length === 0 ? undefined : tokens));
+  }
+
+  verified(): void {}
+
+  observe(): void {}
 }
 
 /** A tokenizer that many engines share, whose `close` does nothing. */

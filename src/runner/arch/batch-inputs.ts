@@ -6,10 +6,13 @@ import { F32, I32 } from '../../ggml/types.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 
+/** Tokens for the first stage, hidden states for other stages, both for a prediction layer. */
+export type DecoderInput = 'tokens' | 'hidden' | 'both';
+
 /** The inputs of a decoder's graph, which every batch with as many rows and outputs fills. */
 export class BatchInputs {
-  /** Tokens, I32 `[rows]`, for the first stage; hidden states, F32 `[embedding, rows]`, for other stages. */
-  readonly entry: TensorPtr;
+  /** I32 `[rows]`, unless the input is only hidden states. */
+  readonly tokens: TensorPtr | undefined;
   /** I32 `[rows]` */
   readonly positions: TensorPtr;
   /** By KV group, I32 `[rows]`. */
@@ -21,23 +24,22 @@ export class BatchInputs {
   readonly promptRows: TensorPtr;
   /** Of a chunk by layers after its first slice: the result of its last slice, F32 `[embedding, rows]`. */
   readonly chunk: TensorPtr | undefined;
-  readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
+  /** F32 `[embedding, rows]`, unless the input is only tokens. */
+  readonly hidden: TensorPtr | undefined;
+  readonly #embeddingLength: number;
 
-  /** `embeddingLength`: of hidden states. `isFirst`: of the first stage. */
+  /** `embeddingLength`: of hidden states. */
   constructor(
     graph: GraphBuilder,
     batch: Batch,
     { embeddingLength }: Pick<ModelConfig, 'embeddingLength'>,
-    isFirst: boolean,
+    input: DecoderInput,
   ) {
     const { paddedRowCount, slice } = batch;
-    const hidden = isFirst ? undefined : { embeddingLength };
     const outputCount = Math.max(1, batch.outputRows.length);
-    this.#hidden = hidden;
-    this.entry =
-      hidden === undefined
-        ? graph.input(I32, paddedRowCount)
-        : graph.input(F32, hidden.embeddingLength, paddedRowCount);
+    this.#embeddingLength = embeddingLength;
+    this.hidden = input === 'tokens' ? undefined : graph.input(F32, embeddingLength, paddedRowCount);
+    this.tokens = input === 'hidden' ? undefined : graph.input(I32, paddedRowCount);
     this.positions = graph.input(I32, paddedRowCount);
     this.slots = batch.slots.map(() => graph.input(I32, paddedRowCount));
     this.outputRows = graph.input(I32, outputCount);
@@ -49,9 +51,9 @@ export class BatchInputs {
 
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   write(graph: GraphBuilder, batch: Batch, hidden: HiddenStates | undefined): void {
-    assert((hidden === undefined) === (this.#hidden === undefined), 'only the first stage has tokens');
-    if (hidden === undefined) graph.write(this.entry, batch.tokens);
-    else this.#writeHidden(graph, batch, hidden);
+    assert((hidden === undefined) === (this.hidden === undefined), 'the first stage has no hidden states');
+    if (this.tokens !== undefined) graph.write(this.tokens, batch.tokens);
+    if (this.hidden !== undefined && hidden !== undefined) this.#writeHidden(graph, batch, this.hidden, hidden);
     graph.write(this.positions, batch.positions);
     for (let group = 0; group < this.slots.length; group++) graph.write(this.slots[group]!, batch.slots[group]!);
   }
@@ -69,12 +71,12 @@ export class BatchInputs {
     if (this.chunk !== undefined && hidden !== undefined) graph.write(this.chunk, hidden);
   }
 
-  #writeHidden(graph: GraphBuilder, { rowCount, paddedRowCount }: Batch, hidden: HiddenStates): void {
-    const width = hidden.length / rowCount;
-    assert(width === this.#hidden?.embeddingLength, 'one row of hidden states for each row of the batch');
-    graph.write(this.entry, hidden);
+  #writeHidden(graph: GraphBuilder, { rowCount, paddedRowCount }: Batch, input: TensorPtr, hidden: HiddenStates): void {
+    const width = this.#embeddingLength;
+    assert(hidden.length === width * rowCount, 'one row of hidden states for each row of the batch');
+    graph.write(input, hidden);
     // Padding rows still have the values of the last step, which must not be NaN.
     const padding = new Float32Array((paddedRowCount - rowCount) * width);
-    if (padding.length > 0) graph.write(this.entry, padding, hidden.byteLength);
+    if (padding.length > 0) graph.write(input, padding, hidden.byteLength);
   }
 }

@@ -17,7 +17,7 @@ import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { StateTables } from '../states/layer-states.ts';
 import type { EmbeddingWeights, ModelWeights, OutputHead } from '../weights.ts';
 import type { AttentionProjections } from './attention-projections.ts';
-import { BatchInputs } from './batch-inputs.ts';
+import { BatchInputs, type DecoderInput } from './batch-inputs.ts';
 import { expertNetworkNodes } from './expert-network.ts';
 import { GroupedQueryProjections } from './grouped-query-attention.ts';
 import { LatentProjections } from './latent-attention.ts';
@@ -46,6 +46,8 @@ export interface DecoderParts {
   /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
   readonly adapters: AdapterStore;
+  /** With an output head: the rows whose hidden states after the last norm are a result; absent: none. */
+  readonly hiddenRows?: AttentionRows;
 }
 
 export interface DecoderGraph {
@@ -57,6 +59,8 @@ export interface DecoderGraph {
   readonly result: TensorPtr | undefined;
   /** With logits: the best token of each row, which `BestTokens` reads. */
   readonly best: TensorPtr | undefined;
+  /** Of `DecoderParts.hiddenRows`, F32 `[embedding, rows]`. Padding rows come last. */
+  readonly hidden: TensorPtr | undefined;
   /** Of the last stage: the hidden states of the prompt rows after the last norm, F32 `[embedding, prompt rows]`. */
   readonly promptHidden: TensorPtr | undefined;
   /** Of a slice before the last one: the hidden states of its rows, F32 `[embedding, rows]`. */
@@ -104,6 +108,7 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
     graph,
     result,
     best: builder.best,
+    hidden: builder.hidden,
     promptHidden: builder.promptHidden,
     chunkHidden: builder.chunkHidden,
     writeInputs: (hidden, chunk) => builder.writeInputs(hidden, chunk),
@@ -120,6 +125,11 @@ export function logitsOf(graph: GraphBuilder, config: ModelConfig, product: Tens
   return finalSoftCap === undefined ? logits : graph.softCap(logits, finalSoftCap);
 }
 
+function inputOf({ tokenEmbedding, entry }: ModelWeights): DecoderInput {
+  if (tokenEmbedding === undefined) return 'hidden';
+  return entry === undefined ? 'tokens' : 'both';
+}
+
 class DecoderBuilder {
   readonly #parts: DecoderParts;
   #batch: Batch;
@@ -130,6 +140,7 @@ class DecoderBuilder {
   readonly #operations: LayerOperations;
   readonly #projections: AttentionProjections;
   best: TensorPtr | undefined;
+  hidden: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
   chunkHidden: TensorPtr | undefined;
   /** I32 `[1]`: 0. */
@@ -141,7 +152,7 @@ class DecoderBuilder {
     const { graph, config, weights, attention, kernels, mixers, headRotation, adapters } = parts;
     this.#parts = parts;
     this.#batch = batch;
-    this.#inputs = new BatchInputs(graph, batch, config, weights.tokenEmbedding !== undefined);
+    this.#inputs = new BatchInputs(graph, batch, config, inputOf(weights));
     this.#adapters = batch.adapters.length === 0 ? undefined : new GraphAdapters(graph, adapters, batch);
     const matmuls = new Matmuls(graph, kernels, this.#adapters);
     const operations = new LayerOperations({ graph, config, matmuls, mixers });
@@ -159,7 +170,7 @@ class DecoderBuilder {
   }
 
   build(): TensorPtr | undefined {
-    const { graph, config, weights, layersKv, bestTokens } = this.#parts;
+    const { graph, config, weights, layersKv, bestTokens, hiddenRows } = this.#parts;
     const operations = this.#operations;
     const { layers, head } = weights;
     const { layer: layerOf } = layersByArchitecture[config.architecture];
@@ -181,7 +192,7 @@ class DecoderBuilder {
       if (kv.kind === 'attention') this.#store(kv, layer, h, rows);
       else if (kv.kind === 'state') h = this.#mix(index, layer, h);
       if (index === lastOfAllRows && rows === 'all') {
-        if (this.#batch.promptRows.length === 0) {
+        if (this.#batch.promptRows.length === 0 && hiddenRows !== 'all') {
           if (this.#batch.outputCount === 0) {
             // Attention has inputs, which are allocated only if it is computed, also before a layer that is only a network.
             graph.expand(x);
@@ -197,9 +208,15 @@ class DecoderBuilder {
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
+    if (head !== undefined && hiddenRows !== undefined) {
+      this.hidden = operations.norm(x, head.norm);
+      graph.output(this.hidden);
+    }
     if (head !== undefined && this.#batch.promptRows.length > 0) {
       this.promptHidden = operations.norm(graph.getRows(x, this.#inputs.promptRows), head.norm);
       graph.output(this.promptHidden);
+    }
+    if (head !== undefined && rows === 'all') {
       if (this.#batch.outputCount === 0) return undefined;
       x = graph.getRows(x, this.#inputs.outputRows);
     }
@@ -263,11 +280,18 @@ class DecoderBuilder {
   /** The embeddings of the tokens, or the hidden states of the previous stage. */
   #embed(): TensorPtr {
     const { graph, config, weights } = this.#parts;
-    const { entry } = this.#inputs;
-    if (weights.tokenEmbedding === undefined) return entry;
-    const tokens = this.#matmuls.takeRows(weights.tokenEmbedding, entry, this.#batch.paddedRowCount);
-    const x = config.embeddingScale === 1 ? tokens : graph.scale(tokens, config.embeddingScale);
-    return weights.embedding === undefined ? x : this.#withPlaces(weights.embedding, x);
+    const { tokens, hidden } = this.#inputs;
+    if (weights.tokenEmbedding === undefined)
+      return assertDefined(hidden, 'a stage without embeddings has hidden states');
+    const ofRows = assertDefined(tokens, 'a stage with embeddings has tokens');
+    const x = this.#matmuls.takeRows(weights.tokenEmbedding, ofRows, this.#batch.paddedRowCount);
+    const scaled = config.embeddingScale === 1 ? x : graph.scale(x, config.embeddingScale);
+    if (weights.embedding !== undefined) return this.#withPlaces(weights.embedding, scaled);
+    if (weights.entry === undefined || hidden === undefined) return scaled;
+    const { embeddingNorm, hiddenNorm, projection } = weights.entry;
+    const embedding = this.#operations.norm(scaled, embeddingNorm);
+    const joined = graph.concat(embedding, this.#operations.norm(hidden, hiddenNorm), 'columns');
+    return this.#matmuls.multiply(projection, joined);
   }
 
   /** Adds the embeddings of the first type of tokens and of the positions, as far as the model has them; then the norm. */

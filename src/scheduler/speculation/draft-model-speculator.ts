@@ -39,9 +39,10 @@ export class DraftModelSpeculator implements Speculator {
     this.#count = this.#countWorth(decodes);
     if (this.#count === 0) return undefined;
     this.#ordered = decodes;
-    // A copy: the model may compute a new text beside the next steps, in which the request's tokens grow.
-    const requests = decodes.map(({ request, tokens }) => ({ id: request.id, text: tokens.view().slice() }));
-    return { requests, count: this.#count };
+    return {
+      requests: decodes.map(({ request, tokens }) => ({ id: request.id, text: tokens.view() })),
+      count: this.#count,
+    };
   }
 
   takeDrafts(drafts: readonly Int32Array[], ms: number): void {

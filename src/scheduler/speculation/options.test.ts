@@ -54,7 +54,7 @@ test.each([
   ['{"num_speculative_tokens":2.5}', 'num_speculative_tokens is 2.5'],
   [
     '{"num_speculative_tokens":4,"method":"eagle3"}',
-    'method is "eagle3", but must be one of ngram, suffix, draft_model',
+    'method is "eagle3", but must be one of ngram, suffix, mtp, draft_model',
   ],
   ['{"num_speculative_tokens":4,"quantization":"fp8"}', 'the key "quantization" is unknown'],
   ['{"num_speculative_tokens":4,"draft_sample_method":"greedy"}', 'not supported: the draft model drafts greedily'],
@@ -80,6 +80,7 @@ test.each([
   ['{"method":"suffix","suffix_decoding_max_spec_factor":-0.1}', 'must be a number from 0 to 64'],
   ['{"method":"suffix","suffix_decoding_max_spec_factor":"2"}', 'must be a number from 0 to 64'],
   ['{"method":"suffix","suffix_decoding_min_token_prob":1.01}', 'must be a number from 0 to 1'],
+  ['{"method":"mtp"}', 'num_speculative_tokens is missing'],
   ['{"method":"suffix","suffix_decoding_min_token_prob":-0.01}', 'must be a number from 0 to 1'],
 ])('%s is refused', (text, problem) => {
   expect(() => parseSpeculativeConfig(text)).toThrow(problem);

@@ -3,7 +3,7 @@ import { type FieldFault, FieldReader, inSnakeCase } from '../../base/field-read
 import { parseJsonObject } from '../../base/json.ts';
 
 /** How drafts are proposed; read from vLLM's `--speculative-config`. */
-export type SpeculationOptions = OwnTextOptions | SuffixOptions | DraftModelOptions;
+export type SpeculationOptions = OwnTextOptions | SuffixOptions | PredictionOptions | DraftModelOptions;
 
 interface CommonOptions {
   /** The largest number of drafts of a request in a step. */
@@ -29,6 +29,11 @@ export interface SuffixOptions extends CommonOptions {
   readonly suffixDecodingMinTokenProb: number;
 }
 
+/** The model's own layer for multi-token prediction drafts. */
+export interface PredictionOptions extends CommonOptions {
+  readonly method: 'mtp';
+}
+
 export interface DraftModelOptions extends CommonOptions {
   readonly method: 'draft_model';
   /** A GGUF file or a name on Hugging Face, as in `EngineOptions.model`. */
@@ -39,9 +44,10 @@ export interface DraftModelOptions extends CommonOptions {
 export interface SpeculativeConfig {
   /**
    * `ngram`: drafts from the request's own text (prompt lookup). `suffix`: the most frequent continuations in the own text and in outputs
-   * of earlier requests. `draft_model`: drafts from a small model. Default: `draft_model` if there is a `model`, else `ngram`.
+   * of earlier requests. `mtp`: drafts from the model's own layer for multi-token prediction. `draft_model`: drafts from a small model.
+   * Default: `draft_model` if there is a `model`, else `ngram`.
    */
-  readonly method?: 'ngram' | 'suffix' | 'draft_model';
+  readonly method?: 'ngram' | 'suffix' | 'mtp' | 'draft_model';
   /** The draft model, with the same vocabulary: a GGUF file or a name on Hugging Face. */
   readonly model?: string;
   /** The largest number of drafts of a request in a step. Required, but for `suffix` it is `suffixDecodingMaxTreeDepth` by default. */
@@ -116,6 +122,7 @@ const readOptions: Readonly<Record<Method, (reader: FieldReader) => SpeculationO
       suffixDecodingMinTokenProb: number('min_token_prob', 1) ?? 0.1,
     };
   },
+  mtp: (reader) => ({ method: 'mtp', numSpeculativeTokens: requiredTokens(reader) }),
   draft_model: (reader) => {
     const model = reader.text('model');
     if (model === undefined)
@@ -135,7 +142,7 @@ export const parseSpeculativeConfig = (text: string): SpeculationOptions =>
   readSpeculativeConfig(parseJsonObject(text, invalid));
 
 type Method = SpeculationOptions['method'];
-const methods: readonly Method[] = ['ngram', 'suffix', 'draft_model'];
+const methods: readonly Method[] = ['ngram', 'suffix', 'mtp', 'draft_model'];
 
 /** Keys of vLLM, and why there is nothing that they could set. */
 const unsupported: ReadonlyMap<string, string> = new Map([

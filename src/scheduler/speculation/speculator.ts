@@ -3,8 +3,9 @@ import type { SampledToken } from '../../core/step.ts';
 import type { RequestState } from '../request-state.ts';
 import type { StepLoad } from '../step-load.ts';
 
-/** What a draft model should draft before the next plan. */
+/** What a draft model or a prediction layer should draft before the next plan. */
 export interface DraftOrder {
+  /** `text`: a view, valid until the next step. */
   readonly requests: readonly { readonly id: RequestId; readonly text: Int32Array }[];
   /** How many tokens after each text. */
   readonly count: number;

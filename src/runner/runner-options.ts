@@ -1,0 +1,79 @@
+import { assert } from '../base/assert.ts';
+import type { Timers } from '../base/timers.ts';
+import type { TokenCount } from '../core/ids.ts';
+import type { DeviceChoice } from '../ggml/device.ts';
+import type { GgufFile } from '../ggml/gguf.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
+import type { ModelDigest } from '../ggml/model-digest.ts';
+import { F16 } from '../ggml/types.ts';
+import type { AttentionOption } from './attention/attention-choice.ts';
+import { type PipelineStage, wholeModel } from './contract.ts';
+import type { BlockOptions } from './kv-groups.ts';
+import type { KvType } from './kv-memory.ts';
+import type { LogitsObserver } from './sampling/batch-sampler.ts';
+
+export interface GgmlRunnerOptions {
+  readonly file: GgufFile;
+  readonly config: ModelConfig;
+  /** The layers that this runner computes; default: all. */
+  readonly stage?: PipelineStage;
+  readonly device: DeviceChoice;
+  readonly threads: number;
+  /** The cores of the compute threads (Linux only); default: all that the process may use. */
+  readonly cpus?: readonly number[] | undefined;
+  /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
+  readonly numerics: 'exact' | 'fast';
+  readonly blockSize: TokenCount;
+  /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
+  readonly stateCheckpointTokens?: number | undefined;
+  /** Of K and V in the pool; default F16. */
+  readonly kvType?: KvType;
+  /**
+   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block
+   * in this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures
+   * that.
+   */
+  readonly kvCacheBytes: (blockBytes: number) => number;
+  /** The implementation of attention; default `auto`. */
+  readonly attention?: AttentionOption;
+  /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
+  readonly repack?: boolean;
+  /** Kvasir's kernels for matmuls and for layers with states; default: on. */
+  readonly matmulKernels?: boolean;
+  /** Called if this machine could have a kernel but works without; at most once per sentence. */
+  readonly onEvent?: ((message: string) => void) | undefined;
+  /**
+   * Of the whole file; awaited after the weights are in memory. Undefined if KV does not leave this machine: then the
+   * fingerprint is valid only here.
+   */
+  readonly digest?: Promise<ModelDigest> | undefined;
+  readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+  /** On a CPU, the pool's memory is mapped before its first use while the machine is idle. Without timers it is not. */
+  readonly timers?: Timers | undefined;
+  /** Whether the last stage drafts with the prediction layer, which `checkPrediction` has checked; default: no. */
+  readonly predicts?: boolean;
+  /** For errors. */
+  readonly modelName?: string | undefined;
+  /** For tests and benches. */
+  readonly onLogits?: LogitsObserver;
+  /** For tests: called with the logits of each draft of the prediction layer. */
+  readonly onDraftLogits?: (logits: Float32Array) => void;
+}
+
+export const blockOptionsOf = ({
+  blockSize,
+  kvType = F16,
+  stateCheckpointTokens,
+}: GgmlRunnerOptions): BlockOptions => ({
+  blockSize,
+  kvType,
+  checkpointTokens: stateCheckpointTokens,
+});
+
+export function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
+  if (stage === undefined) return wholeModel(config.layerCount);
+  assert(stage.layerCount === config.layerCount, 'a stage of a model with equally many layers');
+  assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
+  assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
+  return stage;
+}

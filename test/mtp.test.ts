@@ -1,0 +1,158 @@
+/**
+ * Exact speculation with the layer for multi-token prediction of a model (I2): texts with drafts equal those without, whatever the layer
+ * drafts.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Clock } from '../src/base/clock.ts';
+import { openMeasuredEngine } from '../src/compose.ts';
+import type { SamplingOptions } from '../src/core/sampling.ts';
+import type { AsyncEngine } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { requestId } from '../src/core/ids.ts';
+import { distance } from './support/compare-with-libllama.ts';
+import { computeHere } from './support/compute-here.ts';
+import { Drive, promptOf } from './support/drive.ts';
+import { libllamaDrafts } from './support/libllama-prediction.ts';
+import { pinKernels } from './support/pinned-kernels.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+computeHere();
+beforeAll(pinKernels);
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const prompts = ['Once upon a time', 'The little dog', 'A', 'She said'];
+const samplings: SamplingOptions[] = [
+  { maxTokens: 40, temperature: 0, ignoreEos: true },
+  { maxTokens: 40, temperature: 0.8, seed: 3n },
+  { maxTokens: 30, temperature: 0.7, seed: 4n, repetitionPenalty: 1.2, presencePenalty: 0.4 },
+  { maxTokens: 30, temperature: 0.5, seed: 5n, structuredOutputs: { regex: '[a-z ]{20,60}' } },
+];
+
+async function textOf(engine: AsyncEngine, index: number): Promise<string> {
+  let text = '';
+  const request = { prompt: prompts[index]!, params: samplings[index]! };
+  for await (const output of engine.generate(request)) text += output.text;
+  return text;
+}
+
+async function textsOf(engine: AsyncEngine, isTogether: boolean): Promise<string[]> {
+  if (isTogether) return Promise.all(prompts.map((_, i) => textOf(engine, i)));
+  const texts: string[] = [];
+  for (const i of prompts.keys()) texts.push(await textOf(engine, i));
+  return texts;
+}
+
+/** For this clock, all steps and drafts have about the same duration on every machine, so drafts are always worth their time. */
+function countingClock(): Clock {
+  let ms = 0;
+  return { nowMs: () => ms++ };
+}
+
+async function withEngine<T>(options: EngineOptions, use: (engine: AsyncEngine) => Promise<T>): Promise<T> {
+  const all = { threads: 1, maxModelLen: 128, ...options };
+  const { engine } = await openMeasuredEngine(all, undefined, countingClock());
+  try {
+    return await use(engine);
+  } finally {
+    await engine.close();
+  }
+}
+
+const speculativeConfig = { method: 'mtp', num_speculative_tokens: 3 };
+
+describe.each(['glm4moe', 'glm4', 'deepseek2'] as const)('a %s model with a prediction layer', (architecture) => {
+  it('has the same texts with drafts, alone and in a batch', async () => {
+    const model = folder.file(`${architecture}.gguf`);
+    await writeTinyModel(model, { architecture, type: 'Q8_0', layers: 2, predictionLayers: 1 });
+    const plain = await withEngine({ model }, (engine) => textsOf(engine, false));
+    await withEngine({ model, speculativeConfig }, async (engine) => {
+      expect(await textsOf(engine, false)).toEqual(plain);
+      expect(await textsOf(engine, true)).toEqual(plain);
+      expect(engine.stats().draftedTokens).toBeGreaterThan(0);
+    });
+  });
+});
+
+it('a model on two ranks in processes drafts, and continues after its last rank has died', async () => {
+  const model = folder.file('ranks.gguf');
+  await writeTinyModel(model, { architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 });
+  const plain = await withEngine({ model }, (engine) => textsOf(engine, false));
+  const { engine, processIds } = await openMeasuredEngine(
+    { model, threads: 1, maxModelLen: 128, pipelineParallelSize: 2, speculativeConfig },
+    undefined,
+    countingClock(),
+  );
+  try {
+    expect(await textsOf(engine, true)).toEqual(plain);
+    expect(engine.stats().draftedTokens).toBeGreaterThan(0);
+    const texts = textsOf(engine, true);
+    process.kill(processIds()[1]!, 'SIGKILL');
+    expect(await texts).toEqual(plain);
+  } finally {
+    await engine.close();
+  }
+});
+
+it.each([
+  ['llama', { architecture: 'llama' }, /llama\.nextn_predict_layers is 0/],
+  ['two-layers', { architecture: 'deepseek2', predictionLayers: 2 }, /it has 2 such layers/],
+] as const)('the method mtp is refused for the model %s', async (name, options, message) => {
+  const model = folder.file(`${name}.gguf`);
+  await writeTinyModel(model, { type: 'Q8_0', layers: 2, ...options });
+  await expect(withEngine({ model, speculativeConfig }, () => Promise.resolve())).rejects.toMatchObject({
+    code: 'KVASIR_PREDICTION_LAYER_MISSING',
+    message: expect.stringMatching(message) as string,
+  });
+});
+
+it('a model with states warns, and its prediction layer is not loaded', async () => {
+  const model = folder.file('states.gguf');
+  await writeTinyModel(model, { architecture: 'qwen35', type: 'Q8_0', layers: 3, predictionLayers: 1 });
+  const messages: string[] = [];
+  const onEvent: EngineOptions['onEvent'] = ({ message }) => messages.push(message);
+  await withEngine({ model, speculativeConfig, onEvent }, (engine) => textOf(engine, 0));
+  expect(messages.join()).toContain('Speculation is off');
+});
+
+it('most drafts are accepted if the next token is a function of the last one', async () => {
+  const model = folder.file('predictable.gguf');
+  const options = { architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1, isPredictable: true } as const;
+  await writeTinyModel(model, options);
+  await withEngine({ model, speculativeConfig }, async (engine) => {
+    await textOf(engine, 0);
+    const { draftedTokens, acceptedTokens, steps } = engine.stats();
+    expect(acceptedTokens).toBeGreaterThan(0.9 * draftedTokens);
+    expect(steps).toBeLessThan(25);
+  });
+});
+
+it.each([
+  ['glm4moe', {}],
+  ['deepseek2', {}],
+  ['qwen35', { layers: 3, stateLayers: [0, 2] }],
+  ['qwen35moe', { layers: 3 }],
+] as const)('the logits of the prediction layer of a %s model are those of libllama', async (architecture, options) => {
+  const path = folder.file(`${architecture}-F32.gguf`);
+  await writeTinyModel(path, { architecture, type: 'F32', layers: 2, ...options, predictionLayers: 1 });
+  const logits: Float32Array[] = [];
+  const drive = await Drive.open(path, { predicts: true, onDraftLogits: (row) => logits.push(row.slice()) });
+  try {
+    // Longer than what waits for drafts, so that K and V of its beginning are computed alone.
+    const prompt = promptOf(80, 3);
+    const { tokens } = (await drive.run([{ id: 'a', prompt, params: { maxTokens: 3 } }])).get('a')!;
+    const text = [...prompt, ...tokens];
+    const request = { requestId: requestId('a'), length: text.length };
+    const [drafts] = await drive.runner.draft([request], 3);
+    // K and V are F16. With another hidden state or another order of the two norms, the distance is above 1.
+    const tolerance = architecture === 'deepseek2' ? 0.05 : 0.02;
+    const expected = libllamaDrafts(path, text, 3);
+    expect(drafts).toHaveLength(3);
+    for (const [i, row] of expected.entries()) expect(distance(logits[i]!, row), `draft ${i}`).toBeLessThan(tolerance);
+    // The same drafts again: nothing of a draft stays in the layer's context.
+    expect(await drive.runner.draft([request], 3)).toEqual([drafts]);
+    expect(await drive.runner.draft([{ ...request, length: text.length - 1 }], 3)).toEqual([new Int32Array(0)]);
+  } finally {
+    await drive.close();
+  }
+});
