@@ -14,7 +14,7 @@ import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.ts';
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
-import { pipelineStage, wholeModel } from './runner/contract.ts';
+import { stageOfModel, wholeModel } from './runner/contract.ts';
 import type { GgmlRunnerOptions } from './runner/ggml-runner.ts';
 import { type BlockOptions, groupSpecs, kvLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
@@ -133,7 +133,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     file,
     modelName,
     config: model,
-    stage: pipelineStage(rank, worldSize, model.layerCount),
+    stage: stageOfModel(model, rank, worldSize),
     device: options.device,
     threads: options.threads,
     cpus: options.cpus,
@@ -159,7 +159,7 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
   const blocks = blockOptionsOf(options);
   let bytes = 0;
   for (let rank = 0; rank < worldSize; rank++)
-    bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks));
+    bytes += blockBytes(kvLayout(model, stageOfModel(model, rank, worldSize), blocks));
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, weightBytesOf(file)) / bytes));
 }
 

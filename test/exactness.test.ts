@@ -14,6 +14,7 @@ import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } 
 import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import {
+  gemma4WithExperts,
   isHybrid,
   longContexts,
   smallStates,
@@ -53,6 +54,10 @@ const allModels = [
   // Its prompt is longer than three windows.
   ['gemma3', 'Q8_0', 'f16', 'our', 'native'],
   ['gemma3', 'F16', 'f16', "ggml's", 'gather'],
+  // Heads of two shapes in blocks of 16 and 32 tokens, layers that share KV, embeddings of each layer; experts beside networks.
+  ['gemma4', 'Q8_0', 'f16', 'our', 'native'],
+  ['gemma4', 'F16', 'f16', "ggml's", 'gather'],
+  ['gemma4', 'Q4_K_M', 'q8_0', 'our', 'native'],
   ['gpt-oss', 'MXFP4', 'f16', 'our', 'native'],
   ['gpt-oss', 'MXFP4', 'f16', "ggml's", 'gather'],
   ['deepseek2', 'Q4_K_M', 'f16', 'our', 'native'],
@@ -77,14 +82,16 @@ const allModels = [
   ['mistral3', 'Q8_0', 'f16', 'our', 'native'],
   ['mistral3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
-const shortForm = /llama (Q8_0|Q4_K) |gemma3 F16|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|mistral3 Q8_0/;
+const shortForm =
+  /llama (Q8_0|Q4_K) |gemma3 F16|gemma4 Q8_0|gpt-oss MXFP4 our|deepseek2 Q4_K_M|lfm2 Q8_0|qwen35moe|mistral3 Q8_0/;
 const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );
 
 /** Few layers. */
-function layersOf(architecture: Architecture): Partial<ModelOptions> {
+function layersOf(architecture: Architecture, type: ModelOptions['type']): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
+  if (architecture === 'gemma4') return type === 'Q4_K_M' ? gemma4WithExperts : {};
   if (architecture === 'lfm2') return tinyHybrid;
   if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
   if (architecture in longContexts) return longContexts[architecture] ?? {};
@@ -104,7 +111,7 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
   beforeAll(async () => {
     const isBundled = architecture === 'lfm2' && type === 'Q8_0';
     const path = isBundled ? 'models/kvasir-hybrid.gguf' : folder.file(`${architecture}-${type}.gguf`);
-    if (!isBundled) await writeTinyModel(path, { architecture, type, ...layersOf(architecture) });
+    if (!isBundled) await writeTinyModel(path, { architecture, type, ...layersOf(architecture, type) });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, {
       kvCacheBytes,

@@ -15,6 +15,7 @@ import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
 import { fileTensors } from './file-tensors.ts';
+import { fillDivisors, type Gemma4Options, gemma4Config, gemma4Filling, setGemma4Metadata } from './gemma4-models.ts';
 import {
   hybridConfig,
   hybridFilling,
@@ -45,6 +46,7 @@ export interface ModelOptions {
   readonly feedForward?: number;
   /** Of architectures with experts. */
   readonly experts?: ExpertConfig;
+  readonly gemma4?: Gemma4Options;
   /** Of deepseek2. */
   readonly latent?: LatentAttention;
   /** Of deepseek2 and mistral3 with YaRN: the multiplier of attention's magnitude. */
@@ -90,7 +92,7 @@ export interface ModelOptions {
   readonly predictionLayers?: number;
   /** Three reserved tokens are those for filling in the middle. */
   readonly fillsInMiddle?: boolean;
-  /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
+  /** Of gemma3 and gemma4: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
 
@@ -152,16 +154,21 @@ function configOf(options: ModelOptions): ModelConfig {
   const traits = traitsOf(architecture);
   const isDeepseek = architecture === 'deepseek2';
   const latent = isDeepseek ? (options.latent ?? tinyLatent) : undefined;
-  const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
-  const isGemma = architecture === 'gemma3';
+  const headDim =
+    latent === undefined
+      ? (options.headDim ?? (architecture === 'gemma4' ? 128 : 64))
+      : latent.rank + latent.ropeLength;
+  const isGemma4 = architecture === 'gemma4';
+  const isGemma = architecture === 'gemma3' || isGemma4;
   const isGptOss = architecture === 'gpt-oss';
-  const layerCount = options.layers ?? (hasFourLayers(architecture) ? 4 : 2);
+  const layerCount =
+    options.layers ?? (hasFourLayers(architecture) ? 4 : isGemma4 ? (options.experts === undefined ? 5 : 3) : 2);
   const embeddingLength = options.embedding ?? 256;
   const isGated = isQwen35(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
   const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
   const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
-  return {
+  const config: ModelConfig = {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
     name: `random ${architecture.replace('phi3', 'phi')} ${options.type}`,
@@ -170,7 +177,7 @@ function configOf(options: ModelOptions): ModelConfig {
     layerCount,
     embeddingLength,
     headCount: options.heads ?? 4,
-    headCountKv: options.headsKv ?? (isDeepseek ? 1 : 2),
+    headCountKv: options.headsKv ?? (isDeepseek || isGemma4 ? 1 : 2),
     headDim,
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength: options.feedForward ?? 512,
@@ -193,6 +200,7 @@ function configOf(options: ModelOptions): ModelConfig {
     norms: traits.norms ?? 'before',
     tiedEmbeddings: options.tied ?? (isGemma || isHybrid(architecture)),
   };
+  return isGemma4 ? { ...config, ...gemma4Config(options, config) } : config;
 }
 
 /** Of each kind of layer at least one. */
@@ -297,14 +305,15 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   u32('block_count', config.layerCount + predictionLayers);
   if (predictionLayers > 0) u32('nextn_predict_layers', predictionLayers);
   u32('embedding_length', config.embeddingLength);
-  u32('feed_forward_length', config.feedForwardLength);
+  if (config.feedForwardLengths === undefined) u32('feed_forward_length', config.feedForwardLength);
   if (config.experts !== undefined) {
     u32('expert_count', config.experts.count);
     u32('expert_used_count', config.experts.used);
     u32('expert_feed_forward_length', config.experts.feedForwardLength);
   }
   u32('attention.head_count', config.headCount);
-  if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
+  if (config.architecture === 'gemma4') setGemma4Metadata(native, gguf, options, config);
+  else if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
   else setHybridMetadata(native, gguf, options, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
@@ -403,6 +412,7 @@ async function writeTensor(
   for (let row = 0; row < rows; row += rowsPerChunk) {
     const count = Math.min(rowsPerChunk, rows - row);
     random.fill(source, count, columns, fillingOf(name, columns, config));
+    if (config.architecture === 'gemma4' && name === 'rope_freqs.weight') fillDivisors(source);
     const bytes = native.ggml_quantize_chunk(type.id, source, target, 0, count, columns, null);
     await file.write(target, 0, bytes);
     written += bytes;
@@ -416,8 +426,8 @@ async function writeTensor(
  * depends on the whole context. Rows of the head have different lengths, so that the best logit has a clear margin.
  */
 function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
-  const ofHybrid = hybridFilling(name);
-  if (ofHybrid !== undefined) return ofHybrid;
+  const ofArchitecture = config.architecture === 'gemma4' ? gemma4Filling(name, columns, config) : hybridFilling(name);
+  if (ofArchitecture !== undefined) return ofArchitecture;
   const matrix = 1 / Math.sqrt(columns);
   if (name.startsWith('rope_f')) return { mean: 4, deviation: 0.5, rowSpread: 0 };
   // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.

@@ -23,6 +23,12 @@ export interface ExpertConfig {
   readonly hasChoiceBias?: boolean;
   /** Whether a gate multiplies the result of the shared network. */
   readonly hasSharedGate?: boolean;
+  /** Whether layers have their network beside the experts, with norms and a router of their own; default false. */
+  readonly isBesideNetwork?: boolean;
+  /** `blk.N.ffn_gate_up_exps.weight` has the gate and the up projection of each expert, one after the other; default false. */
+  readonly hasFusedGate?: boolean;
+  /** `blk.N.ffn_down_exps.scale` multiplies the result of each expert; default false. */
+  readonly hasResultScale?: boolean;
 }
 
 export type ExpertGating = 'softmax' | 'sigmoid';

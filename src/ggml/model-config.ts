@@ -14,9 +14,11 @@ import {
   readLfm2Experts,
   readQwen35Experts,
 } from './expert-config.ts';
+import { gemma4Rope, readGemma4Experts, readGemma4Layers, readGemma4Parts, readGemma4Window } from './gemma4-config.ts';
 import type { GgufFile } from './gguf.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
+import type { HeadShape } from './layer-shapes.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
 import { predictionLayers } from './model-tensors.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
@@ -25,7 +27,7 @@ import { checkTensors } from './tensor-list.ts';
 
 const isQwen35 = (architecture: Architecture): boolean => architecture === 'qwen35' || architecture === 'qwen35moe';
 
-export interface ModelConfig {
+export interface ModelConfig extends HeadShape {
   readonly architecture: Architecture;
   /** `general.name`, for people. */
   readonly name?: string;
@@ -35,12 +37,19 @@ export interface ModelConfig {
   readonly layerCount: number;
   readonly embeddingLength: number;
   readonly headCount: number;
-  readonly headCountKv: number;
-  /** Of queries, keys and values. With latent attention: of the one row that the KV cache has for a token. */
-  readonly headDim: number;
+  /** The first layer that has no K and V of its own: it and all later layers read those of earlier ones (`kvLayerOf`). */
+  readonly sharedKvFrom?: number;
+  /** Layers without `blk.N.attn_v.weight`: V is the product with the matrix of K. */
+  readonly keyIsValue?: readonly number[];
   /** Present if K and V of all heads are made from one row per token. */
   readonly latent?: LatentAttention;
   readonly feedForwardLength: number;
+  /** By layer, if not all networks have one width. */
+  readonly feedForwardLengths?: readonly number[];
+  /** Present if each layer has a second embedding of the token: its length. */
+  readonly perLayerLength?: number;
+  /** `blk.N.layer_output_scale.weight` multiplies the result of each layer. */
+  readonly hasLayerScale?: boolean;
   /** Present if feed-forward networks are mixtures of experts. */
   readonly experts?: ExpertConfig;
   readonly rmsEpsilon: number;
@@ -123,13 +132,14 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const headCount = positive('attention.head_count');
   const layerCount = readLayerCount(metadata, architecture, positive('block_count'));
   const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
+  const gemma4 = architecture === 'gemma4' ? readGemma4Layers(file, layerCount, headCount) : undefined;
   const { headCountKv, layersWithout } =
-    latent === undefined
+    latent === undefined && gemma4 === undefined
       ? readHeadCountKv(file, architecture, layerCount, headCount)
-      : { headCountKv: 1, layersWithout: [] };
+      : { headCountKv: gemma4?.full.headCountKv ?? 1, layersWithout: [] };
   const headDim =
     latent === undefined
-      ? readHeadDim(file, architecture, embeddingLength, headCount)
+      ? (gemma4?.full.headDim ?? readHeadDim(file, architecture, embeddingLength, headCount))
       : latent.rank + latent.ropeLength;
   const stateLayers = isQwen35(architecture) ? readDeltaNetLayers(file, architecture, layerCount) : layersWithout;
   const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
@@ -139,15 +149,23 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const traits = traitsOf(architecture);
   const contextLength = positive('context_length');
   const longest = maxModelLen ?? contextLength;
-  const rope = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
-  const isGemma = architecture === 'gemma3';
+  const read = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
+  const rope = gemma4 === undefined ? read : gemma4Rope(read);
+  const isGemma3 = architecture === 'gemma3';
+  const isGemma = isGemma3 || gemma4 !== undefined;
   const isGptOss = architecture === 'gpt-oss';
   const windowDefaults = windowDefaultsOf(architecture, rope, stateLayers);
-  const slidingWindow = windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
+  const slidingWindow =
+    gemma4 === undefined
+      ? windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults)
+      : readGemma4Window(file, gemma4, rope);
   const temperature = readTemperature(metadata, architecture, rope);
-  const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
-  if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
-  const feedForwardLength = positive('feed_forward_length');
+  const softCapKey = `${architecture}.final_logit_softcapping`;
+  // As in llama.cpp, logits of Gemma 4 have a cap without the key too.
+  const finalSoftCap = isGemma ? (metadata.f32(softCapKey) ?? (isGemma3 ? 0 : 30)) : 0;
+  if (finalSoftCap < 0) throw metadata.invalid(softCapKey, 'not negative');
+  const gemma4Parts = gemma4 && readGemma4Parts(file, gemma4, layerCount);
+  const feedForwardLength = gemma4Parts?.feedForwardLengths?.[0] ?? positive('feed_forward_length');
   const vocabSize = readVocabSize(file);
   const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
   const scales = readScales(file, architecture);
@@ -163,15 +181,16 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     headDim,
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength,
+    ...gemma4Parts,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
     rope,
     ...(slidingWindow === undefined ? {} : { slidingWindow }),
     ...(stateLayers.length === 0 ? {} : readStates(file, architecture, stateLayers, embeddingLength)),
-    attentionScale: isGemma
+    attentionScale: isGemma3
       ? gemmaScale(layerCount, embeddingLength, headCount, headDim)
       : latent === undefined
-        ? (scales.attention ?? 1 / Math.sqrt(headDim))
+        ? (scales.attention ?? (gemma4 === undefined ? 1 / Math.sqrt(headDim) : 1))
         : latentAttentionScale(file, architecture, latent, rope),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : (scales.embedding ?? 1),
     residualScale: scales.residual ?? 1,
@@ -268,6 +287,7 @@ function readExperts(
   if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
   if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'gemma4') return readGemma4Experts(file);
   if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
   if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
   const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
@@ -307,6 +327,7 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   }
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
     if (name === 'attention.head_count_kv' && traitsOf(architecture).isHybrid === true) continue;
+    if (name !== 'attention.head_count' && architecture === 'gemma4') continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }

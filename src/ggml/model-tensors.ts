@@ -22,11 +22,15 @@ export function predictionLayers(metadata: GgufMetadata, architecture: string): 
 export function modelTensors(metadata: GgufMetadata, tensors: Tensors): Tensors {
   const architecture = metadata.string('general.architecture') ?? '';
   const computed = withoutPrediction(metadata, architecture, tensors);
+  return withoutSharedKv(metadata, architecture, split(metadata, architecture, computed));
+}
+
+function split(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
   const isFused = (name: string): boolean => /^blk\.\d+\.(attn_qkv\.|ffn_up\.weight$)/.test(name);
-  if (![...computed.keys()].some(isFused)) return computed;
+  if (![...tensors.keys()].some(isFused)) return tensors;
   return new Map(
-    [...computed.values()].flatMap((tensor) =>
-      partsOf(metadata, architecture, computed, tensor).map((part) => [part.name, part] as const),
+    [...tensors.values()].flatMap((tensor) =>
+      partsOf(metadata, architecture, tensors, tensor).map((part) => [part.name, part] as const),
     ),
   );
 }
@@ -41,6 +45,15 @@ function withoutPrediction(metadata: GgufMetadata, architecture: string, tensors
   return new Map([...tensors].filter(([name]) => isRead(name)));
 }
 
+/** Without the tensors for K and V in layers that read those of earlier layers: files may have them, and nothing reads them. */
+function withoutSharedKv(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
+  const shared = architecture === 'gemma4' ? (metadata.u32(`${architecture}.attention.shared_kv_layers`) ?? 0) : 0;
+  if (shared === 0) return tensors;
+  const first = (metadata.u32(`${architecture}.block_count`) ?? 0) - shared;
+  const isRead = (name: string): boolean => Number(/^blk\.(\d+)\.attn_(k|v|k_norm)\./.exec(name)?.[1] ?? -1) < first;
+  return new Map([...tensors].filter(([name]) => isRead(name)));
+}
+
 /** The matrices in a tensor: itself, unless it has the rows of several. Shapes that do not fit are left to `checkTensors`. */
 function partsOf(
   metadata: GgufMetadata,
@@ -49,13 +62,10 @@ function partsOf(
   tensor: GgufTensor,
 ): readonly GgufTensor[] {
   const [, layer, part, kind] = /^(blk\.\d+\.)(attn_qkv|ffn_up)\.(weight|bias)$/.exec(tensor.name) ?? [];
-  const number = (name: string): number => metadata.u32(`${architecture}.${name}`) ?? 0;
   const rows = kind === 'bias' ? tensor.ne[0] : tensor.ne[1];
-  if (part === 'attn_qkv' && tensors.has(`${layer}attn_output.weight`)) {
-    const heads = number('attention.head_count');
-    const headDim =
-      metadata.u32(`${architecture}.attention.key_length`) ?? Math.floor(number('embedding_length') / heads);
-    const keys = headDim * (metadata.u32(`${architecture}.attention.head_count_kv`) ?? heads);
+  const output = tensors.get(`${layer}attn_output.weight`);
+  if (part === 'attn_qkv' && output !== undefined) {
+    const keys = architecture === 'gemma4' ? (rows - output.ne[0]) / 2 : keyElements(metadata, architecture);
     if (!(keys > 0 && rows > 2 * keys)) return [tensor];
     const queries = rows - 2 * keys;
     return [
@@ -64,10 +74,19 @@ function partsOf(
       rowsOf(tensor, `${layer}attn_v.${kind}`, queries + keys, keys),
     ];
   }
-  const width = number('feed_forward_length');
   const isFusedNetwork = part === 'ffn_up' && kind === 'weight' && traitsNamed(architecture)?.hasFusedNetwork === true;
-  if (!isFusedNetwork || tensors.has(`${layer}ffn_gate.weight`) || rows !== 2 * width) return [tensor];
+  if (!isFusedNetwork) return [tensor];
+  const width = metadata.u32(`${architecture}.feed_forward_length`) ?? 0;
+  if (tensors.has(`${layer}ffn_gate.weight`) || rows !== 2 * width) return [tensor];
   return [rowsOf(tensor, `${layer}ffn_gate.weight`, 0, width), rowsOf(tensor, `${layer}ffn_up.weight`, width, width)];
+}
+
+/** Elements of all keys of a token. Gemma 4 has another number in each kind of layer. */
+function keyElements(metadata: GgufMetadata, architecture: string): number {
+  const number = (name: string): number | undefined => metadata.u32(`${architecture}.${name}`);
+  const heads = number('attention.head_count') ?? 0;
+  const headDim = number('attention.key_length') ?? Math.floor((number('embedding_length') ?? 0) / heads);
+  return headDim * (number('attention.head_count_kv') ?? heads);
 }
 
 /** Some rows of a matrix, or some elements of a bias, as a tensor. */

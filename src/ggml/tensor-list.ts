@@ -4,6 +4,7 @@ import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpecte
 import type { ExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import type { LatentAttention } from './latent-config.ts';
+import { feedForwardLengthOf, headsOfLayer } from './layer-shapes.ts';
 import { type MambaConfig, mambaChannels, mambaWidth } from './mamba-config.ts';
 import type { ModelConfig } from './model-config.ts';
 import { llama3Factors, longRopeFactors } from './rope-config.ts';
@@ -54,11 +55,18 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const { freqFactors, dimension } = config.rope;
   const factors = freqFactors === undefined ? [] : freqFactors === llama3Factors ? [freqFactors] : longRopeFactors;
   for (const name of factors) tensors.set(name, [dimension / 2]);
+  const { perLayerLength } = config;
+  if (perLayerLength !== undefined) {
+    const width = perLayerLength * config.layerCount;
+    tensors.set('per_layer_token_embd.weight', [width, config.vocabSize]);
+    tensors.set('per_layer_model_proj.weight', [embedding, width]);
+    tensors.set('per_layer_proj_norm.weight', [perLayerLength]);
+  }
   for (let layer = 0; layer < config.layerCount; layer++) {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
     if (config.norms !== 'after') set('attn_norm.weight', [embedding]);
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
-    else if (config.latent === undefined) setAttention(set, config);
+    else if (config.latent === undefined) setAttention(set, config, layer);
     else setLatentAttention(set, config, config.latent);
     if (config.norms !== 'before') {
       set('post_attention_norm.weight', [embedding]);
@@ -66,8 +74,15 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     }
     if (config.norms !== 'after') set(`${config.feedForwardNormName}.weight`, [embedding]);
     const { experts } = config;
-    if (experts === undefined || layer < (experts.denseLayers ?? 0)) setNetwork(set, config);
-    else setExperts(set, config, experts);
+    const isDense = experts === undefined || layer < (experts.denseLayers ?? 0);
+    if (isDense || experts.isBesideNetwork === true) setNetwork(set, config, layer);
+    if (!isDense) setExperts(set, config, experts);
+    if (perLayerLength !== undefined) {
+      set('inp_gate.weight', [embedding, perLayerLength]);
+      set('proj.weight', [perLayerLength, embedding]);
+      set('post_norm.weight', [embedding]);
+    }
+    if (config.hasLayerScale === true) set('layer_output_scale.weight', [1]);
   }
   return tensors;
 }
@@ -78,13 +93,15 @@ export const outputNormOf = ({ architecture }: Pick<ModelConfig, 'architecture'>
 
 type SetShape = (name: string, shape: Shape) => unknown;
 
-function setAttention(set: SetShape, config: ModelConfig): void {
+function setAttention(set: SetShape, config: ModelConfig, layer: number): void {
   const embedding = config.embeddingLength;
-  const queries = config.headCount * config.headDim;
-  const keys = config.headCountKv * config.headDim;
+  const { headDim, headCountKv } = headsOfLayer(config, layer);
+  const queries = config.headCount * headDim;
+  const keys = headCountKv * headDim;
+  const hasKv = layer < (config.sharedKvFrom ?? config.layerCount);
   set('attn_q.weight', [embedding, config.hasGatedAttention ? 2 * queries : queries]);
-  set('attn_k.weight', [embedding, keys]);
-  set('attn_v.weight', [embedding, keys]);
+  if (hasKv) set('attn_k.weight', [embedding, keys]);
+  if (hasKv && config.keyIsValue?.includes(layer) !== true) set('attn_v.weight', [embedding, keys]);
   set('attn_output.weight', [queries, embedding]);
   if (config.hasQkvBias) {
     set('attn_q.bias', [queries]);
@@ -94,8 +111,8 @@ function setAttention(set: SetShape, config: ModelConfig): void {
   if (config.hasOutputBias) set('attn_output.bias', [embedding]);
   if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
   if (config.qkNorm !== 'none') {
-    set('attn_q_norm.weight', [config.qkNorm === 'head' ? config.headDim : queries]);
-    set('attn_k_norm.weight', [config.qkNorm === 'head' ? config.headDim : keys]);
+    set('attn_q_norm.weight', [config.qkNorm === 'head' ? headDim : queries]);
+    if (hasKv) set('attn_k_norm.weight', [config.qkNorm === 'head' ? headDim : keys]);
   }
 }
 
@@ -133,7 +150,9 @@ function setLatentAttention(set: SetShape, config: ModelConfig, latent: LatentAt
   set('attn_output.weight', [headCount * valueLength, embedding]);
 }
 
-function setNetwork(set: SetShape, { embeddingLength: embedding, feedForwardLength }: ModelConfig): void {
+function setNetwork(set: SetShape, config: ModelConfig, layer: number): void {
+  const { embeddingLength: embedding } = config;
+  const feedForwardLength = feedForwardLengthOf(config, layer);
   set('ffn_gate.weight', [embedding, feedForwardLength]);
   set('ffn_up.weight', [embedding, feedForwardLength]);
   set('ffn_down.weight', [feedForwardLength, embedding]);
@@ -144,14 +163,22 @@ function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): 
   const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias } = experts;
   set('ffn_gate_inp.weight', [embedding, count]);
   if (hasChoiceBias === true) set('exp_probs_b.bias', [count]);
-  set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
-  set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
+  if (experts.hasFusedGate === true) set('ffn_gate_up_exps.weight', [embedding, 2 * feedForwardLength, count]);
+  else {
+    set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
+    set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
+  }
   set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
   if (hasExpertBias) {
     set('ffn_gate_inp.bias', [count]);
     set('ffn_gate_exps.bias', [feedForwardLength, count]);
     set('ffn_up_exps.bias', [feedForwardLength, count]);
     set('ffn_down_exps.bias', [embedding, count]);
+  }
+  if (experts.hasResultScale === true) set('ffn_down_exps.scale', [count]);
+  if (experts.isBesideNetwork === true) {
+    set('ffn_gate_inp.scale', [embedding]);
+    for (const norm of ['pre_ffw_norm_2', 'post_ffw_norm_1', 'post_ffw_norm_2']) set(`${norm}.weight`, [embedding]);
   }
   if (sharedLength === undefined) return;
   set('ffn_gate_shexp.weight', [embedding, sharedLength]);

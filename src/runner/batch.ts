@@ -47,14 +47,15 @@ export interface Batch {
   readonly slice: LayerRange | undefined;
 }
 
-/** The pool, and the groups that share it. */
+/** The groups that share the pool. */
 export interface BatchMemory {
-  readonly memory: KvMemory;
+  /** The pool with the rows of each group. */
+  readonly memories: readonly KvMemory[];
   readonly groups: readonly KvGroupSpec[];
 }
 
 /** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
-export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rule: RowRule): Batch {
+export function layOutBatch(plan: StepPlan, { memories, groups }: BatchMemory, rule: RowRule): Batch {
   const rowCount = plan.tokenCount;
   const paddedRowCount = rule(rowCount);
   const tokens = new Int32Array(paddedRowCount);
@@ -75,7 +76,7 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     for (const span of sequence.spans) {
       setTokens(tokens, row, sequence, span);
       for (let group = 0; group < slots.length; group++)
-        if (slots[group]!.length > 0) fillSlots(slots[group]!, row, sequence, span, group, memory);
+        if (slots[group]!.length > 0) fillSlots(slots[group]!, row, sequence, span, group, memories[group]!);
       for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');
@@ -95,8 +96,9 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     });
   }
   assert(row === rowCount, 'the spans add up to the batch');
-  const { blockSize } = memory.layout;
-  for (const ofGroup of slots) {
+  for (const [group, ofGroup] of slots.entries()) {
+    const memory = memories[group]!;
+    const { blockSize } = memory.layout;
     for (let pad = rowCount; pad < ofGroup.length; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
   }
   const outputRows = padOutputs(outputs, rule);

@@ -28,7 +28,7 @@ import {
   wholeModel,
 } from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
-import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
+import { type BlockOptions, groupSpecs, kvLayouts, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
@@ -174,11 +174,11 @@ export class GgmlRunner implements Runner {
         onProgress: options.onProgress,
       });
       const kvType = options.kvType ?? F16;
-      const attention = await chooseAttention(device, config, {
+      const attention = await chooseAttention(device, {
         ...compile,
         option: options.attention ?? 'auto',
-        blockSize: kvLayout(config, stageOf(options), blockOptionsOf(options)).blockSize,
-        kvType,
+        headCount: config.headCount,
+        layouts: [...new Set(kvLayouts(config, wholeModel(config.layerCount), blockOptionsOf(options)))],
       });
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
       // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
@@ -257,7 +257,8 @@ export class GgmlRunner implements Runner {
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
-    const layout = kvLayout(config, this.stage, blocks);
+    const layouts = kvLayouts(config, this.stage, blocks);
+    const layout = layouts[0]!;
     const groups = groupSpecs(config, this.stage, blocks);
     const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
     const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
@@ -271,14 +272,16 @@ export class GgmlRunner implements Runner {
     try {
       memory = new KvMemory(device, layout, poolBlocks);
       this.memory = memory;
+      const views = new Map(layouts.map((ofGroup) => [ofGroup, this.memory.inLayout(ofGroup)]));
+      const memories = layouts.map((ofGroup) => views.get(ofGroup)!);
       this.#parts = {
         config,
         weights,
-        memory: this.memory,
+        memories,
         layersKv: kv,
         mixers,
         states: new StateTables(device.native, this.memory, kv),
-        attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
+        attention: attention.create(memories, attentionLayers(device.native, config, kv, weights)),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul, weightedSum: kernels.weightedSum },
         headRotation: kernels.headRotation,
         bestTokens:
@@ -303,7 +306,8 @@ export class GgmlRunner implements Runner {
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
     const { timers } = options;
-    this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
+    const rowsPerBlock = this.#parts.memories.map((ofGroup) => ofGroup.rowsPerBlock);
+    this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, rowsPerBlock, timers) : undefined;
   }
 
   get blockMemory(): BlockMemory | undefined {
@@ -347,7 +351,8 @@ export class GgmlRunner implements Runner {
 
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
-    const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups }, this.#rowRule);
+    const { memories } = this.#parts;
+    const batch = layOutBatch(plan, { memories, groups: this.kvCacheSpec.groups }, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
     decoder.writeInputs(hidden, this.#chunkFor(batch));

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { ModelOptions } from '../../bench/make-model/model-maker.ts';
 import type { Architecture } from '../../src/ggml/model-config.ts';
 
+export { gemma4WithExperts } from '../../bench/make-model/gemma4-models.ts';
 export { isHybrid, smallStates, tinyHybrid } from '../../bench/make-model/hybrid-models.ts';
 export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 

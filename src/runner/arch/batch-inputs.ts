@@ -10,6 +10,8 @@ import type { HiddenStates } from '../contract.ts';
 export class BatchInputs {
   /** Tokens, I32 `[rows]`, for the first stage; hidden states, F32 `[embedding, rows]`, for other stages. */
   readonly entry: TensorPtr;
+  /** I32 `[rows]`, if the stage needs them. */
+  readonly tokens: TensorPtr | undefined;
   /** I32 `[rows]` */
   readonly positions: TensorPtr;
   /** By KV group, I32 `[rows]`. */
@@ -23,12 +25,12 @@ export class BatchInputs {
   readonly chunk: TensorPtr | undefined;
   readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
 
-  /** `embeddingLength`: of hidden states. `isFirst`: of the first stage. */
+  /** `embeddingLength`: of hidden states. `isFirst`: of the first stage. `needsTokens`: each stage reads the tokens. */
   constructor(
     graph: GraphBuilder,
     batch: Batch,
     { embeddingLength }: Pick<ModelConfig, 'embeddingLength'>,
-    isFirst: boolean,
+    { isFirst, needsTokens }: { readonly isFirst: boolean; readonly needsTokens: boolean },
   ) {
     const { paddedRowCount, slice } = batch;
     const hidden = isFirst ? undefined : { embeddingLength };
@@ -38,6 +40,7 @@ export class BatchInputs {
       hidden === undefined
         ? graph.input(I32, paddedRowCount)
         : graph.input(F32, hidden.embeddingLength, paddedRowCount);
+    this.tokens = isFirst ? this.entry : needsTokens ? graph.input(I32, paddedRowCount) : undefined;
     this.positions = graph.input(I32, paddedRowCount);
     this.slots = batch.slots.map(() => graph.input(I32, paddedRowCount));
     this.outputRows = graph.input(I32, outputCount);
@@ -50,8 +53,8 @@ export class BatchInputs {
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   write(graph: GraphBuilder, batch: Batch, hidden: HiddenStates | undefined): void {
     assert((hidden === undefined) === (this.#hidden === undefined), 'only the first stage has tokens');
-    if (hidden === undefined) graph.write(this.entry, batch.tokens);
-    else this.#writeHidden(graph, batch, hidden);
+    if (this.tokens !== undefined) graph.write(this.tokens, batch.tokens);
+    if (hidden !== undefined) this.#writeHidden(graph, batch, hidden);
     graph.write(this.positions, batch.positions);
     for (let group = 0; group < this.slots.length; group++) graph.write(this.slots[group]!, batch.slots[group]!);
   }

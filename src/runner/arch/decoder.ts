@@ -22,6 +22,7 @@ import { LatentProjections } from './latent-attention.ts';
 import { LayerOperations } from './layer-operations.ts';
 import type { LayerWeights } from './layer-weights.ts';
 import { layersByArchitecture } from './layers.ts';
+import { TokenInputs } from './token-inputs.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
 const nodesPerLayer = 60;
@@ -31,8 +32,8 @@ export interface DecoderParts {
   readonly graph: GraphBuilder;
   readonly config: ModelConfig;
   readonly weights: ModelWeights;
-  /** The pool of the same layers as `weights`. */
-  readonly memory: KvMemory;
+  /** The pool of the same layers as `weights`, with the rows of each KV group. */
+  readonly memories: readonly KvMemory[];
   /** Where the KV or the state of each of these layers is. */
   readonly layersKv: readonly LayerKv[];
   readonly states: StateTables;
@@ -77,8 +78,8 @@ export interface DecoderGraph {
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> the architecture's layer
  *   x [n, rows] -> norm -> the architecture's mixer, which continues states in the pool -> the architecture's layer
  *
- * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows, unless the
- * batch has rows of prompts.
+ * The last layer with KV of its own or a mixer computes these for all rows. The rest, and layers after it, are computed only for
+ * sampled rows, unless the batch has rows of prompts.
  *
  * If the batch has a chunk by layers, the layers outside of the slice compute the other rows, which are sampled.
  *
@@ -122,6 +123,7 @@ class DecoderBuilder {
   readonly #matmuls: Matmuls;
   readonly #operations: LayerOperations;
   readonly #projections: AttentionProjections;
+  readonly #tokenInputs: TokenInputs | undefined;
   best: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
   chunkHidden: TensorPtr | undefined;
@@ -132,12 +134,17 @@ class DecoderBuilder {
     const { graph, config, weights, attention, kernels, mixers, headRotation } = parts;
     this.#parts = parts;
     this.#batch = batch;
-    this.#inputs = new BatchInputs(graph, batch, config, weights.tokenEmbedding !== undefined);
+    this.#inputs = new BatchInputs(graph, batch, config, {
+      isFirst: weights.tokenEmbedding !== undefined,
+      needsTokens: weights.tokenInputs !== undefined,
+    });
     const matmuls = new Matmuls(graph, kernels);
     const operations = new LayerOperations({ graph, config, matmuls, mixers });
     const { latent } = config;
     this.#matmuls = matmuls;
     this.#operations = operations;
+    this.#tokenInputs =
+      weights.tokenInputs && new TokenInputs({ graph, config, operations, matmuls, weights: weights.tokenInputs });
     this.#projections =
       latent === undefined
         ? new GroupedQueryProjections(
@@ -155,9 +162,15 @@ class DecoderBuilder {
     const { layer: layerOf } = layersByArchitecture[config.architecture];
     const { slice } = this.#batch;
     let x = this.#embed();
+    this.#tokenInputs?.compute(this.#inputs.tokens, this.#batch.paddedRowCount);
+    // No later layer needs the rows that are not sampled.
+    const lastWriter = layersKv.findLastIndex((kv) => kv.kind === 'state' || kv.isShared !== true);
+    const hasLastRows = head !== undefined && this.#batch.promptRows.length === 0;
+    const endsWithSampled = hasLastRows && (slice === undefined || slice.end === layers.length);
     let rows: AttentionRows = 'all';
+    let isSampledOnly = false;
     for (const [index, layer] of layers.entries()) {
-      if (slice !== undefined) {
+      if (slice !== undefined && !isSampledOnly) {
         rows = index >= slice.first && index < slice.end ? 'all' : 'outputs';
         // Without decodes nothing but the slice is computed.
         if (rows === 'outputs' && this.#batch.outputCount === 0) continue;
@@ -166,17 +179,17 @@ class DecoderBuilder {
       }
       let h = operations.norm(x, layer.attentionNorm);
       const kv = layersKv[index]!;
-      if (kv.kind === 'attention') this.#store(kv, layer, h, rows);
-      else h = this.#mix(index, layer, h);
-      if (head !== undefined && index === layers.length - 1 && rows === 'all') {
-        if (this.#batch.promptRows.length === 0) {
-          if (this.#batch.outputCount === 0) return undefined;
-          rows = 'outputs';
-          h = graph.getRows(h, this.#inputs.outputRows);
-          x = graph.getRows(x, this.#inputs.outputRows);
-        }
+      if (kv.kind === 'state') h = this.#mix(index, layer, h);
+      else if (kv.isShared !== true) this.#store(kv, layer, h, rows);
+      if (endsWithSampled && index >= lastWriter && rows === 'all') {
+        if (this.#batch.outputCount === 0) return undefined;
+        isSampledOnly = true;
+        rows = 'outputs';
+        h = graph.getRows(h, this.#inputs.outputRows);
+        x = graph.getRows(x, this.#inputs.outputRows);
       }
-      x = layerOf(operations, layer, x, kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h);
+      const attended = kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h;
+      x = layerOf(operations, layer, x, attended, this.#tokenInputOf(index, rows));
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
@@ -238,7 +251,8 @@ class DecoderBuilder {
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
   #store({ group, place }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): void {
-    const { graph, memory } = this.#parts;
+    const { graph, memories } = this.#parts;
+    const memory = memories[group]!;
     const { positions, outputPositions, slots } = this.#inputs;
     const parts = this.#projections.poolRows(layer, h, { positions: rows === 'all' ? positions : outputPositions });
     assert(parts.length === partCount(memory.layout), 'the parts of the pool');
@@ -246,6 +260,17 @@ class DecoderBuilder {
     for (const [part, values] of parts.entries()) {
       graph.expand(graph.setRows(memory.tokenRows(graph, place, part as KvPart), values, slotsOfRows));
     }
+  }
+
+  /** The layer's own embedding of the tokens, for the rows that the layer computes. */
+  #tokenInputOf(index: number, rows: AttentionRows): TensorPtr | undefined {
+    const { weights } = this.#parts;
+    const { slice, outputRows, paddedRowCount } = this.#batch;
+    if (rows === 'all') return this.#tokenInputs?.ofRows(weights.firstLayer + index, paddedRowCount);
+    // Outside of a slice, the sampled rows are the first ones.
+    return slice === undefined
+      ? this.#tokenInputs?.ofSomeRows(weights.firstLayer + index, this.#inputs.outputRows)
+      : this.#tokenInputs?.ofRows(weights.firstLayer + index, outputRows.length);
   }
 
   /** The sampled rows, which come before the rows of a chunk by layers. */

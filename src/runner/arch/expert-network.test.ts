@@ -83,6 +83,8 @@ function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens:
     choiceBias: isSigmoid ? choiceBias : undefined,
     shared: undefined,
     sharedGate: undefined,
+    gateUp: undefined,
+    scale: undefined,
   };
   const result = expertNetwork(parts, layer, x);
   graph.output(result);

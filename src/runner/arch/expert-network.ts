@@ -1,7 +1,9 @@
+import { assertDefined } from '../../base/assert.ts';
 import type { ExpertConfig } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import { type NetworkWeights, networkWeights } from './dense-network.ts';
@@ -10,10 +12,13 @@ import { type NetworkWeights, networkWeights } from './dense-network.ts';
 export interface ExpertWeights {
   /** `[embedding, experts]` */
   readonly router: TensorPtr;
-  /** A matrix of each expert. */
-  readonly gate: TensorPtr;
-  readonly up: TensorPtr;
+  /** A matrix of each expert: one of gate and up, or both in one, the gate first. */
+  readonly gate: TensorPtr | undefined;
+  readonly up: TensorPtr | undefined;
+  readonly gateUp: TensorPtr | undefined;
   readonly down: TensorPtr;
+  /** F32 `[experts]`: multiplies the results of the experts. */
+  readonly scale: TensorPtr | undefined;
   readonly biases: ExpertBiases | undefined;
   /** F32 `[experts]`, added to the probabilities by which experts are chosen. */
   readonly choiceBias: TensorPtr | undefined;
@@ -33,15 +38,18 @@ export interface ExpertBiases {
 }
 
 export function expertWeights(tensors: LayerTensors, config: ModelConfig, experts: ExpertConfig): ExpertWeights {
-  const { hasChoiceBias, hasSharedGate, sharedLength } = experts;
+  const { hasChoiceBias, hasSharedGate, sharedLength, hasFusedGate, hasResultScale } = experts;
+  const unlessFused = (name: string) => (hasFusedGate === true ? undefined : tensors.experts(name));
   return {
     biases: config.hasExpertBias ? biases(tensors) : undefined,
     choiceBias: hasChoiceBias === true ? tensors.vector('exp_probs_b.bias') : undefined,
     shared: sharedLength === undefined ? undefined : networkWeights(tensors, '_shexp'),
     router: tensors.router('ffn_gate_inp.weight'),
     sharedGate: hasSharedGate === true ? tensors.vector('ffn_gate_inp_shexp.weight') : undefined,
-    gate: tensors.experts('ffn_gate_exps.weight'),
-    up: tensors.experts('ffn_up_exps.weight'),
+    gate: unlessFused('ffn_gate_exps.weight'),
+    up: unlessFused('ffn_up_exps.weight'),
+    gateUp: hasFusedGate === true ? tensors.experts('ffn_gate_up_exps.weight') : undefined,
+    scale: hasResultScale === true ? tensors.vector('ffn_down_exps.scale') : undefined,
     down: tensors.experts('ffn_down_exps.weight'),
   };
 }
@@ -57,7 +65,7 @@ const biases = (tensors: LayerTensors): ExpertBiases => ({
 const smallestSum = 2 ** -14;
 
 /** The tensors that `expertNetwork` and a shared network add, with views and reshapes. */
-export const expertNetworkNodes = ({ used }: ExpertConfig): number => 56 + 3 * used;
+export const expertNetworkNodes = ({ used }: ExpertConfig): number => 72 + 3 * used;
 
 /** Differences between architectures. */
 export interface ExpertVariant {
@@ -67,7 +75,9 @@ export interface ExpertVariant {
    */
   readonly weights?: 'shares' | 'softmax of the chosen';
   /** Default: SwiGLU. */
-  readonly network?: 'SwiGLU' | 'clamped SwiGLU';
+  readonly network?: 'SwiGLU' | 'clamped SwiGLU' | 'GEGLU';
+  /** What the router multiplies, of the shape of h; default: h. */
+  readonly routed?: TensorPtr;
 }
 
 /** Of clamped SwiGLU, as in llama.cpp. */
@@ -96,21 +106,45 @@ export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr):
   const { graph, matmuls, variant } = parts;
   const tokens = graph.rowCountOf(h);
   const width = graph.columnCountOf(h);
-  const { chosen, weights } = route(parts, layer, h);
+  const { chosen, weights } = route(parts, layer, variant?.routed ?? h);
 
   const multiply = (matrices: TensorPtr, biases: TensorPtr | undefined, x: TensorPtr): TensorPtr => {
     const product = matmuls.multiplyExperts(matrices, x, chosen);
     return biases === undefined ? product : graph.addChosen(product, biases, chosen);
   };
   const x = graph.reshape3d(h, width, 1, tokens);
-  const gate = multiply(layer.gate, layer.biases?.gate, x);
-  const up = multiply(layer.up, layer.biases?.up, x);
-  const hidden =
-    variant?.network === 'clamped SwiGLU'
-      ? graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit)
-      : graph.swiglu(gate, up);
+  const multiplyX: Multiply = (matrices, biases) => multiply(matrices, biases, x);
+  const [gate, up] = gateAndUp(graph, layer, multiplyX, [graph.columnCountOf(chosen), tokens]);
+  const hidden = activate(graph, gate, up, variant?.network);
   const down = multiply(layer.down, layer.biases?.down, hidden);
   return matmuls.addExperts(down, weights);
+}
+
+type Multiply = (matrices: TensorPtr, biases: TensorPtr | undefined) => TensorPtr;
+
+/** The two inputs of the activation, F32 `[inner, chosen, tokens]` each. */
+function gateAndUp(
+  graph: GraphBuilder,
+  { gate, up, gateUp, biases: ofExperts }: ExpertWeights,
+  multiply: Multiply,
+  shape: readonly [chosen: number, tokens: number],
+): [gate: TensorPtr, up: TensorPtr] {
+  if (gateUp === undefined) {
+    const [gateMatrices, upMatrices] = [assertDefined(gate, 'a gate'), assertDefined(up, 'an up projection')];
+    return [multiply(gateMatrices, ofExperts?.gate), multiply(upMatrices, ofExperts?.up)];
+  }
+  const both = multiply(gateUp, undefined);
+  const [strideOfExpert, strideOfToken] = [graph.strideOf(both, 1), graph.strideOf(both, 2)] as const;
+  const inner = graph.columnCountOf(both) / 2;
+  const [chosen, tokens] = shape;
+  const half = (offset: number): TensorPtr =>
+    graph.contiguous(graph.view3d(both, [inner, chosen, tokens], [strideOfExpert, strideOfToken], offset));
+  return [half(0), half(inner * F32.typeSize)];
+}
+
+function activate(graph: GraphBuilder, gate: TensorPtr, up: TensorPtr, network: ExpertVariant['network']): TensorPtr {
+  if (network === 'clamped SwiGLU') return graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit);
+  return network === 'GEGLU' ? graph.geglu(gate, up) : graph.swiglu(gate, up);
 }
 
 /** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */
@@ -122,10 +156,13 @@ function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: Tens
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
   const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);
   const chosen = graph.largest(layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias), used);
-  const chosenScores = graph.getRows(graph.reshape3d(scores, 1, count, tokens), chosen);
-  const ofToken = graph.reshape2d(chosenScores, used, tokens);
-  if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofToken) };
-  return { chosen, weights: weightsOf(graph, experts, ofToken) };
+  const ofChosen = (ofAll: TensorPtr): TensorPtr =>
+    graph.reshape2d(graph.getRows(graph.reshape3d(ofAll, 1, count, tokens), chosen), used, tokens);
+  if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofChosen(scores)) };
+  const weights = weightsOf(graph, experts, ofChosen(scores));
+  if (layer.scale === undefined) return { chosen, weights };
+  const scales = graph.add(graph.zerosLike(scores), layer.scale);
+  return { chosen, weights: graph.multiply(weights, ofChosen(scales)) };
 }
 
 const probabilitiesOf = (graph: GraphBuilder, { gating }: ExpertConfig, scores: TensorPtr): TensorPtr =>

@@ -14,10 +14,34 @@ export interface LayerWeights extends TokenMixing {
   readonly attentionNorm: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr | undefined;
-  /** Either a network or experts. */
+  /** A network, experts, or both. */
   readonly network?: NetworkWeights;
   readonly experts?: ExpertWeights;
   readonly feedForwardPostNorm: TensorPtr | undefined;
+  /** If the layer has a network and experts. */
+  readonly mixture?: MixtureWeights;
+  /** Of a model with per-layer embeddings. */
+  readonly tokenInput?: TokenInputLayer;
+  /** F32 `[1]`: multiplies the layer's result. */
+  readonly scale?: TensorPtr;
+}
+
+/** What joins a network and experts of one layer. */
+export interface MixtureWeights {
+  /** F32 `[embedding]`: of the router's input. */
+  readonly routerScale: TensorPtr;
+  readonly expertsNorm: TensorPtr;
+  readonly expertsPostNorm: TensorPtr;
+  readonly networkPostNorm: TensorPtr;
+}
+
+/** How a layer adds its embedding of the token. */
+export interface TokenInputLayer {
+  /** `[embedding, length]` */
+  readonly gate: TensorPtr;
+  /** `[length, embedding]` */
+  readonly projection: TensorPtr;
+  readonly postNorm: TensorPtr;
 }
 
 /** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them. */
@@ -35,15 +59,33 @@ export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: 
   const postNorm = (part: string) =>
     config.norms === 'before' ? undefined : tensors.vector(`post_${part}_norm.weight`);
   const isDense = experts === undefined || index < (experts.denseLayers ?? 0);
+  const hasNetwork = isDense || experts.isBesideNetwork === true;
   return {
     attentionNorm: norm('attn_norm'),
     ...tokenMixing(tensors, config, index),
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: norm(config.feedForwardNormName),
-    ...(isDense ? { network: networkWeights(tensors) } : { experts: expertWeights(tensors, config, experts) }),
+    ...(hasNetwork ? { network: networkWeights(tensors) } : {}),
+    ...(isDense ? {} : { experts: expertWeights(tensors, config, experts) }),
     feedForwardPostNorm: postNorm('ffw'),
+    ...(hasNetwork && !isDense ? { mixture: mixtureWeights(tensors) } : {}),
+    ...(config.perLayerLength === undefined ? {} : { tokenInput: tokenInputLayer(tensors) }),
+    ...(config.hasLayerScale === true ? { scale: tensors.vector('layer_output_scale.weight') } : {}),
   };
 }
+
+const mixtureWeights = (tensors: LayerTensors): MixtureWeights => ({
+  routerScale: tensors.vector('ffn_gate_inp.scale'),
+  expertsNorm: tensors.vector('pre_ffw_norm_2.weight'),
+  expertsPostNorm: tensors.vector('post_ffw_norm_2.weight'),
+  networkPostNorm: tensors.vector('post_ffw_norm_1.weight'),
+});
+
+const tokenInputLayer = (tensors: LayerTensors): TokenInputLayer => ({
+  gate: tensors.matrix('inp_gate.weight'),
+  projection: tensors.matrix('proj.weight'),
+  postNorm: tensors.vector('post_norm.weight'),
+});
 
 function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number): TokenMixing {
   if (config.states?.layers.includes(index) !== true) {

@@ -3,6 +3,7 @@ import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
 import { deepseek2 } from './deepseek2.ts';
 import { gemma3 } from './gemma3.ts';
+import { gemma4 } from './gemma4.ts';
 import { glm4 } from './glm4.ts';
 import { glm4moe } from './glm4moe.ts';
 import { gptOss } from './gpt-oss.ts';
@@ -27,13 +28,15 @@ export interface ArchitectureLayers {
 
 /**
  * The part of a layer after attention or the mixer. `x` is the layer's input, and `attended` the result of attention
- * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. Returns the layer's output in this shape.
+ * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. `tokenInput` is the layer's own embedding of the tokens, F32
+ * `[length, rows]`, of a model with per-layer embeddings. Returns the layer's output in the shape of x.
  */
 export type Layer = (
   operations: LayerOperations,
   weights: LayerWeights,
   x: TensorPtr,
   attended: TensorPtr,
+  tokenInput?: TensorPtr,
 ) => TensorPtr;
 
 /**
@@ -53,6 +56,7 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   qwen3: llama,
   qwen3moe,
   gemma3,
+  gemma4,
   'gpt-oss': gptOss,
   lfm2,
   deepseek2,
