@@ -170,7 +170,9 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
     expectSame(subjectOf(hit));
     const whole = { id: 'first', prompt, params: { maxTokens } };
     const full = await drive.run([whole, subject], { arrive: (index) => index * 100 });
-    expect(subjectOf(full).stats?.cachedTokens).toBe(hasStates ? 128 : 144);
+    // The last block of a prompt is never whole in the cache.
+    const largestBlock = Math.max(...drive.runner.kvCacheSpec.groups.map(({ blockSize }) => blockSize));
+    expect(subjectOf(full).stats?.cachedTokens).toBe(Math.floor((prompt.length - 1) / largestBlock) * largestBlock);
     expectSame(subjectOf(full));
   });
 
@@ -192,7 +194,9 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
       const ofWindows = drive.runner.kvCacheSpec.groups.map((group) =>
         hasStates && group.kind === 'window' ? 2 + 4 * Math.ceil(group.window / group.blockSize) : 0,
       );
-      const blocks = [34, 42, 46][stateGroups.length]! + ofWindows.reduce((sum, count) => sum + count);
+      // Blocks of other layouts have more tokens, and a request has fewer of them.
+      const ofOthers = architecture === 'gemma4' ? (type === 'Q4_K_M' ? 14 : 22) : 0;
+      const blocks = [34, 42, 46][stateGroups.length]! + ofOthers + ofWindows.reduce((sum, count) => sum + count);
       const traces = await drive.run([...rivals, seeded], { blocks, enablePrefixCaching, maxNumBatchedTokens: 64 });
       expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
       expectSame(subjectOf(traces), aloneSeeded);

@@ -26,6 +26,7 @@ export interface Gemma4Options {
 /** Options of a gemma4 in the shape of the model with experts: blocks of layers with full attention have more tokens. */
 export const gemma4WithExperts: Partial<ModelOptions> = {
   layers: 3,
+  seed: 4,
   experts: { count: 8, used: 3, feedForwardLength: 256 },
 };
 
@@ -108,13 +109,15 @@ const int32 = 5;
 /** Of tensors that other models do not have. */
 export function gemma4Filling(name: string, columns: number, { embeddingLength }: ModelConfig): Filling | undefined {
   // The scale of attention is 1, so norms keep scores small enough that a token attends to many.
-  if (/\.attn_[qk]_norm\.weight$/.test(name)) return { mean: columns ** -0.25, deviation: 0.03, rowSpread: 0 };
+  if (/\.attn_[qk]_norm\.weight$/.test(name)) return { mean: 1.5 * columns ** -0.25, deviation: 0.05, rowSpread: 0 };
   if (name.endsWith('.layer_output_scale.weight')) return { mean: 0.8, deviation: 0.1, rowSpread: 0 };
   if (name.endsWith('.ffn_down_exps.scale')) return { mean: 1, deviation: 0.2, rowSpread: 0 };
   // The input of the router is divided by this root.
   if (name.endsWith('.ffn_gate_inp.scale')) return { mean: Math.sqrt(embeddingLength), deviation: 1, rowSpread: 0 };
   if (/\.p(re|ost)_ffw_norm_\d\.weight$/.test(name)) return { mean: 1, deviation: 0.1, rowSpread: 0 };
-  return name.endsWith('.post_norm.weight') ? { mean: 10, deviation: 1, rowSpread: 0 } : undefined;
+  // Larger than in other models, because attention to many tokens is nearly the same for all of them.
+  if (/\.post_attention_norm\.weight$/.test(name)) return { mean: 40, deviation: 4, rowSpread: 0 };
+  return /\.post_(ffw_)?norm\.weight$/.test(name) ? { mean: 20, deviation: 2, rowSpread: 0 } : undefined;
 }
 
 /** As in published files, three of four pairs of a head are not rotated: their angles are divided by this number. */
