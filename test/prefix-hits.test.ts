@@ -7,7 +7,14 @@ import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { gemma4WithExperts, longContexts, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import {
+  gemma4WithExperts,
+  longContexts,
+  smallStates,
+  temporaryFolder,
+  tinyHybrid,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();

@@ -28,7 +28,14 @@ import {
   type RunOptions,
   type RunResult,
 } from './support/recovery-harness.ts';
-import { gemma4WithExperts, longContexts, type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import {
+  gemma4WithExperts,
+  longContexts,
+  type ModelOptions,
+  smallStates,
+  temporaryFolder,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());

@@ -268,6 +268,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['one width of networks, and no scalars', { gemma4: { doubleWide: false, scales: false } }],
       ['heads of 512 and 256', { layers: 3, headDim: 512, gemma4: { ...alone, windowHeads: wideHeads } }],
       ['separate gates of experts', { ...gemma4WithExperts, gemma4: { fusedGate: false, scales: false } }],
+      ['matrices of K and V that nothing reads', { gemma4: { spareKv: true, fusedQkv: true } }],
       ['no shared layers', { layers: 3, gemma4: { sharedLayers: 0 } }],
       ['five shared layers and no per-layer embeddings', { layers: 8, gemma4: { sharedLayers: 5, perLayerLength: 0 } }],
       ['an output matrix and a soft cap of logits', { tied: false, finalSoftCap: 4 }],

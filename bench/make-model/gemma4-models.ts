@@ -19,6 +19,10 @@ export interface Gemma4Options {
   readonly doubleWide?: boolean;
   /** One matrix for the gate and the up projection of an expert, as in published files; default: yes. */
   readonly fusedGate?: boolean;
+  /** One matrix for queries, keys and values where a layer has all three; default: no. */
+  readonly fusedQkv?: boolean;
+  /** Layers that share KV have matrices for K and V in the file, as some files do; default: no. */
+  readonly spareKv?: boolean;
   /** A scalar for each layer, and a scale for each expert; default: yes. */
   readonly scales?: boolean;
 }
@@ -84,8 +88,8 @@ export function setGemma4Metadata(native: NativeApi, gguf: GgufPtr, options: Mod
   const { heads, layers, window, rope } = slidingWindow;
   const key = (name: string): string => `gemma4.${name}`;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, key(name), value);
-  const ofLayers = (name: string, valueOf: (layer: number) => number): void => {
-    const values = Int32Array.from({ length: layerCount }, (_, layer) => valueOf(layer));
+  const ofLayers = (name: string, ofLayer: (layer: number) => number): void => {
+    const values = Int32Array.from({ length: layerCount }, (_, layer) => ofLayer(layer));
     native.gguf_set_arr_data(gguf, key(name), int32, values, layerCount);
   };
   ofLayers('attention.head_count_kv', (layer) => (layers.includes(layer) ? heads.headCountKv : config.headCountKv));

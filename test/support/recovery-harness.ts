@@ -19,7 +19,7 @@ import { Engine } from '../../src/engine/engine.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
-import { stageOfModel, type Runner } from '../../src/runner/contract.ts';
+import { type Runner, stageOfModel } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { layerGroups } from '../../src/runner/kv-groups.ts';
 import { kvTypes } from '../../src/runner/kv-memory.ts';

@@ -189,7 +189,7 @@ class DecoderBuilder {
         x = graph.getRows(x, this.#inputs.outputRows);
       }
       const attended = kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h;
-      x = layerOf(operations, layer, x, attended, this.#tokenInputOf(index, rows));
+      x = layerOf(operations, layer, { x, attended, tokenInput: this.#tokenInputOf(index, rows) });
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;

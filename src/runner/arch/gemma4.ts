@@ -29,10 +29,10 @@ const residual = layerWith(network);
  *   x -> layer as in Gemma 3 -> gate -> gelu -> times the token's embedding -> projection -> norm -> + -> times the scalar
  */
 export const gemma4: ArchitectureLayers = {
-  layer: (operations, weights, x, attended, tokenInput) => {
-    let result = residual(operations, weights, x, attended);
+  layer: (operations, weights, inputs) => {
+    let result = residual(operations, weights, inputs);
     if (weights.tokenInput !== undefined) {
-      const input = assertDefined(tokenInput, 'a layer with per-layer embeddings gets its own');
+      const input = assertDefined(inputs.tokenInput, 'a layer with per-layer embeddings gets its own');
       result = operations.add(result, operations.gatedTokenInput(weights.tokenInput, result, input));
     }
     return weights.scale === undefined ? result : operations.times(result, weights.scale);

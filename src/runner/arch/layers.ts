@@ -26,18 +26,17 @@ export interface ArchitectureLayers {
   readonly mixer?: Mixer;
 }
 
-/**
- * The part of a layer after attention or the mixer. `x` is the layer's input, and `attended` the result of attention
- * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. `tokenInput` is the layer's own embedding of the tokens, F32
- * `[length, rows]`, of a model with per-layer embeddings. Returns the layer's output in the shape of x.
- */
-export type Layer = (
-  operations: LayerOperations,
-  weights: LayerWeights,
-  x: TensorPtr,
-  attended: TensorPtr,
-  tokenInput?: TensorPtr,
-) => TensorPtr;
+/** The part of a layer after attention or the mixer. Returns the layer's output, F32 `[embedding, rows]`. */
+export type Layer = (operations: LayerOperations, weights: LayerWeights, inputs: LayerInputs) => TensorPtr;
+
+export interface LayerInputs {
+  /** The layer's input, F32 `[embedding, rows]`. */
+  readonly x: TensorPtr;
+  /** The result of attention after its output matrix, or of the mixer, in the shape of x. */
+  readonly attended: TensorPtr;
+  /** Of a model with per-layer embeddings: the layer's own embedding of the tokens, F32 `[length, rows]`. */
+  readonly tokenInput?: TensorPtr | undefined;
+}
 
 /**
  * The part of a layer that continues a state instead of attention. `h` is the layer's input after its norm, F32

@@ -13,7 +13,7 @@ type Network = (operations: LayerOperations, weights: LayerWeights, h: TensorPtr
  */
 export const layerWith =
   (network: Network): Layer =>
-  (operations, weights, x, attended) => {
+  (operations, weights, { x, attended }) => {
     const sum = operations.add(x, operations.norm(attended, weights.attentionPostNorm));
     const added = network(operations, weights, operations.norm(sum, weights.feedForwardNorm), sum);
     return operations.add(sum, operations.norm(added, weights.feedForwardPostNorm));
