@@ -5,7 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
-import { cutRuleOf } from './pre-tokenizers.ts';
+import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
 import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
@@ -49,8 +49,9 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
 }
 
 /** Only byte-level BPE has pre-tokenizers. */
-function missingPreTokenizer({ metadata, path }: GgufFile): string | undefined {
-  if (metadata.string('tokenizer.ggml.model') === 'llama' || metadata.string('tokenizer.ggml.pre')) return undefined;
+function missingPreTokenizer(file: GgufFile): string | undefined {
+  const { metadata, path } = file;
+  if (metadata.string('tokenizer.ggml.model') === 'llama' || preTokenizerOf(file)) return undefined;
   return `${path} does not name its pre-tokenizer (tokenizer.ggml.pre). Texts are split in llama.cpp's default way, so answers may be worse. Convert the model again, with a new llama.cpp.`;
 }
 
@@ -128,7 +129,7 @@ class LlamaTokenizer implements Tokenizer {
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
     this.#encodingVocab = {
       pointer: vocab,
-      cutRule: isSentencePiece ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
+      cutRule: isSentencePiece ? 'never' : cutRuleOf(preTokenizerOf(file)),
       specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
       hasEndTag: endTag !== undefined,
       before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],

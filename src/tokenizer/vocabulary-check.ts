@@ -1,11 +1,11 @@
 import type { GgufFile } from '../ggml/gguf.ts';
 import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
-import { refusedPreTokenizers } from './pre-tokenizers.ts';
+import { preTokenizerOf, refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
-/** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
-const kinds = ['gpt2', 'llama'];
+/** `tokenizer.ggml.model`: byte-level BPE, SentencePiece, and Gemma 4's BPE with SentencePiece's spaces and byte tokens. */
+const kinds = ['gpt2', 'llama', 'gemma4'];
 
 /** The token `</s>` of a file in which it does not end texts. */
 export interface EndTag {
@@ -28,7 +28,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
   const { metadata, path } = file;
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
-  const pre = metadata.string('tokenizer.ggml.pre') ?? 'default';
+  const pre = preTokenizerOf(file) ?? 'default';
   if (refusedPreTokenizers.has(pre)) {
     throw vocabularyUnsupported({
       path,
@@ -42,7 +42,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
   const ids = checkDistinct(path, texts);
   const types = await readTokenTypes(file, texts.length);
   if (types !== undefined) checkByteTokens(path, texts, types);
-  if (kind === 'llama') checkEveryByteHasToken(path, ids);
+  if (kind !== 'gpt2') checkEveryByteHasToken(path, ids);
   // The stored text of a token has at least as many bytes as its decoded text.
   const tokenBytesMax = texts.reduce((most, text) => Math.max(most, text.length), 1);
   const endTag = endTagOf(file, ids, types);
@@ -107,7 +107,8 @@ function checkByteTokens(path: string, texts: readonly string[], types: ArrayLik
 }
 
 /**
- * SentencePiece encodes unknown characters as bytes. If a byte has no token, libllama throws a C++ exception through C.
+ * SentencePiece and Gemma 4's BPE encode unknown characters as bytes. If a byte has no token, libllama throws a C++ exception
+ * through C, or leaves the byte out.
  */
 function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
   for (let byte = 0; byte < 256; byte++) {
