@@ -272,8 +272,7 @@ export class GgmlRunner implements Runner {
     try {
       memory = new KvMemory(device, layout, poolBlocks);
       this.memory = memory;
-      const views = new Map(layouts.map((ofGroup) => [ofGroup, this.memory.inLayout(ofGroup)]));
-      const memories = layouts.map((ofGroup) => views.get(ofGroup)!);
+      const memories = memory.inLayouts(layouts);
       this.#parts = {
         config,
         weights,

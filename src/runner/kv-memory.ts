@@ -98,7 +98,7 @@ export class KvMemory {
   readonly #isView: boolean;
 
   /**
-   * `pool`: of which this is a view (`inLayout`). Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never
+   * `pool`: of which this is a view (`inLayouts`). Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never
    * written need no physical memory on most systems.
    */
   constructor(device: ComputeDevice, layout: KvLayout, blockCount: number, pool?: KvMemory) {
@@ -142,11 +142,18 @@ export class KvMemory {
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
 
-  /** The same blocks with other rows, for groups of layers with other heads. The blocks have as many bytes. */
-  inLayout(layout: KvLayout): KvMemory {
-    if (layout === this.layout) return this;
-    assert(blockBytes(layout) === this.blockBytes, 'all groups have blocks of equal size');
-    return new KvMemory(this.#device, layout, this.blockCount, this);
+  /**
+   * The same blocks with the rows of each layout, for groups of layers with other heads. Blocks have as many bytes in each. One object
+   * for each layout.
+   */
+  inLayouts(layouts: readonly KvLayout[]): readonly KvMemory[] {
+    const views = new Map<KvLayout, KvMemory>([[this.layout, this]]);
+    return layouts.map((layout) => {
+      assert(blockBytes(layout) === this.blockBytes, 'all groups have blocks of equal size');
+      const view = views.get(layout) ?? new KvMemory(this.#device, layout, this.blockCount, this);
+      views.set(layout, view);
+      return view;
+    });
   }
 
   get blockBytes(): number {
