@@ -44,7 +44,7 @@ export interface StageResult extends StepResult {
 
 export const pipelineTooLong = defineError(
   'KVASIR_PIPELINE_TOO_LONG',
-  'A pipeline of {stages} stages needs {stages} layers, and this model has {layers}. Use --pipeline-parallel-size {layers} or less.',
+  'The layers of this model can be divided among {layers} stages at most, and the pipeline has {stages}. Use --pipeline-parallel-size {layers} or less.',
   400,
 );
 
