@@ -23,12 +23,12 @@ afterAll(() => folder.remove());
 /** The prompt is longer than three windows. */
 const shortForm: readonly (readonly [string, ModelOptions])[] = [
   ['gemma3', { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 }],
-  ['gemma4', { architecture: 'gemma4', type: 'Q8_0' }],
   ['gpt-oss', { architecture: 'gpt-oss', type: 'MXFP4' }],
   ['lfm2 with a window', { architecture: 'lfm2', type: 'Q8_0', ...tinyHybrid }],
 ];
 const models: readonly (readonly [string, ModelOptions])[] = [
   ...shortForm,
+  ['gemma4', { architecture: 'gemma4', type: 'Q8_0' }],
   ['gemma4 with experts', { architecture: 'gemma4', type: 'Q8_0', ...gemma4WithExperts }],
   ['lfm2', { architecture: 'lfm2', type: 'Q8_0' }],
   ['granitehybrid', { architecture: 'granitehybrid', type: 'Q8_0', layers: 3, ...smallStates }],
