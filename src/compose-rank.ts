@@ -14,7 +14,7 @@ import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.ts';
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
-import { pipelineStage, wholeModel } from './runner/contract.ts';
+import { stageOfModel, wholeModel } from './runner/contract.ts';
 import { type BlockOptions, groupSpecs, kvLayout, predictionLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
 import type { GgmlRunnerOptions } from './runner/runner-options.ts';
@@ -135,7 +135,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     file,
     modelName,
     config: model,
-    stage: pipelineStage(rank, worldSize, model.layerCount),
+    stage: stageOfModel(model, rank, worldSize),
     device: options.device,
     threads: options.threads,
     cpus: options.cpus,
@@ -166,7 +166,7 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
   const blocks = blockOptionsOf(options);
   let bytes = 0;
   for (let rank = 0; rank < worldSize; rank++) {
-    const layout = kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks);
+    const layout = kvLayout(model, stageOfModel(model, rank, worldSize), blocks);
     bytes += blockBytes(layout);
     if (rank === worldSize - 1 && predicts(options, model)) bytes += blockBytes(predictionLayout(layout));
   }

@@ -29,6 +29,7 @@ const all: readonly ModelOptions[] = [
   { architecture: 'gpt-oss', type: 'MXFP4' },
   { architecture: 'llama', type: 'F16', ropeScaling: 'llama3' },
   { architecture: 'gemma3', type: 'Q8_0' },
+  { architecture: 'gemma4', type: 'Q8_0' },
   { architecture: 'qwen3moe', type: 'Q4_K' },
   { architecture: 'lfm2', type: 'Q4_0' },
   // With 16 heads, all matrices have outputs in multiples of 16, as those of published models.

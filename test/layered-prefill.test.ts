@@ -38,6 +38,7 @@ const models = [
   ['gpt-oss', 'MXFP4'],
   ['qwen3moe', 'Q4_K'],
   ['gemma3', 'F16'],
+  ['gemma4', 'Q8_0'],
   ['mistral3', 'Q8_0'],
   ['smollm3', 'Q8_0'],
 ] as const;

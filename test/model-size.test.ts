@@ -20,6 +20,7 @@ const models: readonly (ModelOptions & { readonly kvCacheDtype?: 'q8_0' })[] = [
   { architecture: 'qwen3', type: 'Q8_0', layers: 2, kvCacheDtype: 'q8_0' },
   { architecture: 'gemma3', type: 'Q8_0', layers: 5, window: 40, windowPattern: 5 },
   { architecture: 'lfm2', type: 'Q8_0', ...tinyHybrid },
+  { architecture: 'gemma4', type: 'Q8_0' },
   { architecture: 'granitehybrid', type: 'Q8_0', ...smallStates },
   { architecture: 'deepseek2', type: 'Q8_0', layers: 2 },
 ];

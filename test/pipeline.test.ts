@@ -14,7 +14,14 @@ import { inLongForm, isLongForm, itInLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { longContexts, type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import {
+  gemma4WithExperts,
+  longContexts,
+  type ModelOptions,
+  smallStates,
+  temporaryFolder,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -112,6 +119,9 @@ describe('a model in two and in three stages computes the same bits as the whole
         'nemotron_h_moe, Q8_0',
         { architecture: 'nemotron_h_moe', type: 'Q8_0', ...smallStates, stateLayers: [0, 3], networkLayers: [1, 4] },
       ],
+      // The last stage has the layer that shares KV, and the two layers before it.
+      ['gemma4, Q8_0', { architecture: 'gemma4', type: 'Q8_0', gemma4: { sharedLayers: 1 } }],
+      ['gemma4 with experts, Q8_0', { architecture: 'gemma4', type: 'Q8_0', ...gemma4WithExperts }],
       ['smollm3, Q8_0', { architecture: 'smollm3', type: 'Q8_0' }],
       ['olmo2, Q8_0', { architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }],
       ['glm4, Q8_0', { architecture: 'glm4', type: 'Q8_0' }],

@@ -7,7 +7,14 @@ import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { longContexts, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import {
+  gemma4WithExperts,
+  longContexts,
+  smallStates,
+  temporaryFolder,
+  tinyHybrid,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -21,6 +28,8 @@ const shortForm: readonly (readonly [string, ModelOptions])[] = [
 ];
 const models: readonly (readonly [string, ModelOptions])[] = [
   ...shortForm,
+  ['gemma4', { architecture: 'gemma4', type: 'Q8_0' }],
+  ['gemma4 with experts', { architecture: 'gemma4', type: 'Q8_0', ...gemma4WithExperts }],
   ['lfm2', { architecture: 'lfm2', type: 'Q8_0' }],
   ['granitehybrid', { architecture: 'granitehybrid', type: 'Q8_0', layers: 3, ...smallStates }],
   ['qwen35', { architecture: 'qwen35', type: 'Q8_0', layers: 3, ...smallStates }],

@@ -41,6 +41,7 @@ const few: readonly Model[] = [
 ];
 const more: readonly Model[] = [
   ['gemma3', 'Q8_0', 'our', 'native', 34],
+  ['gemma4', 'Q8_0', 'our', 'native', 50],
   ['llama', 'Q4_K', "ggml's", 'native', 34],
   ['gpt-oss', 'MXFP4', 'our', 'native', 34],
   ['deepseek2', 'Q4_K_M', 'our', 'native', 34],
@@ -51,6 +52,7 @@ const more: readonly Model[] = [
 
 function layersOf(architecture: Architecture): Partial<ModelOptions> {
   if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
+  if (architecture === 'gemma4') return {};
   if (architecture === 'lfm2') return tinyHybrid;
   return isHybrid(architecture) ? { layers: 3, ...smallStates } : { layers: 2, ...longContexts[architecture] };
 }

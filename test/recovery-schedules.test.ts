@@ -28,7 +28,14 @@ import {
   type RunOptions,
   type RunResult,
 } from './support/recovery-harness.ts';
-import { longContexts, type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import {
+  gemma4WithExperts,
+  longContexts,
+  type ModelOptions,
+  smallStates,
+  temporaryFolder,
+  writeTinyModel,
+} from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -67,6 +74,12 @@ const allSubjects: readonly Subject[] = [
   { name: 'a random qwen3', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3', model: tiny({ architecture: 'gemma3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3 with three groups', model: tiny(unequal), ranks: 1 },
+  { name: 'a random gemma4 with three groups', model: tiny({ architecture: 'gemma4', type: 'Q8_0' }), ranks: 1 },
+  {
+    name: 'a random gemma4 with experts',
+    model: tiny({ architecture: 'gemma4', type: 'Q8_0', ...gemma4WithExperts }),
+    ranks: 1,
+  },
   { name: 'a random gpt-oss', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 1 },
   {
     name: 'a random granitehybrid',
@@ -139,6 +152,12 @@ const allSubjects: readonly Subject[] = [
   {
     name: 'a random qwen35moe on two ranks',
     model: tiny({ architecture: 'qwen35moe', type: 'Q8_0', ...smallStates }),
+    ranks: 2,
+  },
+  // The second rank has all layers that share KV, and those whose KV they read.
+  {
+    name: 'a random gemma4 on two ranks',
+    model: tiny({ architecture: 'gemma4', type: 'Q8_0', layers: 8, gemma4: { sharedLayers: 4 } }),
     ranks: 2,
   },
   // The second rank has no layer of the third group.

@@ -15,7 +15,7 @@ import { hasCompiler } from './support/has-compiler.ts';
 import { isLongForm } from './support/long-form.ts';
 import { testsNeed } from './support/needs.ts';
 import { pinKernels } from './support/pinned-kernels.ts';
-import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { gemma4WithExperts, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -81,6 +81,9 @@ const liteShape = {
  * there, the distance is below 0.001.
  */
 const scaledQueries = (isF32: boolean): number => (isF32 ? 0.01 : 0.2);
+/** As in the models of 12B and more: without shared layers and per-layer embeddings. */
+const alone = { sharedLayers: 0, perLayerLength: 0, keyIsValue: true } as const;
+const wideHeads = { headDim: 256, headCountKv: 2 } as const;
 type Compare = (path: string, options?: CompareOptions) => Promise<void>;
 
 /**
@@ -140,6 +143,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['qwen3', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['qwen3moe', ['F32', 'F16', 'Q8_0', 'Q4_K', 'MXFP4'], ['BF16', 'Q4_0', 'Q6_K', 'Q4_K_M']],
     ['gemma3', ['F32', 'Q8_0'], ['Q4_K_M']],
+    ['gemma4', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['gpt-oss', ['F32', 'MXFP4'], ['F16', 'Q8_0', 'Q4_K_M']],
     ['lfm2', ['F32', 'Q8_0'], ['Q4_K_M']],
     ['deepseek2', ['F32', 'Q8_0'], ['F16', 'Q4_K_M']],
@@ -168,7 +172,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       const hasExperts = architecture === 'qwen3moe' || architecture === 'gpt-oss';
       const isRounded = hasExperts && (type === 'F16' || type === 'BF16');
       const isF32 = type === 'F32';
-      const ofArchitecture = { gemma3: gelu, deepseek2: latent(isF32), phi3: scaledQueries(isF32) }[
+      const ofArchitecture = { gemma3: gelu, gemma4: gelu, deepseek2: latent(isF32), phi3: scaledQueries(isF32) }[
         architecture as string
       ];
       const tolerance = ofArchitecture ?? (isRounded ? singleRouter : undefined);
@@ -297,6 +301,28 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       await compare(
         await modelFor(`gemma3-${name.replaceAll(/\W/g, '-')}`, { architecture: 'gemma3', type: 'F32', ...options }),
         { isF32: true, tolerance: gelu },
+      );
+    });
+
+    const gemma4Variants: [name: string, options: Partial<ModelOptions>][] = [
+      ['a window that the prompt does not fill', { window: 200 }],
+      ['experts beside networks, and K as V', gemma4WithExperts],
+      ['one width of networks, and no scalars', { gemma4: { doubleWide: false, scales: false } }],
+      ['heads of 512 and 256', { layers: 3, headDim: 512, gemma4: { ...alone, windowHeads: wideHeads } }],
+      [
+        'separate gates of experts',
+        { ...gemma4WithExperts, experts: { ...fusedExperts, hasFusedGate: false }, gemma4: { scales: false } },
+      ],
+      ['matrices of K and V that nothing reads', { gemma4: { spareKv: true, fusedQkv: true } }],
+      ['no shared layers', { layers: 3, gemma4: { sharedLayers: 0 } }],
+      ['five shared layers and no per-layer embeddings', { layers: 8, gemma4: { sharedLayers: 5, perLayerLength: 0 } }],
+      ['an output matrix and a soft cap of logits', { tied: false, finalSoftCap: 4 }],
+      ['another base of RoPE in layers with a window', { windowFreqBase: 500 }],
+    ];
+    it.each(some(gemma4Variants))('with architecture gemma4 and %s', async (name, options) => {
+      await compare(
+        await modelFor(`gemma4-${name.replaceAll(/\W/g, '-')}`, { architecture: 'gemma4', type: 'F32', ...options }),
+        { isF32: true, tolerance: gelu, ourTolerance: gelu },
       );
     });
 

@@ -1,5 +1,6 @@
 import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type GgufFile, readGguf } from '../../src/ggml/gguf.ts';
+import { headsOfKind } from '../../src/ggml/layer-shapes.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory.ts';
 
@@ -9,16 +10,21 @@ import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
-  const { layerCount, headCountKv, headDim, latent, experts, slidingWindow, states } = readModelConfig(file);
-  const shape = { headCountKv, headDim, valueInKey: latent?.rank };
-  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, ...shape });
+  const config = readModelConfig(file);
+  const { layerCount, latent, experts, slidingWindow, states } = config;
+  const tokenBytes = (kind: 'full' | 'window'): number => {
+    const { headCountKv, headDim } = headsOfKind(config, kind);
+    const shape = { headCountKv, headDim, valueInKey: latent?.rank };
+    return blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, ...shape });
+  };
   const weights = weightBytes(file, experts);
   // States are few bytes beside the weights.
   const attending = layerCount - (states?.layers.length ?? 0);
   const windowed = slidingWindow?.layers.length ?? 0;
   return (depth) => {
     const seenInWindow = Math.min(depth, slidingWindow?.window ?? 0);
-    return weights + ((attending - windowed) * depth + windowed * seenInWindow) * tokenBytes;
+    const full = (attending - windowed) * depth * tokenBytes('full');
+    return weights + full + windowed * seenInWindow * tokenBytes('window');
   };
 }
 
@@ -32,7 +38,7 @@ function weightBytes({ tensors }: GgufFile, experts: ExpertConfig | undefined): 
   for (const { name, byteLength } of tensors.values()) {
     const isExperts = experts !== undefined && name.endsWith('_exps.weight');
     if (isExperts) sum += (byteLength * experts.used) / experts.count;
-    else if (isTied || name !== 'token_embd.weight') sum += byteLength;
+    else if (name !== 'per_layer_token_embd.weight' && (isTied || name !== 'token_embd.weight')) sum += byteLength;
   }
   return sum;
 }

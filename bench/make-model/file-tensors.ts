@@ -1,6 +1,6 @@
 /** The tensors of a file, where they are others than those that Kvasir reads. */
 import { traitsOf } from '../../src/ggml/architectures.ts';
-import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
+import type { ModelConfig } from '../../src/ggml/model-config.ts';
 import { expectedTensors } from '../../src/ggml/tensor-list.ts';
 import { isNemotron } from './hybrid-models.ts';
 import type { ModelOptions } from './model-maker.ts';
@@ -8,8 +8,11 @@ import type { ModelOptions } from './model-maker.ts';
 type Shapes = ReadonlyMap<string, readonly number[]>;
 
 export function fileTensors(options: ModelOptions, config: ModelConfig): Shapes {
-  const shapes = withPrediction(config, options.predictionLayers ?? 0);
-  return traitsOf(config.architecture).hasFusedNetwork === true ? fused(config.architecture, shapes) : shapes;
+  const shapes =
+    options.gemma4?.spareKv === true ? withSpareKv(config) : withPrediction(config, options.predictionLayers ?? 0);
+  const hasFusedQkv = config.architecture === 'phi3' || options.gemma4?.fusedQkv === true;
+  const hasFusedNetwork = traitsOf(config.architecture).hasFusedNetwork === true;
+  return hasFusedQkv || hasFusedNetwork ? fused(shapes, { hasFusedQkv, hasFusedNetwork }) : shapes;
 }
 
 /** Prediction layers have attention, a network like the last layer's, and what joins an embedding and a hidden state. */
@@ -29,12 +32,18 @@ function withPrediction(config: ModelConfig, count: number): Shapes {
   return shapes;
 }
 
-/** phi3: one tensor for q, k and v. phi3 and glm4: one tensor for the gate and the up projection. */
-function fused(architecture: Architecture, shapes: Shapes): Shapes {
+/** Also the tensors for K and V of layers that share those of others. */
+function withSpareKv({ sharedKvFrom: _, ...config }: ModelConfig): Shapes {
+  return expectedTensors(config);
+}
+
+/** phi3 and perhaps gemma4: one tensor for q, k and v. phi3 and glm4: one tensor for the gate and the up projection. */
+function fused(shapes: Shapes, { hasFusedQkv, hasFusedNetwork }: Readonly<Record<string, boolean>>): Shapes {
   const rows = new Map<string, readonly number[]>();
   for (const [name, shape] of shapes) {
-    const ofQkv = architecture === 'phi3' ? name.replace(/\.attn_[qkv]\.weight$/, '.attn_qkv.weight') : name;
-    const fusedName = ofQkv.replace('.ffn_gate.weight', '.ffn_up.weight');
+    const hasValue = shapes.has(name.replace(/attn_[qkv]\./, 'attn_v.'));
+    const ofQkv = hasFusedQkv && hasValue ? name.replace(/\.attn_[qkv]\.weight$/, '.attn_qkv.weight') : name;
+    const fusedName = hasFusedNetwork ? ofQkv.replace('.ffn_gate.weight', '.ffn_up.weight') : ofQkv;
     const before = rows.get(fusedName);
     rows.set(fusedName, before === undefined ? shape : [shape[0]!, before[1]! + shape[1]!]);
   }

@@ -22,10 +22,10 @@ import {
   setWordPieceVocabulary,
 } from './encoder-models.ts';
 import { fileTensors } from './file-tensors.ts';
+import { type Gemma4Options, gemma4Config, setGemma4Metadata } from './gemma4-models.ts';
 import {
   hasDeltaNets,
   hybridConfig,
-  hybridFilling,
   isHybrid,
   isNemotron,
   scalesOf,
@@ -33,7 +33,8 @@ import {
   setWindowLayers,
 } from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
-import { type Filling, RandomRows } from './random-rows.ts';
+import { RandomRows } from './random-rows.ts';
+import { type Filler, fillerOf } from './tensor-values.ts';
 import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-maker.ts';
 
 export interface ModelOptions {
@@ -53,6 +54,7 @@ export interface ModelOptions {
   readonly feedForward?: number;
   /** Of architectures with experts. */
   readonly experts?: ExpertConfig;
+  readonly gemma4?: Gemma4Options;
   /** Of deepseek2. */
   readonly latent?: LatentAttention;
   /** Of deepseek2 and mistral3 with YaRN: the multiplier of attention's magnitude. */
@@ -110,7 +112,7 @@ export interface ModelOptions {
   readonly isPredictable?: boolean;
   /** Three reserved tokens are those for filling in the middle. */
   readonly fillsInMiddle?: boolean;
-  /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
+  /** Of gemma3 and gemma4: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
 
@@ -140,7 +142,8 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const random = new RandomRows(options.seed ?? 1, elements);
   const file = await open(path, 'a');
   try {
-    for (const [name, shape] of shapes) await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
+    for (const [name, shape] of shapes)
+      await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
   } finally {
     await file.close();
   }
@@ -174,16 +177,18 @@ function configOf(options: ModelOptions): ModelConfig {
   const traits = traitsOf(architecture);
   const isDeepseek = architecture === 'deepseek2';
   const latent = isDeepseek ? (options.latent ?? tinyLatent) : undefined;
-  const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
-  const isGemma = architecture === 'gemma3' || architecture === 'gemma-embedding';
+  const isGemma4 = architecture === 'gemma4';
+  const headDim = latent === undefined ? (options.headDim ?? (isGemma4 ? 128 : 64)) : latent.rank + latent.ropeLength;
+  const isGemma = isGemma4 || architecture === 'gemma3' || architecture === 'gemma-embedding';
   const isGptOss = architecture === 'gpt-oss';
-  const layerCount = options.layers ?? (hasFourLayers(architecture) ? 4 : 2);
+  const layerCount =
+    options.layers ?? (hasFourLayers(architecture) ? 4 : isGemma4 ? (options.experts === undefined ? 5 : 3) : 2);
   const embeddingLength = options.embedding ?? 256;
   const isGated = hasDeltaNets(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
   const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
   const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
-  return {
+  const config: ModelConfig = {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
     name: `random ${architecture.replace('phi3', 'phi')} ${options.type}`,
@@ -192,7 +197,8 @@ function configOf(options: ModelOptions): ModelConfig {
     layerCount,
     embeddingLength,
     headCount: options.heads ?? 4,
-    headCountKv: options.headsKv ?? (isDeepseek ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
+    headCountKv:
+      options.headsKv ?? (isDeepseek || isGemma4 ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
     headDim,
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength:
@@ -219,6 +225,7 @@ function configOf(options: ModelOptions): ModelConfig {
     norms: traits.norms ?? 'before',
     tiedEmbeddings: options.tied ?? (isGemma || isHybrid(architecture) || traits.isEncoder === true),
   };
+  return isGemma4 ? { ...config, ...gemma4Config(options, config) } : config;
 }
 
 /** Of each kind of layer at least one. */
@@ -323,14 +330,15 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   u32('block_count', config.layerCount + predictionLayers);
   if (predictionLayers > 0) u32('nextn_predict_layers', predictionLayers);
   u32('embedding_length', config.embeddingLength);
-  u32('feed_forward_length', config.feedForwardLength);
+  if (config.feedForwardLengths === undefined) u32('feed_forward_length', config.feedForwardLength);
   if (config.experts !== undefined) {
     u32('expert_count', config.experts.count);
     u32('expert_used_count', config.experts.used);
     u32('expert_feed_forward_length', config.experts.feedForwardLength);
   }
   u32('attention.head_count', config.headCount);
-  if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
+  if (config.architecture === 'gemma4') setGemma4Metadata(native, gguf, options, config);
+  else if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
   else setHybridMetadata(native, gguf, options, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
@@ -440,56 +448,4 @@ async function writeTensor(
   }
   const padding = (ALIGNMENT - (written % ALIGNMENT)) % ALIGNMENT;
   if (padding > 0) await file.write(new Uint8Array(padding));
-}
-
-/** Writes some rows of a tensor, from `firstRow` on. */
-type Filler = (target: Float32Array, rows: number, columns: number, firstRow: number) => void;
-
-function fillerOf(name: string, options: ModelOptions, config: ModelConfig, random: RandomRows): Filler {
-  const randomly: Filler = (target, rows, columns) =>
-    random.fill(target, rows, columns, fillingOf(name, columns, config));
-  if (options.isPredictable !== true) return randomly;
-  if (name.endsWith('norm.weight')) return (target) => void target.fill(1);
-  if (/attn_output|ffn_down/.test(name)) return (target) => void target.fill(0);
-  if (!name.endsWith('eh_proj.weight')) return randomly;
-  // The embedding of the token goes on, and the hidden state does not.
-  return (target, rows, columns, firstRow) => {
-    target.fill(0);
-    for (let row = 0; row < rows; row++) target[row * columns + firstRow + row] = 1;
-  };
-}
-
-/**
- * Matrices keep the magnitude of activations. The sum of the layers is larger than the embedding, so that the next token
- * depends on the whole context. Rows of the head have different lengths, so that the best logit has a clear margin.
- */
-function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
-  const ofHybrid = hybridFilling(name);
-  if (ofHybrid !== undefined) return ofHybrid;
-  const matrix = 1 / Math.sqrt(columns);
-  if (name.startsWith('rope_f')) return { mean: 4, deviation: 0.5, rowSpread: 0 };
-  // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.
-  if (config.norms === 'around' && /\.post_\w+_norm\.weight$/.test(name))
-    return { mean: 10, deviation: 1, rowSpread: 0 };
-  if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
-  if (name.endsWith('attn_sinks.weight')) return { mean: 0, deviation: 2, rowSpread: 0 };
-  // About the differences of probabilities, so that it changes some choices.
-  if (name.endsWith('exp_probs_b.bias')) return { mean: 0, deviation: 0.05, rowSpread: 0 };
-  if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
-  if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };
-  if (name === 'position_embd.weight') return { mean: 0, deviation: 0.3, rowSpread: 0 };
-  if (name === 'token_embd.weight') {
-    return config.tiedEmbeddings
-      ? { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 }
-      : { mean: 0, deviation: 0.5, rowSpread: 0 };
-  }
-  // One expert of a token has most of the weight: where rounding chooses another last expert, little changes.
-  if (name.includes('ffn_gate_inp')) return { mean: 0, deviation: 4 * matrix, rowSpread: 0 };
-  // Some values of gpt-oss are larger than the limit of its networks.
-  if (config.hasExpertBias && /ffn_(gate|up)_exps/.test(name))
-    return { mean: 0, deviation: 2.5 * matrix, rowSpread: 0 };
-  // Scores stay small enough that a token attends to many.
-  if (name.includes('attn_k_b')) return { mean: 0, deviation: 0.5 * matrix, rowSpread: 0 };
-  const outward = ['attn_output', 'shortconv.out_proj', 'ffn_down'].some((part) => name.includes(part));
-  return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }

@@ -24,6 +24,10 @@ const gptOss = {
   ropeScaling: 'yarn',
 } as const;
 
+/** Layers with full attention: each fifth of those with KV of their own, and of those without. */
+const gemma4Windows = (layers: number): readonly number[] =>
+  Array.from({ length: layers }, (_, layer) => layer).filter((layer) => layer % 5 !== 4);
+
 /** The shapes of models for benches. */
 export const shapes = {
   'qwen3-0.6b': {
@@ -77,6 +81,22 @@ export const shapes = {
     feedForward: 4608,
     vocab: 65_536,
     context: 128_000,
+  },
+  /** Half the layers of Gemma 4 E2B, with two thirds of its width. */
+  'gemma4-small': {
+    architecture: 'gemma4',
+    layers: 20,
+    windowLayers: gemma4Windows(20),
+    embedding: 1024,
+    heads: 8,
+    headsKv: 1,
+    headDim: 512,
+    window: 512,
+    windowFreqBase: 10_000,
+    gemma4: { sharedLayers: 10, perLayerLength: 128, windowHeads: { headDim: 256, headCountKv: 1 } },
+    feedForward: 4096,
+    vocab: 65_536,
+    context: 131_072,
   },
   /**
    * DeepSeek V2 Lite's attention with half as many heads, and fewer and smaller experts: 0.55 thousand million weights in

@@ -8,6 +8,8 @@ export interface ArchitectureTraits {
   readonly hasPartialRope?: boolean;
   /** RMS norms of queries and keys before RoPE: of each head, or of all heads together. */
   readonly qkNorm?: QkNorm;
+  /** An RMS norm of each head of values, without weights. */
+  readonly hasValueNorm?: boolean;
   /** Where the norms of attention and of the network are; default `before`. */
   readonly norms?: Norms;
   /** `blk.N.*.weight`: the norm before the network; default `ffn_norm`. */
@@ -75,6 +77,14 @@ const traitsByName = {
   qwen3moe: { pairs: 'neox', qkNorm: 'head', experts: 'always' },
   gemma3: { pairs: 'neox', qkNorm: 'head', norms: 'around' },
   'gpt-oss': { pairs: 'neox', experts: 'always', feedForwardNormName: 'post_attention_norm' },
+  gemma4: {
+    pairs: 'neox',
+    qkNorm: 'head',
+    norms: 'around',
+    hasValueNorm: true,
+    experts: 'maybe',
+    hasFusedExperts: true,
+  },
   lfm2: { pairs: 'neox', qkNorm: 'head', isHybrid: true },
   deepseek2: { pairs: 'normal', experts: 'always', hasFusedExperts: true, hasPredictionLayers: true },
   granitehybrid: { pairs: 'normal', experts: 'maybe', isHybrid: true },

@@ -27,6 +27,10 @@ export interface ExpertConfig {
   readonly hasFusedGate?: boolean;
   /** Experts compute rows of this length, which a matrix makes of each row, and another matrix turns their sum back. Default: none. */
   readonly latentLength?: number;
+  /** Whether layers have their network beside the experts, with norms and a router of their own; default false. */
+  readonly isBesideNetwork?: boolean;
+  /** `blk.N.ffn_down_exps.scale` multiplies the result of each expert; default false. */
+  readonly hasResultScale?: boolean;
 }
 
 export type ExpertGating = 'softmax' | 'sigmoid';

@@ -126,10 +126,11 @@ export class GraphBuilder {
   addChosen(x: TensorPtr, rows: TensorPtr, chosen: TensorPtr): TensorPtr {
     return this.#device.native.ggml_add_id(this.#context, x, rows, chosen);
   }
-  /** RMS norm over ne0, times a weight `[ne0]`. */
-  rmsNorm(x: TensorPtr, weight: TensorPtr, epsilon: number): TensorPtr {
+  /** RMS norm over ne0, times a weight `[ne0]` if there is one. */
+  rmsNorm(x: TensorPtr, weight: TensorPtr | undefined, epsilon: number): TensorPtr {
     const { native } = this.#device;
-    return native.ggml_mul(this.#context, native.ggml_rms_norm(this.#context, x, epsilon), weight);
+    const normed = native.ggml_rms_norm(this.#context, x, epsilon);
+    return weight === undefined ? normed : native.ggml_mul(this.#context, normed, weight);
   }
   /** LayerNorm over ne0: times a weight `[ne0]`, plus a bias `[ne0]`. */
   layerNorm(x: TensorPtr, weight: TensorPtr, bias: TensorPtr, epsilon: number): TensorPtr {

@@ -7,26 +7,22 @@ import { type Architecture, architectures, type Norms, type QkNorm, traitsOf } f
 import { type BertConfig, readBertConfig } from './bert-config.ts';
 import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
-import {
-  type ExpertConfig,
-  readDeepseekExperts,
-  readExpertConfig,
-  readGraniteExperts,
-  readLfm2Experts,
-  readNemotronExperts,
-  readQwen35Experts,
-} from './expert-config.ts';
+import type { ExpertConfig } from './expert-config.ts';
+import { readExperts } from './expert-variants.ts';
+import { gemma4Rope, readGemma4Layers, readGemma4Parts, readGemma4Window } from './gemma4-config.ts';
 import type { GgufFile } from './gguf.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
+import type { HeadShape } from './layer-shapes.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
 import { predictionLayers } from './model-tensors.ts';
 import { type PooledHead, readPooledHead } from './pooled-head.ts';
+import { isBidirectional, refuseFeatures } from './refused-features.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-export interface ModelConfig {
+export interface ModelConfig extends HeadShape {
   readonly architecture: Architecture;
   /** `general.name`, for people. */
   readonly name?: string;
@@ -42,9 +38,10 @@ export interface ModelConfig {
   readonly layerCount: number;
   readonly embeddingLength: number;
   readonly headCount: number;
-  readonly headCountKv: number;
-  /** Of queries, keys and values. With latent attention: of the one row that the KV cache has for a token. */
-  readonly headDim: number;
+  /** The first layer that has no K and V of its own: it and all later layers read those of earlier ones (`kvLayerOf`). */
+  readonly sharedKvFrom?: number;
+  /** Layers without `blk.N.attn_v.weight`: V is the product with the matrix of K. */
+  readonly keyIsValue?: readonly number[];
   /** Present if K and V of all heads are made from one row per token. */
   readonly latent?: LatentAttention;
   readonly feedForwardLength: number;
@@ -55,6 +52,12 @@ export interface ModelConfig {
   readonly networkLayers?: readonly number[];
   /** Networks and experts have `blk.N.ffn_gate*.weight`. Without it, their activation is the square of ReLU. */
   readonly hasNetworkGate: boolean;
+  /** By layer, if not all networks have one width. */
+  readonly feedForwardLengths?: readonly number[];
+  /** Present if each layer has a second embedding of the token: its length. */
+  readonly perLayerLength?: number;
+  /** `blk.N.layer_output_scale.weight` multiplies the result of each layer. */
+  readonly hasLayerScale?: boolean;
   /** Present if feed-forward networks are mixtures of experts. */
   readonly experts?: ExpertConfig;
   /** Of RMS norms, or of LayerNorms in BERT's architectures. */
@@ -138,13 +141,14 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const headCount = positive('attention.head_count');
   const layerCount = readLayerCount(metadata, architecture, positive('block_count'));
   const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
+  const gemma4 = architecture === 'gemma4' ? readGemma4Layers(file, layerCount, headCount) : undefined;
   const { headCountKv, layersWithout } =
-    latent === undefined
+    latent === undefined && gemma4 === undefined
       ? readHeadCountKv(file, architecture, layerCount, headCount)
-      : { headCountKv: 1, layersWithout: [] };
+      : { headCountKv: gemma4?.full.headCountKv ?? 1, layersWithout: [] };
   const headDim =
     latent === undefined
-      ? readHeadDim(file, architecture, embeddingLength, headCount)
+      ? (gemma4?.full.headDim ?? readHeadDim(file, architecture, embeddingLength, headCount))
       : latent.rank + latent.ropeLength;
   const bert = readBertConfig(file, architecture);
   const traits = traitsOf(architecture);
@@ -158,21 +162,23 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const name = metadata.string('general.name');
   const contextLength = positive('context_length');
   const longest = maxModelLen ?? contextLength;
-  const rope = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
-  const isGemma = architecture === 'gemma3' || architecture === 'gemma-embedding';
+  const read = readRopeConfig(file, architecture, { length: latent?.ropeLength ?? headDim, contextLength, longest });
+  const rope = gemma4 === undefined ? read : gemma4Rope(read);
+  const isGemma3 = architecture === 'gemma3' || architecture === 'gemma-embedding';
+  const isGemma = isGemma3 || gemma4 !== undefined;
   const isGptOss = architecture === 'gpt-oss';
   const windowDefaults = windowDefaultsOf(architecture, rope, stateLayers);
-  const slidingWindow = windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
+  const slidingWindow =
+    gemma4 === undefined
+      ? windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults)
+      : readGemma4Window(file, gemma4, rope);
   const temperature = readTemperature(metadata, architecture, rope);
-  const finalSoftCap = architecture === 'gemma3' ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
-  if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
-  const feedForwardLength = networkLayers?.width ?? positive('feed_forward_length');
+  const finalSoftCap = readFinalSoftCap(metadata, architecture);
+  const gemma4Parts = gemma4 && readGemma4Parts(file, gemma4, layerCount);
+  const feedForwardLength =
+    networkLayers?.width ?? gemma4Parts?.feedForwardLengths?.[0] ?? positive('feed_forward_length');
   const vocabSize = readVocabSize(file);
-  const experts = withFusedGate(
-    file,
-    architecture,
-    readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize }),
-  );
+  const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
   const scales = readScales(file, architecture);
   const isEncoder = traits.isEncoder === true || isBidirectional(metadata, architecture);
   const pooledHead = readPooledHead(file, architecture, { embedding: embeddingLength, isEncoder });
@@ -193,15 +199,16 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     feedForwardLength,
     ...(networkLayers === undefined ? {} : { networkLayers: networkLayers.layers }),
     hasNetworkGate: traits.hasUngatedNetworks !== true,
+    ...gemma4Parts,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
     rope,
     ...(slidingWindow === undefined ? {} : { slidingWindow }),
     ...(stateLayers.length === 0 ? {} : readStates(file, architecture, stateLayers, embeddingLength)),
-    attentionScale: isGemma
+    attentionScale: isGemma3
       ? gemmaScale(layerCount, embeddingLength, headCount, headDim)
       : latent === undefined
-        ? (scales.attention ?? 1 / Math.sqrt(headDim))
+        ? (scales.attention ?? (gemma4 === undefined ? 1 / Math.sqrt(headDim) : 1))
         : latentAttentionScale(file, architecture, latent, rope),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : (scales.embedding ?? 1),
     residualScale: scales.residual ?? 1,
@@ -255,6 +262,15 @@ function readTemperature(
   return { scale, interval: originalContextLength };
 }
 
+/** 0: none. As in llama.cpp, logits of Gemma 4 have a cap without the key too. */
+function readFinalSoftCap(metadata: GgufMetadata, architecture: Architecture): number {
+  if (architecture !== 'gemma3' && architecture !== 'gemma4') return 0;
+  const key = `${architecture}.final_logit_softcapping`;
+  const cap = metadata.f32(key) ?? (architecture === 'gemma4' ? 30 : 0);
+  if (cap < 0) throw metadata.invalid(key, 'not negative');
+  return cap;
+}
+
 /** The factors of Granite; undefined where the file has none or 0. Logits are divided by theirs. */
 function readScales({ metadata }: GgufFile, architecture: Architecture) {
   const read = (name: string): number | undefined =>
@@ -291,34 +307,6 @@ function gemmaScale(layerCount: number, embeddingLength: number, headCount: numb
   return 1 / Math.sqrt(layerCount === 62 ? Math.floor(embeddingLength / headCount) : headDim);
 }
 
-function readExperts(
-  file: GgufFile,
-  architecture: Architecture,
-  shape: { readonly feedForwardLength: number; readonly layerCount: number; readonly vocabSize: number },
-): ExpertConfig | undefined {
-  if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
-  if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
-  if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
-  if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
-  if (architecture === 'qwen35moe' || architecture === 'qwen3next')
-    return readQwen35Experts(file, architecture, shape.feedForwardLength);
-  if (architecture === 'nemotron_h_moe') return readNemotronExperts(file, architecture, shape.feedForwardLength);
-  const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
-  return architecture === 'granitehybrid' && count > 0
-    ? readGraniteExperts(file, architecture, shape.feedForwardLength)
-    : undefined;
-}
-
-function withFusedGate(
-  { tensors }: GgufFile,
-  architecture: Architecture,
-  experts: ExpertConfig | undefined,
-): ExpertConfig | undefined {
-  if (experts === undefined || traitsOf(architecture).hasFusedExperts !== true) return experts;
-  const isFused = tensors.has(`blk.${experts.denseLayers ?? 0}.ffn_gate_up_exps.weight`);
-  return isFused ? { ...experts, hasFusedGate: true } : experts;
-}
-
 function readArchitecture({ metadata, path }: GgufFile): Architecture {
   const key = 'general.architecture';
   const found = metadata.require(key, metadata.string(key));
@@ -326,49 +314,6 @@ function readArchitecture({ metadata, path }: GgufFile): Architecture {
   if (architecture === undefined) throw architectureUnsupported({ path, found, supported: architectures.join(', ') });
   return architecture;
 }
-
-/** Refuses variants of these architectures, which have the same name and compute something else. */
-function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture): void {
-  const refuse = (feature: string, found: string): Error =>
-    modelFeatureUnsupported({ path, architecture, feature, found });
-  const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
-  const traits = traitsOf(architecture);
-  if (experts > 0 && traits.experts === undefined) throw refuse('a mixture of experts', `expert_count = ${experts}`);
-  const temperature = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
-  if (temperature !== 0 && traits.hasTemperature !== true)
-    throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
-  const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
-  if (predicted > predictionLayers(metadata, architecture)) {
-    throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
-  }
-  // llama.cpp computes full attention in spite of this key.
-  const window = metadata.u32(`${architecture}.attention.sliding_window`) ?? 0;
-  if (window !== 0 && architecture === 'lfm2moe')
-    throw refuse('a sliding window', `attention.sliding_window = ${window}`);
-  const isCausal = metadata.bool(`${architecture}.attention.causal`);
-  if (isCausal === false && !mayBeBidirectional(architecture)) {
-    throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
-  }
-  if (isCausal !== false && traits.bertNetwork !== undefined) {
-    throw refuse('attention only to earlier tokens', `attention.causal = ${isCausal}`);
-  }
-  const moeInterval = metadata.u32(`${architecture}.moe_every_n_layers`) ?? 0;
-  if (moeInterval > 0) throw refuse('experts in some layers', `moe_every_n_layers = ${moeInterval}`);
-  const ofLayers = ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv'];
-  for (const name of [...ofLayers, 'expert_used_count', 'expert_feed_forward_length']) {
-    if (name === 'attention.head_count_kv' && traits.isHybrid === true) continue;
-    if (name === 'feed_forward_length' && traits.hasSinglePartLayers === true) continue;
-    const value = metadata.entries.get(`${architecture}.${name}`);
-    if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
-  }
-}
-
-const isBidirectional = (metadata: GgufMetadata, architecture: Architecture): boolean =>
-  metadata.bool(`${architecture}.attention.causal`) === false;
-
-/** Architectures whose files may also have attention to later tokens: all of their layers have full attention. */
-const mayBeBidirectional = (architecture: Architecture): boolean =>
-  traitsOf(architecture).isEncoder === true || ['llama', 'qwen2', 'qwen3'].includes(architecture);
 
 /** Layers that are computed: those of the file without prediction layers. */
 function readLayerCount(metadata: GgufMetadata, architecture: Architecture, blockCount: number): number {

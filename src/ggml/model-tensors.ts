@@ -21,7 +21,7 @@ export function predictionLayers(metadata: GgufMetadata, architecture: string): 
  */
 export function modelTensors(metadata: GgufMetadata, tensors: Tensors) {
   const architecture = metadata.string('general.architecture') ?? '';
-  const all = withoutFusion(metadata, architecture, tensors);
+  const all = withoutSharedKv(metadata, architecture, withoutFusion(metadata, architecture, tensors));
   const isPredicting = isOfPrediction(metadata, architecture);
   return {
     tensors: new Map([...all].filter(([name]) => !isPredicting(name))),
@@ -61,6 +61,15 @@ function isOfPrediction(metadata: GgufMetadata, architecture: string): (name: st
   return (name) => Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) >= first;
 }
 
+/** Without the tensors for K and V in layers that read those of earlier layers: files may have them, and nothing reads them. */
+function withoutSharedKv(metadata: GgufMetadata, architecture: string, tensors: Tensors): Tensors {
+  const shared = architecture === 'gemma4' ? (metadata.u32(`${architecture}.attention.shared_kv_layers`) ?? 0) : 0;
+  if (shared === 0) return tensors;
+  const first = (metadata.u32(`${architecture}.block_count`) ?? 0) - shared;
+  const isRead = (name: string): boolean => Number(/^blk\.(\d+)\.attn_(k|v|k_norm)\./.exec(name)?.[1] ?? -1) < first;
+  return new Map([...tensors].filter(([name]) => isRead(name)));
+}
+
 /** The matrices in a tensor: itself, unless it has the rows of several. Shapes that do not fit are left to `checkTensors`. */
 function partsOf(
   metadata: GgufMetadata,
@@ -69,14 +78,12 @@ function partsOf(
   tensor: GgufTensor,
 ): readonly GgufTensor[] {
   const [, layer, index, part, kind] = /^(blk\.(\d+)\.)(attn_qkv|ffn_up)\.(weight|bias)$/.exec(tensor.name) ?? [];
-  const number = (name: string): number => metadata.u32(`${architecture}.${name}`) ?? 0;
   const rows = kind === 'bias' ? tensor.ne[0] : tensor.ne[1];
-  if (part === 'attn_qkv' && tensors.has(`${layer}attn_output.weight`)) {
-    const heads = number('attention.head_count');
-    const headDim =
-      metadata.u32(`${architecture}.attention.key_length`) ?? Math.floor(number('embedding_length') / heads);
-    const kvHeads = metadata.u32OfLayers(`${architecture}.attention.head_count_kv`, number('block_count'));
-    const keys = headDim * (kvHeads === undefined ? heads : (kvHeads[Number(index)] ?? 0));
+  const output = tensors.get(`${layer}attn_output.weight`);
+  if (part === 'attn_qkv' && output !== undefined) {
+    // Gemma 4 has heads of another length in each kind of layer.
+    const keys =
+      architecture === 'gemma4' ? (rows - output.ne[0]) / 2 : keyElements(metadata, architecture, Number(index));
     if (!(keys > 0 && rows > 2 * keys)) return [tensor];
     const queries = rows - 2 * keys;
     return [
@@ -87,9 +94,19 @@ function partsOf(
   }
   const isFusedNetwork = part === 'ffn_up' && kind === 'weight' && traitsNamed(architecture)?.hasFusedNetwork === true;
   if (!isFusedNetwork || tensors.has(`${layer}ffn_gate.weight`)) return [tensor];
-  const width = number('feed_forward_length');
+  const width = metadata.u32(`${architecture}.feed_forward_length`) ?? 0;
   if (rows !== 2 * width) return [tensor];
   return [rowsOf(tensor, `${layer}ffn_gate.weight`, 0, width), rowsOf(tensor, `${layer}ffn_up.weight`, width, width)];
+}
+
+/** Elements of all keys of a token in one layer. */
+function keyElements(metadata: GgufMetadata, architecture: string, layer: number): number {
+  const number = (name: string): number => metadata.u32(`${architecture}.${name}`) ?? 0;
+  const heads = number('attention.head_count');
+  const headDim =
+    metadata.u32(`${architecture}.attention.key_length`) ?? Math.floor(number('embedding_length') / heads);
+  const kvHeads = metadata.u32OfLayers(`${architecture}.attention.head_count_kv`, number('block_count'));
+  return headDim * (kvHeads === undefined ? heads : (kvHeads[layer] ?? 0));
 }
 
 /** Some rows of a matrix, or some elements of a bias, as a tensor. */

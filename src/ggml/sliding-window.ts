@@ -1,5 +1,6 @@
 import type { GgufFile } from './gguf.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
+import type { HeadShape } from './layer-shapes.ts';
 import type { RopeConfig } from './rope-config.ts';
 
 /** The layers of a model in which a token sees only the tokens just before it. */
@@ -10,6 +11,8 @@ export interface SlidingWindow {
   readonly layers: readonly number[];
   /** RoPE of these layers. */
   readonly rope: RopeConfig;
+  /** Present if their heads are not those of the other layers. */
+  readonly heads?: HeadShape;
 }
 
 /** What layers with a window have if the metadata does not say otherwise. */
@@ -51,7 +54,8 @@ export function readSlidingWindow(
     : { window, layers, rope: freqBase === rope.freqBase ? rope : { ...rope, freqBase } };
 }
 
-function readWindow(metadata: GgufMetadata, architecture: string): number | undefined {
+/** Undefined: the layers have no window. */
+export function readWindow(metadata: GgufMetadata, architecture: string): number | undefined {
   const key = `${architecture}.attention.sliding_window`;
   const window = metadata.u32(key) ?? 0;
   if (window === 0) return undefined;

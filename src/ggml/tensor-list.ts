@@ -5,6 +5,7 @@ import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpecte
 import type { ExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import type { LatentAttention } from './latent-config.ts';
+import { feedForwardLengthOf, headsOfLayer } from './layer-shapes.ts';
 import { type MambaConfig, mambaChannels, mambaWidth } from './mamba-config.ts';
 import type { ModelConfig } from './model-config.ts';
 import { headTensors } from './pooled-head.ts';
@@ -67,10 +68,17 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const { freqFactors, dimension } = config.rope;
   const factors = freqFactors === undefined ? [] : freqFactors === llama3Factors ? [freqFactors] : longRopeFactors;
   for (const name of factors) tensors.set(name, [dimension / 2]);
+  const { perLayerLength } = config;
+  if (perLayerLength !== undefined) {
+    const width = perLayerLength * config.layerCount;
+    tensors.set('per_layer_token_embd.weight', [width, config.vocabSize]);
+    tensors.set('per_layer_model_proj.weight', [embedding, width]);
+    tensors.set('per_layer_proj_norm.weight', [perLayerLength]);
+  }
   for (let layer = 0; layer < config.layerCount; layer++) {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
     if (config.bert !== undefined) {
-      setAttention(set, config);
+      setAttention(set, config, layer);
       setBertLayer(set, config, config.bert);
       continue;
     }
@@ -78,7 +86,7 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     const isNetwork = config.networkLayers?.includes(layer) === true;
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
     else if (config.latent !== undefined) setLatentAttention(set, config, config.latent);
-    else if (!isNetwork) setAttention(set, config);
+    else if (!isNetwork) setAttention(set, config, layer);
     if (config.networkLayers !== undefined && !isNetwork) continue;
     if (config.norms !== 'before') {
       set('post_attention_norm.weight', [embedding]);
@@ -87,8 +95,15 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     // A layer that is only a network has the first norm.
     if (config.norms !== 'after' && !isNetwork) set(`${config.feedForwardNormName}.weight`, [embedding]);
     const { experts } = config;
-    if (experts === undefined || layer < (experts.denseLayers ?? 0)) setNetwork(set, config);
-    else setExperts(set, config, experts);
+    const isDense = experts === undefined || layer < (experts.denseLayers ?? 0);
+    if (isDense || experts.isBesideNetwork === true) setNetwork(set, config, feedForwardLengthOf(config, layer));
+    if (!isDense) setExperts(set, config, experts);
+    if (perLayerLength !== undefined) {
+      set('inp_gate.weight', [embedding, perLayerLength]);
+      set('proj.weight', [perLayerLength, embedding]);
+      set('post_norm.weight', [embedding]);
+    }
+    if (config.hasLayerScale === true) set('layer_output_scale.weight', [1]);
   }
   return tensors;
 }
@@ -99,13 +114,15 @@ export const outputNormOf = ({ architecture }: Pick<ModelConfig, 'architecture'>
 
 type SetShape = (name: string, shape: Shape) => unknown;
 
-function setAttention(set: SetShape, config: ModelConfig): void {
+function setAttention(set: SetShape, config: ModelConfig, layer: number): void {
   const embedding = config.embeddingLength;
-  const queries = config.headCount * config.headDim;
-  const keys = config.headCountKv * config.headDim;
+  const { headDim, headCountKv } = headsOfLayer(config, layer);
+  const queries = config.headCount * headDim;
+  const keys = headCountKv * headDim;
+  const hasKv = layer < (config.sharedKvFrom ?? config.layerCount);
   set('attn_q.weight', [embedding, config.hasGatedAttention ? 2 * queries : queries]);
-  set('attn_k.weight', [embedding, keys]);
-  set('attn_v.weight', [embedding, keys]);
+  if (hasKv) set('attn_k.weight', [embedding, keys]);
+  if (hasKv && config.keyIsValue?.includes(layer) !== true) set('attn_v.weight', [embedding, keys]);
   set('attn_output.weight', [queries, embedding]);
   if (config.hasQkvBias) {
     set('attn_q.bias', [queries]);
@@ -115,8 +132,8 @@ function setAttention(set: SetShape, config: ModelConfig): void {
   if (config.hasOutputBias) set('attn_output.bias', [embedding]);
   if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
   if (config.qkNorm !== 'none') {
-    set('attn_q_norm.weight', [config.qkNorm === 'head' ? config.headDim : queries]);
-    set('attn_k_norm.weight', [config.qkNorm === 'head' ? config.headDim : keys]);
+    set('attn_q_norm.weight', [config.qkNorm === 'head' ? headDim : queries]);
+    if (hasKv) set('attn_k_norm.weight', [config.qkNorm === 'head' ? headDim : keys]);
   }
 }
 
@@ -181,8 +198,8 @@ function setLatentAttention(set: SetShape, config: ModelConfig, latent: LatentAt
 
 function setNetwork(
   set: SetShape,
-  { embeddingLength: embedding, feedForwardLength, hasNetworkGate }: ModelConfig,
-  width = feedForwardLength,
+  { embeddingLength: embedding, hasNetworkGate }: ModelConfig,
+  width: number,
   suffix = '',
 ): void {
   if (hasNetworkGate) set(`ffn_gate${suffix}.weight`, [embedding, width]);
@@ -211,6 +228,11 @@ function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): 
     set('ffn_gate_exps.bias', [feedForwardLength, count]);
     set('ffn_up_exps.bias', [feedForwardLength, count]);
     set('ffn_down_exps.bias', [embedding, count]);
+  }
+  if (experts.hasResultScale === true) set('ffn_down_exps.scale', [count]);
+  if (experts.isBesideNetwork === true) {
+    set('ffn_gate_inp.scale', [embedding]);
+    for (const norm of ['pre_ffw_norm_2', 'post_ffw_norm_1', 'post_ffw_norm_2']) set(`${norm}.weight`, [embedding]);
   }
   if (sharedLength === undefined) return;
   setNetwork(set, config, sharedLength, '_shexp');

@@ -60,16 +60,21 @@ export interface BatchAdapter {
   readonly outputs: Int32Array;
 }
 
-/** The pool, and the groups that share it. */
+/** The groups that share the pool. */
 export interface BatchMemory {
-  readonly memory: KvMemory;
+  /** The pool with the rows of each group. */
+  readonly memories: readonly KvMemory[];
   readonly groups: readonly KvGroupSpec[];
   /** See `ModelConfig.isEncoder`. */
   readonly isEncoder?: boolean | undefined;
 }
 
 /** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
-export function layOutBatch(plan: StepPlan, { memory, groups, isEncoder = false }: BatchMemory, rule: RowRule): Batch {
+export function layOutBatch(
+  plan: StepPlan,
+  { memories, groups, isEncoder = false }: BatchMemory,
+  rule: RowRule,
+): Batch {
   const rowCount = plan.tokenCount;
   const paddedRowCount = rule(rowCount);
   const tokens = new Int32Array(paddedRowCount);
@@ -90,7 +95,7 @@ export function layOutBatch(plan: StepPlan, { memory, groups, isEncoder = false 
     for (const span of sequence.spans) {
       setTokens(tokens, row, sequence, span);
       for (let group = 0; group < slots.length; group++)
-        if (slots[group]!.length > 0) fillSlots(slots[group]!, row, sequence, span, group, memory);
+        if (slots[group]!.length > 0) fillSlots(slots[group]!, row, sequence, span, group, memories[group]!);
       for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');
@@ -110,8 +115,9 @@ export function layOutBatch(plan: StepPlan, { memory, groups, isEncoder = false 
     });
   }
   assert(row === rowCount, 'the spans add up to the batch');
-  const { blockSize } = memory.layout;
-  for (const ofGroup of slots) {
+  for (const [group, ofGroup] of slots.entries()) {
+    const memory = memories[group]!;
+    const { blockSize } = memory.layout;
     for (let pad = rowCount; pad < ofGroup.length; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
   }
   const outputRows = padOutputs(outputs, rule);

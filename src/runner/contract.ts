@@ -4,6 +4,7 @@ import type { RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, StepPlan, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
 
 /**
  * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one pipeline rank) and
@@ -66,7 +67,7 @@ export interface StageResult extends StepResult {
 
 export const pipelineTooLong = defineError(
   'KVASIR_PIPELINE_TOO_LONG',
-  'A pipeline of {stages} stages needs {stages} layers, and this model has {layers}. Use --pipeline-parallel-size {layers} or less.',
+  'The layers of this model can be divided among {layers} stages at most, and the pipeline has {stages}. Use --pipeline-parallel-size {layers} or less.',
   400,
 );
 
@@ -83,6 +84,25 @@ export function pipelineStage(rank: number, worldSize: number, layerCount: numbe
   const larger = layerCount % worldSize;
   const firstLayer = rank * small + Math.min(rank, larger);
   return { firstLayer, endLayer: firstLayer + small + (rank < larger ? 1 : 0), layerCount };
+}
+
+/**
+ * The stage of a model. The last layers of some models read the KV of layers just before them, so the last stage has all of
+ * these layers, and at least the two whose KV they read.
+ */
+export function stageOfModel(
+  { layerCount, sharedKvFrom }: Pick<ModelConfig, 'layerCount' | 'sharedKvFrom'>,
+  rank: number,
+  worldSize: number,
+): PipelineStage {
+  const stage = pipelineStage(rank, worldSize, layerCount);
+  if (sharedKvFrom === undefined || worldSize === 1) return stage;
+  const divisible = sharedKvFrom - 2;
+  const last = pipelineStage(worldSize - 1, worldSize, layerCount);
+  if (last.firstLayer <= divisible) return stage;
+  if (divisible < worldSize - 1) throw pipelineTooLong({ stages: worldSize, layers: divisible + 1 });
+  if (rank === worldSize - 1) return { ...last, firstLayer: divisible };
+  return { ...pipelineStage(rank, worldSize - 1, divisible), layerCount };
 }
 
 /** Whether the stage's input is tokens, not hidden states. */

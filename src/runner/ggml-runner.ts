@@ -18,16 +18,16 @@ import { type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.t
 import { type AttentionChoice, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import type { HiddenStates, PipelineStage, Runner, RunnerTimings, StageResult } from './contract.ts';
-import { DecoderGraphs } from './decoder-graphs.ts';
 import {
-  groupSpecs,
-  kvLayout,
-  layerGroups,
-  layersKv,
-  predictionLayout,
-  usedBytes,
-} from './kv-groups.ts';
+  type HiddenStates,
+  type PipelineStage,
+  type Runner,
+  type RunnerTimings,
+  type StageResult,
+  wholeModel,
+} from './contract.ts';
+import { DecoderGraphs } from './decoder-graphs.ts';
+import { groupSpecs, kvLayouts, layerGroups, layersKv, predictionLayout, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
@@ -142,11 +142,12 @@ export class GgmlRunner implements Runner {
       if (options.predicts === true && head !== undefined)
         prediction = await loadPredictionWeights(device, file, config, { ...placement, model: { ...weights, head } });
       const kvType = options.kvType ?? F16;
-      const attention = await chooseAttention(device, config, {
+      const attention = await chooseAttention(device, {
         ...compile,
         option: options.attention ?? 'auto',
-        blockSize: kvLayout(config, stageOf(options), blockOptionsOf(options)).blockSize,
-        kvType,
+        headCount: config.headCount,
+        layouts: [...new Set(kvLayouts(config, wholeModel(config.layerCount), blockOptionsOf(options)))],
+        hasTwoSidedWindows: config.isEncoder === true && config.slidingWindow !== undefined,
       });
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
       // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
@@ -228,7 +229,8 @@ export class GgmlRunner implements Runner {
     this.stage = stageOf(options);
     const blocks = blockOptionsOf(options);
     const kv = layersKv(config, this.stage, blocks);
-    const layout = kvLayout(config, this.stage, blocks);
+    const layouts = kvLayouts(config, this.stage, blocks);
+    const layout = layouts[0]!;
     const groups = groupSpecs(config, this.stage, blocks);
     const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
     const poolBytes = Math.min(options.kvCacheBytes(bytes), largestBuffer(device));
@@ -244,14 +246,15 @@ export class GgmlRunner implements Runner {
     try {
       memory = new KvMemory(device, layout, poolBlocks);
       this.memory = memory;
+      const memories = memory.inLayouts(layouts);
       this.#parts = {
         config,
         weights,
-        memory: this.memory,
+        memories,
         layersKv: kv,
         mixers,
         states: new StateTables(device.native, this.memory, kv),
-        attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
+        attention: attention.create(memories, attentionLayers(device.native, config, kv, weights)),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul, weightedSum: kernels.weightedSum },
         headRotation: kernels.headRotation,
         bestTokens:
@@ -287,7 +290,8 @@ export class GgmlRunner implements Runner {
       fingerprint,
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
-    this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, timers) : undefined;
+    const rowsPerBlock = this.#parts.memories.map((ofGroup) => ofGroup.rowsPerBlock);
+    this.#memoryAhead = timers && memory.isHost ? new KvMemoryAhead(memory, rowsPerBlock, timers) : undefined;
   }
 
   get blockMemory(): BlockMemory | undefined {
@@ -347,8 +351,9 @@ export class GgmlRunner implements Runner {
 
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
-    const { isEncoder } = this.#parts.config;
-    const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups, isEncoder }, this.#rowRule);
+    const { memories, config } = this.#parts;
+    const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder };
+    const batch = layOutBatch(plan, batchMemory, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
     decoder.writeInputs(hidden, this.#chunkFor(batch));

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import type { HeadShape } from '../ggml/layer-shapes.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
 import type { SlidingWindow } from '../ggml/sliding-window.ts';
-import { F16 } from '../ggml/types.ts';
-import { pipelineStage, wholeModel } from './contract.ts';
-import { groupSpecs, kvLayout, type LayerGroup, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
+import { F16, Q8_0 } from '../ggml/types.ts';
+import { pipelineStage, stageOfModel, wholeModel } from './contract.ts';
+import { groupSpecs, kvLayout, kvLayouts, type LayerGroup, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes } from './kv-memory.ts';
 
 /** A model whose every `pattern`-th layer has full attention. */
@@ -46,6 +48,87 @@ describe('the KV groups of a model', () => {
     expect(layerCountsOf(24, 2)).toEqual([12, 12]);
     expect(layerCountsOf(9, 2)).toEqual([4, 3, 2]);
     expect(layerCountsOf(11, 2)).toEqual([5, 6]);
+  });
+
+  describe('with other heads in layers with a window', () => {
+    const sized = (layerCount: number, pattern: number, full: HeadShape, heads: HeadShape, sharedKvFrom?: number) => {
+      const { slidingWindow, ...base } = model(layerCount, pattern) as Partial<ModelConfig>;
+      const shared = sharedKvFrom === undefined ? {} : { sharedKvFrom };
+      return { ...base, ...full, ...shared, layerCount, slidingWindow: { ...slidingWindow!, heads } };
+    };
+    const summaryOf = (config: ReturnType<typeof sized>) =>
+      layerGroups(config, options).map(({ kind, blockSize, layers }) => [kind, blockSize, layers.length]);
+
+    it('have more tokens in blocks of the kind with smaller rows: the shapes of Gemma 4', () => {
+      const small = sized(35, 5, { headDim: 512, headCountKv: 1 }, { headDim: 256, headCountKv: 1 }, 15);
+      expect(summaryOf(small)).toEqual([['full', 16, 3], ...Array(4).fill(['window', 32, 3])]);
+      const large = sized(30, 6, { headDim: 512, headCountKv: 2 }, { headDim: 256, headCountKv: 8 });
+      expect(summaryOf(large)).toEqual([['full', 32, 5], ...Array(5).fill(['window', 16, 5])]);
+      const uneven = sized(4, 2, { headDim: 64, headCountKv: 3 }, { headDim: 64, headCountKv: 2 });
+      expect(summaryOf(uneven)).toEqual([
+        ['full', 32, 2],
+        ['window', 48, 2],
+      ]);
+    });
+
+    it('have blocks with as many bytes in each layout', () => {
+      for (const [full, window] of [
+        [
+          { headDim: 512, headCountKv: 1 },
+          { headDim: 256, headCountKv: 1 },
+        ],
+        [
+          { headDim: 512, headCountKv: 2 },
+          { headDim: 256, headCountKv: 8 },
+        ],
+        [
+          { headDim: 128, headCountKv: 3 },
+          { headDim: 64, headCountKv: 4 },
+        ],
+        // Rows of equal length with other heads.
+        [
+          { headDim: 128, headCountKv: 2 },
+          { headDim: 64, headCountKv: 4 },
+        ],
+      ] as const) {
+        const config = sized(12, 6, full, window);
+        const layouts = kvLayouts(config, wholeModel(12), { ...options, kvType: Q8_0 });
+        expect(new Set(layouts).size).toBe(2);
+        expect(new Set(layouts.map(blockBytes)).size).toBe(1);
+        expect(layouts.map(({ headDim, headCountKv }) => ({ headDim, headCountKv }))).toEqual([
+          full,
+          ...Array(5).fill(window),
+        ]);
+        const specs = groupSpecs(config, wholeModel(12), options);
+        expect(specs.map(({ blockSize }) => blockSize)).toEqual(layouts.map(({ blockSize }) => blockSize));
+      }
+    });
+
+    it('have no layers that read the KV of others, which are in a stage with them', () => {
+      const config = sized(8, 2, { headDim: 128, headCountKv: 1 }, { headDim: 64, headCountKv: 1 }, 4);
+      const places = layersKv(config, wholeModel(8), options);
+      expect(layerGroups(config, options).map(({ layers }) => layers)).toEqual([
+        [1, 3],
+        [0, 2],
+      ]);
+      expect(places.slice(4).map((kv) => kv.kind === 'attention' && [kv.group, kv.place])).toEqual([
+        [1, 1],
+        [0, 1],
+        [1, 1],
+        [0, 1],
+      ]);
+      expect(places.map((kv) => kv.kind === 'attention' && kv.isShared === true)).toEqual([
+        ...Array(4).fill(false),
+        ...Array(4).fill(true),
+      ]);
+      expect([0, 1].map((rank) => stageOfModel(config, rank, 2))).toEqual([
+        { firstLayer: 0, endLayer: 2, layerCount: 8 },
+        { firstLayer: 2, endLayer: 8, layerCount: 8 },
+      ]);
+      expect(() => stageOfModel(config, 0, 4)).toThrow('--pipeline-parallel-size 3 or less');
+      const later = { ...config, sharedKvFrom: 7 };
+      expect(stageOfModel(later, 1, 2)).toEqual(pipelineStage(1, 2, 8));
+    });
   });
 
   it('have neighbouring layers in different groups, so that stages have layers of each group', () => {

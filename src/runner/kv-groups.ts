@@ -1,9 +1,10 @@
 import { assert } from '../base/assert.ts';
 import { type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
+import { headsOfKind, kvLayerOf } from '../ggml/layer-shapes.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { layersOf, type PipelineStage } from './contract.ts';
-import { blockBytes, type KvLayout, type KvType, kvRowBytes, partCount } from './kv-memory.ts';
+import { blockBytes, type KvLayout, type KvType, kvRowBytes, partCount, rowElements } from './kv-memory.ts';
 
 /** Layers whose KV or states are in the same blocks, and which read the same tokens. */
 export interface LayerGroup {
@@ -19,7 +20,15 @@ export interface LayerGroup {
 /** The properties of a model that decide its groups. */
 type Layers = Pick<
   ModelConfig,
-  'layerCount' | 'slidingWindow' | 'states' | 'networkLayers' | 'headCountKv' | 'headDim' | 'latent' | 'isEncoder'
+  | 'layerCount'
+  | 'slidingWindow'
+  | 'states'
+  | 'networkLayers'
+  | 'headCountKv'
+  | 'headDim'
+  | 'latent'
+  | 'sharedKvFrom'
+  | 'isEncoder'
 >;
 
 /** What users choose about blocks. */
@@ -49,6 +58,9 @@ const defaultCheckpointTokens = 512;
  * Neighbouring layers are in different groups, so that a stage of a pipeline has about as many layers of each group.
  * The last layer of a block is unused in some groups if the layers cannot be divided equally.
  *
+ * If layers with a window have other heads, the blocks of the kind with smaller rows have more tokens. Layers that read the KV of
+ * others are in no group.
+ *
  * A group of states has as many layers as fit into a block. If states are large, blocks of K and V get more tokens.
  *
  * An encoder computes whole texts in one step, layer by layer. No later step reads its K and V, so all layers have the same place.
@@ -59,9 +71,10 @@ export function layerGroups(config: Layers, options: BlockOptions): readonly Lay
     const layers = Array.from({ length: layerCount }, (_, layer) => layer);
     return [{ kind: 'full', window: undefined, blockSize: options.blockSize, layers }];
   }
-  const windowed = slidingWindow?.layers ?? [];
+  const ownCount = config.sharedKvFrom ?? layerCount;
+  const windowed = (slidingWindow?.layers ?? []).filter((layer) => layer < ownCount);
   const stateLayers = states?.layers ?? [];
-  const full = Array.from({ length: layerCount }, (_, layer) => layer).filter(
+  const full = Array.from({ length: ownCount }, (_, layer) => layer).filter(
     (layer) => ![windowed, stateLayers, networkLayers].some((others) => others.includes(layer)),
   );
   const counts = [full.length, windowed.length].filter((count) => count > 0);
@@ -77,9 +90,12 @@ export function layerGroups(config: Layers, options: BlockOptions): readonly Lay
     options.checkpointTokens === undefined
       ? checkpointBlocks(blockSize, attentionGroups, stateGroups)
       : Math.ceil(options.checkpointTokens / blockSize);
+  const ofFull = { kind: 'full', window: undefined, blockSize: blockSize * rowsPerUnit(config, 'full') } as const;
+  const windowBlockSize = blockSize * rowsPerUnit(config, 'window');
+  const ofWindow = { kind: 'window', window: slidingWindow?.window, blockSize: windowBlockSize } as const;
   return [
-    ...fullSets.map((layers) => ({ kind: 'full', window: undefined, blockSize, layers }) as const),
-    ...windowSets.map((layers) => ({ kind: 'window', window: slidingWindow?.window, blockSize, layers }) as const),
+    ...fullSets.map((layers) => ({ ...ofFull, layers })),
+    ...windowSets.map((layers) => ({ ...ofWindow, layers })),
     ...split(stateLayers, stateGroups).map(
       (layers) => ({ kind: 'state', window: undefined, blockSize: checkpoint * blockSize, layers }) as const,
     ),
@@ -120,9 +136,19 @@ function split(layers: readonly number[], count: number): readonly (readonly num
   return Array.from({ length: count }, (_, group) => layers.filter((_, i) => i % count === group));
 }
 
-/** Bytes of K and V of one block in one layer. */
-const layerBytes = ({ headCountKv, headDim, latent }: Layers, blockSize: number, type: KvType): number =>
-  partCount({ valueInKey: latent?.rank }) * blockSize * kvRowBytes({ type, headCountKv, headDim });
+/** Rows of this kind of layer in the smallest number of bytes that is a whole number of rows of each kind; 1 if both are equal. */
+function rowsPerUnit(config: Layers, kind: 'full' | 'window'): number {
+  const own = rowElements(headsOfKind(config, kind));
+  const other = rowElements(headsOfKind(config, kind === 'full' ? 'window' : 'full'));
+  return other / greatestCommonDivisor(own, other);
+}
+
+/** Bytes of K and V in one layer of a block of any kind. `blockSize`: before it is multiplied by `rowsPerUnit`. */
+const layerBytes = (config: Layers, blockSize: number, type: KvType): number =>
+  partCount({ valueInKey: config.latent?.rank }) *
+  blockSize *
+  rowsPerUnit(config, 'full') *
+  kvRowBytes({ type, ...headsOfKind(config, 'full') });
 
 /** Bytes of one state of one layer. */
 const stateBytesOf = ({ states }: Pick<ModelConfig, 'states'>): number => 4 * (states?.elements ?? 0);
@@ -146,6 +172,8 @@ export interface AttentionKv {
   readonly place: number;
   /** Tokens that a token sees; undefined: all. */
   readonly window: number | undefined;
+  /** Whether the layer reads the KV of an earlier layer, and has none of its own. */
+  readonly isShared?: boolean;
 }
 
 export interface StateKv {
@@ -163,18 +191,20 @@ export function layersKv(config: Layers, stage: PipelineStage, options: BlockOpt
   let index = 0;
   return layersOf(stage).map((layer): LayerKv => {
     if (config.networkLayers?.includes(layer) === true) return { kind: 'none' };
-    const group = groups.findIndex(({ layers }) => layers.includes(layer));
-    const { kind, layers } = groups[group]!;
+    const source = kvLayerOf(config, layer);
+    const group = groups.findIndex(({ layers }) => layers.includes(source));
+    assert(group >= 0, 'a layer is in a stage with the layer whose KV it reads');
+    const { kind, window, layers } = groups[group]!;
     if (config.isEncoder === true) {
       const ofLayer = config.slidingWindow?.layers.includes(layer) === true ? config.slidingWindow.window : undefined;
       return { kind: 'attention', index: index++, group, place: 0, window: ofLayer };
     }
-    const { window } = groups[group]!;
-    const place = layers.indexOf(layer);
+    const place = layers.indexOf(source);
     if (kind === 'state') {
       return { kind, group, offset: place * stateBytesOf(config), elements: config.states?.elements ?? 0 };
     }
-    return { kind: 'attention', index: index++, group, place, window };
+    const own = { kind: 'attention', index: index++, group, place, window } as const;
+    return source === layer ? own : { ...own, isShared: true };
   });
 }
 
@@ -187,20 +217,31 @@ export function groupSpecs(config: Layers, stage: PipelineStage, options: BlockO
   });
 }
 
-/** The layout of a stage's blocks, which all groups share. */
-export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOptions): KvLayout {
-  const { headCountKv, headDim, latent } = config;
-  const { kvType } = options;
+/** The layout of a stage's blocks in the group of the first layers, which has as many bytes as in all groups. */
+export const kvLayout = (config: Layers, stage: PipelineStage, options: BlockOptions): KvLayout =>
+  kvLayouts(config, stage, options)[0]!;
+
+/** The layout of a stage's blocks, by group. Groups with equal heads have the same object. */
+export function kvLayouts(config: Layers, stage: PipelineStage, options: BlockOptions): readonly KvLayout[] {
+  const { kvType: type } = options;
   const groups = groupsOf(config, stage, options);
-  const { blockSize } = groups[0]!;
+  const [{ kind: firstKind, blockSize: firstSize }] = groups as [LayerGroup];
+  const unit = firstSize / rowsPerUnit(config, firstKind === 'window' ? 'window' : 'full');
   // A stage may have more layers of a state group than its layers with attention have room for.
   const layersOfRoom = ({ kind, layers }: LayerGroup): number =>
     kind === 'state'
-      ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
+      ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, unit, type))
       : layers.length;
   // Nor has each stage layers with KV or a state. The blocks of the others have one place, which is unused.
   const layerCount = config.isEncoder === true ? 1 : Math.max(1, ...groups.map(layersOfRoom));
-  return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
+  const layoutOf = (kind: 'full' | 'window'): KvLayout => {
+    const { headCountKv, headDim } = headsOfKind(config, kind);
+    const blockSize = unit * rowsPerUnit(config, kind);
+    return { type, layerCount, blockSize, headCountKv, headDim, valueInKey: config.latent?.rank };
+  };
+  const full = layoutOf('full');
+  const window = config.slidingWindow?.heads === undefined ? full : layoutOf('window');
+  return groups.map(({ kind }) => (kind === 'window' ? window : full));
 }
 
 /** The layout of the KV of a prediction layer, which has a block for each block of the pool. */
@@ -215,3 +256,5 @@ export function usedBytes(
   if (config.isEncoder === true) return blockBytes(layout);
   return layers.length * (kind === 'state' ? stateBytesOf(config) : blockBytes({ ...layout, layerCount: 1 }));
 }
+
+const greatestCommonDivisor = (a: number, b: number): number => (b === 0 ? a : greatestCommonDivisor(b, a % b));

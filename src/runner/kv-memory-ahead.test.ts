@@ -3,7 +3,8 @@ import { UnmappedBlocks } from './kv-memory-ahead.ts';
 
 const mebibyte = 1 << 20;
 /** Blocks of 1 MiB with 64 rows. */
-const pool = { baseAddress: 1000, blockBytes: mebibyte, blockCount: 11, rowsPerBlock: 64 };
+const pool = { baseAddress: 1000, blockBytes: mebibyte, blockCount: 11 };
+const rowsPerBlock = 64;
 
 function piecesOf(unmapped: UnmappedBlocks): (readonly [from: number, mebibytes: number])[] {
   const pieces: (readonly [number, number])[] = [];
@@ -21,8 +22,8 @@ describe('UnmappedBlocks', () => {
       [4, 1],
     ]);
     expect(piecesOf(unmapped)).toEqual([]);
-    expect(unmapped.used(Int32Array.of(64, 2 * 64 + 63, 5))).toBe(true);
-    expect(unmapped.used(Int32Array.of(64))).toBe(false);
+    expect(unmapped.used(Int32Array.of(64, 2 * 64 + 63, 5), rowsPerBlock)).toBe(true);
+    expect(unmapped.used(Int32Array.of(64), rowsPerBlock)).toBe(false);
     expect(piecesOf(unmapped)).toEqual([
       [5, 2],
       [7, 1],
@@ -31,21 +32,21 @@ describe('UnmappedBlocks', () => {
 
   it('skips blocks that were used before they were mapped', () => {
     const unmapped = new UnmappedBlocks(pool, 2 * mebibyte);
-    unmapped.used(Int32Array.of(6 * 64));
+    unmapped.used(Int32Array.of(6 * 64), rowsPerBlock);
     expect(piecesOf(unmapped)).toEqual([[7, 2]]);
   });
 
   it('ends with the pool', () => {
     const unmapped = new UnmappedBlocks(pool, 100 * mebibyte);
-    unmapped.used(Int32Array.of(8 * 64));
+    unmapped.used(Int32Array.of(8 * 64), rowsPerBlock);
     expect(piecesOf(unmapped)).toEqual([[9, 2]]);
-    unmapped.used(Int32Array.of(11 * 64 - 1));
+    unmapped.used(Int32Array.of(11 * 64 - 1), rowsPerBlock);
     expect(piecesOf(unmapped)).toEqual([]);
   });
 
   it('ignores a step that writes nothing', () => {
     const unmapped = new UnmappedBlocks(pool, mebibyte);
-    unmapped.used(new Int32Array(0));
+    unmapped.used(new Int32Array(0), rowsPerBlock);
     expect(piecesOf(unmapped)).toEqual([[0, 1]]);
   });
 });

@@ -12,7 +12,7 @@ const aheadBytesDefault = 256 << 20;
 const pieceBytes = 2 << 20;
 
 /** What is known of a pool: its blocks lie one after the other. */
-type Pool = Pick<KvMemory, 'baseAddress' | 'blockBytes' | 'blockCount' | 'rowsPerBlock'>;
+type Pool = Pick<KvMemory, 'baseAddress' | 'blockBytes' | 'blockCount'>;
 
 /**
  * Maps blocks of a pool on a CPU before their first use, while the machine is idle. Without it, a prompt whose blocks are new to
@@ -20,11 +20,14 @@ type Pool = Pick<KvMemory, 'baseAddress' | 'blockBytes' | 'blockCount' | 'rowsPe
  */
 export class KvMemoryAhead {
   readonly #unmapped: UnmappedBlocks;
+  readonly #rowsPerBlock: readonly number[];
   readonly #ahead: MemoryAhead<AddressRange>;
 
-  constructor(pool: Pool, timers: Timers) {
+  /** `rowsPerBlock`: by KV group. */
+  constructor(pool: Pool, rowsPerBlock: readonly number[], timers: Timers) {
     const cpus = new IdleCpus(systemClock, availableParallelism());
     this.#unmapped = new UnmappedBlocks(pool);
+    this.#rowsPerBlock = rowsPerBlock;
     this.#ahead = new MemoryAhead({
       nextPiece: () => this.#unmapped.next(),
       map: mapRange,
@@ -36,7 +39,8 @@ export class KvMemoryAhead {
 
   /** A step writes these slots (`KvMemory.slotOf`), by KV group. */
   used(slots: readonly Int32Array[]): void {
-    for (const ofGroup of slots) if (this.#unmapped.used(ofGroup)) this.#ahead.wake();
+    for (let group = 0; group < slots.length; group++)
+      if (this.#unmapped.used(slots[group]!, this.#rowsPerBlock[group]!)) this.#ahead.wake();
   }
 
   /** After it, the pool's memory may be freed. */
@@ -59,10 +63,10 @@ export class UnmappedBlocks {
   }
 
   /** True: more is to be mapped than before. */
-  used(slots: Int32Array): boolean {
+  used(slots: Int32Array, rowsPerBlock: number): boolean {
     let last = -1;
     for (const slot of slots) if (slot > last) last = slot;
-    const { rowsPerBlock, blockBytes } = this.#pool;
+    const { blockBytes } = this.#pool;
     const end = (Math.floor(last / rowsPerBlock) + 1) * blockBytes;
     if (end <= this.#usedEnd) return false;
     this.#usedEnd = end;

@@ -94,12 +94,14 @@ export class KvMemory {
   /** Bytes of one block's K (or V) in one layer. */
   readonly #partBytes: number;
   readonly granuleBytes: number;
+  /** Whether another object with other rows owns the memory. */
+  readonly #isView: boolean;
 
   /**
-   * Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never written need no physical memory on most
-   * systems.
+   * `pool`: of which this is a view (`inLayouts`). Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never
+   * written need no physical memory on most systems.
    */
-  constructor(device: ComputeDevice, layout: KvLayout, blockCount: number) {
+  constructor(device: ComputeDevice, layout: KvLayout, blockCount: number, pool?: KvMemory) {
     assert(blockCount >= 2, 'a pool has the null block and one more');
     checkPool(device, layout, blockCount);
     const { native } = device;
@@ -110,6 +112,14 @@ export class KvMemory {
     this.#partBytes = layout.blockSize * this.#rowBytes;
     this.granuleBytes = granuleBytesOf(layout, device);
     this.#blocksPerView = Math.max(1, Math.floor(viewBytesMax / this.blockBytes));
+    this.#isView = pool !== undefined;
+    if (pool !== undefined) {
+      this.#context = pool.#context;
+      this.#pool = pool.#pool;
+      this.#buffer = pool.#buffer;
+      this.#base = pool.#base;
+      return;
+    }
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#pool = native.ggml_new_tensor_2d(
       this.#context,
@@ -130,6 +140,20 @@ export class KvMemory {
       // not be NaN.
       this.bytesOf(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
+  }
+
+  /**
+   * The same blocks with the rows of each layout, for groups of layers with other heads. Blocks have as many bytes in each. One object
+   * for each layout.
+   */
+  inLayouts(layouts: readonly KvLayout[]): readonly KvMemory[] {
+    const views = new Map<KvLayout, KvMemory>([[this.layout, this]]);
+    return layouts.map((layout) => {
+      assert(blockBytes(layout) === this.blockBytes, 'all groups have blocks of equal size');
+      const view = views.get(layout) ?? new KvMemory(this.#device, layout, this.blockCount, this);
+      views.set(layout, view);
+      return view;
+    });
   }
 
   get blockBytes(): number {
@@ -229,6 +253,7 @@ export class KvMemory {
   }
 
   close(): void {
+    assert(!this.#isView, 'the pool is closed by its owner');
     this.#device.native.ggml_backend_buffer_free(this.#buffer);
     this.#device.native.ggml_free(this.#context);
   }

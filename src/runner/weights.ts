@@ -6,6 +6,7 @@ import type { HeadLayer } from '../ggml/pooled-head.ts';
 import { outputNormOf } from '../ggml/tensor-list.ts';
 import { type LayerNormWeights, layerNormWeights } from './arch/bert.ts';
 import { type LayerWeights, layerWeights } from './arch/layer-weights.ts';
+import { type TokenInputWeights, tokenInputWeights } from './arch/token-inputs.ts';
 import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contract.ts';
 import { type LoadProgress, type PlacedMatrix, type PlacementOptions, WeightStore } from './weight-store.ts';
 
@@ -53,6 +54,10 @@ export interface ModelWeights {
   /** Undefined if this is not the last stage. */
   readonly head: OutputHead | undefined;
   readonly ropeFreqs: TensorPtr | undefined;
+  /** Of a model with per-layer embeddings, in each stage. */
+  readonly tokenInputs: TokenInputWeights | undefined;
+  /** The index in the model of the first layer. */
+  readonly firstLayer: number;
   /** The stage's layers in order. */
   readonly layers: readonly LayerWeights[];
   /** All matrices of matmuls with every row. */
@@ -87,6 +92,8 @@ export async function loadWeights(
     embedding: isFirstStage(stage) ? embeddingWeights(store, config) : undefined,
     head: isLastStage(stage) ? outputHead(store, config) : undefined,
     ropeFreqs: freqFactors === undefined ? undefined : store.vector(freqFactors),
+    tokenInputs: config.perLayerLength === undefined ? undefined : tokenInputWeights(store),
+    firstLayer: stage.firstLayer,
     layers: layersOf(stage).map((layer) => layerWeights(store.ofLayer(layer), config, layer)),
   };
   try {

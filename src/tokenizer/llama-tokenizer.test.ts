@@ -1,6 +1,12 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { byteLevelKeys, type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
+import {
+  byteLevelKeys,
+  type GgufBytesOptions,
+  gemma4Keys,
+  ggufBytes,
+  sentencePieceKeys,
+} from '../../test/support/gguf-bytes.ts';
 import { libllamaVocabulary } from '../../test/support/libllama-vocabulary.ts';
 import { characterMap, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
@@ -200,6 +206,88 @@ describe('the tokenizer of a SentencePiece model', () => {
     await expect(
       open(['tokenizer.ggml.tokens', { strings: pieces }], ['tokenizer.ggml.token_type', { i32s: types }]),
     ).rejects.toThrow(/the token for the byte <0x00> is missing/);
+  });
+});
+
+describe('the tokenizer of Gemma 4', () => {
+  const marks = [
+    ['<|turn>', 3],
+    ['<turn|>', 3],
+    ['<|tool_call>', 4],
+    ['<|tool_response>', 4],
+    ['</s>', 1],
+  ] as const;
+  const path = folder.file('gemma4.gguf');
+  const open = async (...changes: NonNullable<GgufBytesOptions['keys']>) => {
+    writeFileSync(path, ggufBytes({ keys: [...new Map([...gemma4Keys(marks), ...changes])] }));
+    return openTokenizer(await readGguf(path));
+  };
+  const spelled = (tokenizer: Tokenizer, text: string) =>
+    Array.from(tokenizer.encode(text, { parseSpecial: true }), (id) =>
+      utf8(tokenizer.tokenBytes(id, { special: true })),
+    );
+
+  it('merges characters with spaces, keeps line ends apart, and has bytes for unknown characters', async () => {
+    const tokenizer = await open();
+    expect(spelled(tokenizer, 'the fox  fox')).toEqual(['<bos>', 't', 'h', 'e', ' fox', ' ', ' fox']);
+    expect(spelled(tokenizer, 'fox\n\n\n the\n\n\n\n')).toEqual([
+      '<bos>',
+      'fox',
+      '\n\n\n',
+      ' the',
+      ...Array(4).fill('\n'),
+    ]);
+    expect(tokenizer.encode('é')).toHaveLength(3);
+    expect(spelled(tokenizer, '<|turn>fox<turn|>')).toEqual(['<bos>', '<|turn>', 'fox', '<turn|>']);
+    expect(tokenizer.warning).toBeUndefined();
+    tokenizer.close();
+  });
+
+  it('decodes to the same text, also texts of any length', async () => {
+    const tokenizer = await open();
+    const long = ['the quick fox '.repeat(20_000), '\n'.repeat(50_000), ' '.repeat(50_000)];
+    for (const text of [...texts, ...long, 'x</s>y', ' ▁ '.replace('▁', '')]) {
+      expect(tokenizer.decode(tokenizer.encode(text, plain))).toBe(text);
+      const whole = libllamaVocabulary(path);
+      if (!text.includes('</s>')) expect(tokenizer.encode(text, plain)).toEqual(whole.tokenize(text, false));
+      whole.close();
+    }
+    tokenizer.close();
+  });
+
+  it('ends answers with the tokens that llama.cpp knows, and shows the marks of calls', async () => {
+    const tokenizer = await open(['tokenizer.ggml.add_bos_token', { bool: false }]);
+    const names = tokenizer.eosTokenIds.map((id) => utf8(tokenizer.tokenBytes(id, { special: true })));
+    expect(names).toEqual(['<eos>', '<turn|>', '<|tool_response>']);
+    const call = tokenizer.encode('<|tool_call>', { ...plain, parseSpecial: true });
+    expect(tokenizer.decode(call)).toBe('<|tool_call>');
+    // The model needs BOS, so libllama adds it to all texts.
+    expect(tokenizer.encode('fox')[0]).toBe(tokenizer.bosTokenId);
+    tokenizer.close();
+  });
+
+  it('has its own pre-tokenizer, whatever the file names', async () => {
+    const tokenizer = await open(['tokenizer.ggml.pre', { string: 'superbpe' }]);
+    expect(spelled(tokenizer, 'the fox')).toEqual(['<bos>', 't', 'h', 'e', ' fox']);
+    tokenizer.close();
+  });
+
+  it('is refused without merges, and without a token for each byte', async () => {
+    const keys = gemma4Keys().filter(([key]) => key !== 'tokenizer.ggml.merges');
+    writeFileSync(path, ggufBytes({ keys }));
+    await expect(readGguf(path).then((file) => openTokenizer(file))).rejects.toThrow(/cannot find tokenizer merges/);
+    const tokens = gemma4Keys(marks).flatMap(([, value]) => ('strings' in value ? value.strings : []));
+    const renamed = {
+      strings: tokens
+        .slice(
+          0,
+          gemma4Keys(marks).flatMap(([key, value]) =>
+            key.endsWith('tokens') && 'strings' in value ? value.strings : [],
+          ).length,
+        )
+        .map((text) => (text === '<0x41>' ? '<0x4g>' : text)),
+    };
+    await expect(open(['tokenizer.ggml.tokens', renamed])).rejects.toThrow(/token 69|byte <0x41>/);
   });
 });
 

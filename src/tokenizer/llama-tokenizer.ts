@@ -5,7 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, PairTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
-import { cutRuleOf } from './pre-tokenizers.ts';
+import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
 import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
@@ -159,7 +159,7 @@ class LlamaTokenizer implements Tokenizer {
     this.pairTokens = pairTokensOf(native, vocab);
     this.#encodingVocab = {
       pointer: vocab,
-      cutRule: kind !== 'gpt2' ? 'never' : cutRuleOf(metadata.string('tokenizer.ggml.pre')),
+      cutRule: kind === 'gpt2' || kind === 'gemma4' ? cutRuleOf(preTokenizerOf(file)) : 'never',
       specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
       hasEndTag: endTag !== undefined,
       ...tokensAround(native, vocab),

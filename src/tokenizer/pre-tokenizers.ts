@@ -1,3 +1,5 @@
+import type { GgufFile } from '../ggml/gguf.ts';
+
 /**
  * The pre-tokenizers of libllama (`tokenizer.ggml.pre`), which split a text into words before byte-level BPE. Some run
  * loops of libllama, others regular expressions whose engine recurses once per character of a match.
@@ -35,6 +37,11 @@ const withoutRecursion = new Set([
   // Loops of their own.
   ...['kimi-k2', 'gemma4', 'granite-embed-multi-311m', 'sarvam-moe'],
 ]);
+
+/** Undefined if the file names none. The tokenizer of Gemma 4 has one, whatever the file names, and SentencePiece has none. */
+export function preTokenizerOf({ metadata }: GgufFile): string | undefined {
+  return metadata.string('tokenizer.ggml.model') === 'gemma4' ? 'gemma4' : metadata.string('tokenizer.ggml.pre');
+}
 
 /** `pre`: undefined if the file has none; libllama then uses its default, which recurses. */
 export function cutRuleOf(pre: string | undefined): CutRule {

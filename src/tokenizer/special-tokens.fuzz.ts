@@ -7,7 +7,13 @@
  */
 import { writeFileSync } from 'node:fs';
 import { afterAll, expect, it } from 'vitest';
-import { byteLevelKeys, type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
+import {
+  byteLevelKeys,
+  type GgufBytesOptions,
+  gemma4Keys,
+  ggufBytes,
+  sentencePieceKeys,
+} from '../../test/support/gguf-bytes.ts';
 import { libllamaVocabulary } from '../../test/support/libllama-vocabulary.ts';
 import { inLongForm } from '../../test/support/long-form.ts';
 import { temporaryFolder } from '../../test/support/tiny-model.ts';
@@ -74,6 +80,7 @@ const vocabularies: readonly (readonly [name: string, keys: Keys, rule: CutRule]
   ['white space stripped on the right', [...byteLevelKeys('qwen2', special), ...stripping], 'never'],
   ['white space stripped on the left', byteLevelKeys('jina-v2-de', special), 'never'],
   ['SentencePiece', sentencePieceKeys(special), 'never'],
+  ['gemma4', gemma4Keys(special), 'never'],
 ];
 
 /** Many characters of one class. */

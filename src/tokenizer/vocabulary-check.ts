@@ -2,13 +2,16 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
 import { problemOfCharacterMap } from './character-map.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
-import { refusedPreTokenizers } from './pre-tokenizers.ts';
+import { preTokenizerOf, refusedPreTokenizers } from './pre-tokenizers.ts';
 
 const TOKENS = 'tokenizer.ggml.tokens';
 const SCORES = 'tokenizer.ggml.scores';
 const CHARACTER_MAP = 'tokenizer.ggml.precompiled_charsmap';
-/** `tokenizer.ggml.model`: byte-level BPE, SentencePiece's BPE, WordPiece, and SentencePiece's Unigram. */
-const kinds = ['gpt2', 'llama', 'bert', 't5'];
+/**
+ * `tokenizer.ggml.model`: byte-level BPE, SentencePiece's BPE, Gemma 4's BPE with SentencePiece's spaces and byte tokens, WordPiece, and
+ * SentencePiece's Unigram.
+ */
+const kinds = ['gpt2', 'llama', 'gemma4', 'bert', 't5'];
 
 /** The token `</s>` of a file in which it does not end texts. */
 export interface EndTag {
@@ -31,7 +34,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
   const { metadata, path } = file;
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
-  const pre = metadata.string('tokenizer.ggml.pre') ?? 'default';
+  const pre = preTokenizerOf(file) ?? 'default';
   if (refusedPreTokenizers.has(pre)) {
     throw vocabularyUnsupported({
       path,
@@ -45,7 +48,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
   const ids = checkDistinct(path, texts);
   const types = await readTokenTypes(file, texts.length);
   if (types !== undefined) checkByteTokens(path, texts, types, kind);
-  if (kind === 'llama') checkEveryByteHasToken(path, ids);
+  if (kind === 'llama' || kind === 'gemma4') checkEveryByteHasToken(path, ids);
   if (kind === 'bert' || kind === 't5') checkSpecialIds(file, kind, texts.length);
   if (kind === 't5') await checkUnigram(file, texts.length);
   // The stored text of a token has at least as many bytes as its decoded text.
@@ -144,7 +147,8 @@ function checkByteTokens(path: string, texts: readonly string[], types: ArrayLik
 }
 
 /**
- * SentencePiece encodes unknown characters as bytes. If a byte has no token, libllama throws a C++ exception through C.
+ * SentencePiece and Gemma 4's BPE encode unknown characters as bytes. If a byte has no token, libllama throws a C++ exception
+ * through C, or leaves the byte out.
  */
 function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
   for (let byte = 0; byte < 256; byte++) {

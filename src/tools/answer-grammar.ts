@@ -15,7 +15,8 @@ import {
 import { JsonGrammar } from '../grammar/json-grammar.ts';
 import { type GrammarSource, layoutOf, structuredGrammar, structuredSource } from '../grammar/structured-grammar.ts';
 import { type CallShape, callsOf, header, message, mistralShape, type ToolText, toolText } from './call-grammar.ts';
-import { type AnswerFormat, beginsInThoughts } from './formats.ts';
+import { type AnswerFormat, beginsInThoughts, endsAfterThoughts, thoughtTags } from './formats.ts';
+import type { ThoughtTags } from './parse-thinking.ts';
 import type { Tool } from './tool.ts';
 
 /** The calls that an answer may or must have. */
@@ -50,7 +51,8 @@ export function answerGrammar({
   const thoughts = thoughtsIn(format, prompt);
   const rules = calls !== undefined && calls.tools.length > 0 ? calls : undefined;
   const isBegun = format.continued !== undefined;
-  const shape = { format: format.tools, mistral: mistralShape(chatTemplate), thoughts, isBegun };
+  const tags = thoughtTags(format.reasoning);
+  const shape = { format: format.tools, mistral: mistralShape(chatTemplate), thoughts, isBegun, tags };
   if (rules === undefined && thoughts === 'none' && (shape.format !== 'openai' || isBegun)) {
     return content && structuredSource(content.outputs, content.parameter);
   }
@@ -69,13 +71,14 @@ interface AnswerShape extends CallShape {
   /** The prompt has the beginning of the content. */
   readonly isBegun: boolean;
   readonly thoughts: 'none' | 'optional' | 'begun';
+  readonly tags: ThoughtTags;
 }
 
 function thoughtsIn(format: AnswerFormat, prompt: string): AnswerShape['thoughts'] {
   if (format.reasoning === undefined || format.tools === 'openai') return 'none';
   if (beginsInThoughts(format, prompt)) return 'begun';
   if (format.continued !== undefined) return 'none';
-  return /<\/think>\s*$/.test(prompt) ? 'none' : 'optional';
+  return endsAfterThoughts(format, prompt) ? 'none' : 'optional';
 }
 
 /** Plain data, from which any thread can build the grammar of an answer. */
@@ -105,12 +108,18 @@ function asContent(content: Expression, { format, isBegun }: AnswerShape): Expre
 }
 
 /** Thoughts are never restricted. */
-function thoughtsOf({ format, thoughts, isBegun }: AnswerShape): Expression {
+function thoughtsOf({ format, thoughts, isBegun, tags }: AnswerShape): Expression {
   if (format === 'openai' && !isBegun) {
     const next = sequence(token('<|start|>'), text('assistant'));
     return optional(sequence(header('analysis'), message, until('<|end|>'), next));
   }
-  const rest = sequence(until('</think>'), repeat(characters('\n', ' '), 0, 2));
+  const rest = sequence(until(tags.close), repeat(characters('\n', ' '), 0, 2));
   if (thoughts === 'none') return text('');
-  return thoughts === 'begun' ? rest : optional(sequence(token('<think>'), rest));
+  return thoughts === 'begun' ? rest : optional(sequence(...openOf(tags), rest));
+}
+
+/** The first tag: a token, and perhaps a text after it. */
+function openOf({ open }: ThoughtTags): Expression[] {
+  const [, name = open, rest = ''] = /^(<[^>]*>)([\s\S]*)$/.exec(open) ?? [];
+  return [token(name), ...(rest === '' ? [] : [text(rest)])];
 }

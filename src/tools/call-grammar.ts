@@ -5,7 +5,7 @@ import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
 import { readSchema } from '../grammar/structured-grammar.ts';
 import type { ToolFormat } from './formats.ts';
-import { namedArguments, taggedArguments } from './parameter-grammar.ts';
+import { gemmaArguments, namedArguments, taggedArguments } from './parameter-grammar.ts';
 import type { Tool } from './tool.ts';
 
 /** A tool as plain data without loss: threads copy objects, and forget the order of names and the digits of numbers. */
@@ -70,6 +70,12 @@ export function callsOf(options: CallOptions): Expression {
       );
       return sequence(token('<|tool_call_start|>'), text('['), calls, text(']'), token('<|tool_call_end|>'));
     }
+    case 'gemma4':
+      return listed(
+        each((tool) => gemmaCall(tool, options.json)),
+        '',
+        options,
+      );
     default: {
       const object = each((tool) => jsonCall(tool, 'arguments', options.json));
       const call = sequence(token('<tool_call>'), text('\n'), object, text('\n'), token('</tool_call>'));
@@ -122,6 +128,11 @@ function functionTags(tool: ToolText, json: JsonGrammar): Expression {
 
 const pythonCall = (tool: ToolText, json: JsonGrammar): Expression =>
   sequence(text(`${tool.name}(`), namedArguments(schemaOf(tool), json, tool.strict), text(')'));
+
+function gemmaCall(tool: ToolText, json: JsonGrammar): Expression {
+  const members = gemmaArguments(schemaOf(tool), json, tool.strict);
+  return sequence(token('<|tool_call>'), text(`call:${tool.name}{`), members, text('}'), token('<tool_call|>'));
+}
 
 const schemaOf = ({ parameters }: ToolText): JsonObject =>
   parameters === undefined ? {} : (readSchema(parameters) as JsonObject);

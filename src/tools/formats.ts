@@ -1,14 +1,15 @@
+import { gemmaParser } from './gemma-calls.ts';
 import { jsonParser } from './json-calls.ts';
 import { mistralParser } from './mistral-calls.ts';
 import { HarmonyParser } from './parse-harmony.ts';
-import { ContentParser, ThinkingParser } from './parse-thinking.ts';
+import { ContentParser, gemmaThoughts, ThinkingParser, type ThoughtTags, tagsOfThink } from './parse-thinking.ts';
 import { pythonParser } from './python-calls.ts';
 import { functionTagsParser, hermesParser } from './tag-calls.ts';
 import type { AnswerParser, Tool } from './tool.ts';
 import { WholeAnswerCalls } from './whole-answer-calls.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
-export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2'] as const;
+export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2', 'gemma4'] as const;
 /** How a model writes calls of tools: the name of one of vLLM's tool parsers. */
 export type ToolFormat = (typeof toolFormats)[number];
 
@@ -19,6 +20,7 @@ const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerPar
   openai: (tools) => new HarmonyParser(tools),
   qwen3_coder: functionTagsParser,
   lfm2: pythonParser,
+  gemma4: gemmaParser,
 };
 
 /** `tools`: those that the request offers. Calls of others are content. */
@@ -31,6 +33,7 @@ export const parserOf = (format: ToolFormat, tools: readonly Tool[]): AnswerPars
 export function formatOfTemplate(template: string): ToolFormat | undefined {
   if (template.includes('<|channel|>')) return 'openai';
   if (template.includes('[TOOL_CALLS]')) return 'mistral';
+  if (template.includes('<|tool_call>call:')) return 'gemma4';
   if (template.includes('<|tool_call_start|>') || /List of tools: (?:<\|tool_list_start\|>)?\[/.test(template))
     return 'lfm2';
   if (template.includes('<tool_call>') && !otherTags.some((tag) => template.includes(tag))) {
@@ -50,13 +53,15 @@ const otherTags = ['<arg_key>', '<invoke name='];
 export const defaultFormat: ToolFormat = 'hermes';
 
 /** How models write their thoughts. The names are vLLM's names of reasoning parsers; with `deepseek_r1` every answer begins with them. */
-export const reasoningFormats = ['qwen3', 'deepseek_r1'] as const;
+export const reasoningFormats = ['qwen3', 'deepseek_r1', 'gemma4'] as const;
 /** How a model writes its thoughts: the name of one of vLLM's reasoning parsers. */
 export type ReasoningFormat = (typeof reasoningFormats)[number];
 
 /** The format of the thoughts that a chat template leaves out of earlier answers. */
-export const reasoningFormatOfTemplate = (template: string): ReasoningFormat | undefined =>
-  template.includes('</think>') ? 'qwen3' : undefined;
+export function reasoningFormatOfTemplate(template: string): ReasoningFormat | undefined {
+  if (template.includes('<channel|>')) return 'gemma4';
+  return template.includes('</think>') ? 'qwen3' : undefined;
+}
 
 export interface AnswerFormat {
   /** Undefined: calls are content. */
@@ -76,7 +81,7 @@ export function answerParser(format: AnswerFormat, prompt: string): AnswerParser
   const calls = tools === undefined ? undefined : callsParser(tools, format);
   if (reasoning === undefined) return calls;
   const beginsInside = beginsInThoughts(format, prompt);
-  return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
+  return new ThinkingParser(calls ?? new ContentParser(), { beginsInside, tags: thoughtTags(reasoning) });
 }
 
 function callsParser(tools: ToolFormat, { offered, continued }: AnswerFormat): AnswerParser {
@@ -88,9 +93,18 @@ function callsParser(tools: ToolFormat, { offered, continued }: AnswerFormat): A
 
 /** Whether the answer to a prompt begins inside of the thoughts. */
 export function beginsInThoughts({ reasoning, continued }: AnswerFormat, prompt: string): boolean {
-  if (continued !== undefined) return continued.lastIndexOf('<think>') > continued.lastIndexOf('</think>');
-  return reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+  const { open, close } = thoughtTags(reasoning);
+  if (continued !== undefined) return continued.lastIndexOf(open) > continued.lastIndexOf(close);
+  return reasoning === 'deepseek_r1' || prompt.trimEnd().endsWith(open.trimEnd());
 }
+
+/** Whether the prompt ends after thoughts, so that the answer has none. */
+export const endsAfterThoughts = ({ reasoning }: AnswerFormat, prompt: string): boolean =>
+  prompt.trimEnd().endsWith(thoughtTags(reasoning).close);
+
+/** The texts around thoughts. */
+export const thoughtTags = (reasoning: ReasoningFormat | undefined): ThoughtTags =>
+  reasoning === 'gemma4' ? gemmaThoughts : tagsOfThink;
 
 /** Whether the template itself shows the calls of earlier answers. */
 export const knowsCalls = (template: string): boolean => template.includes('tool_calls');

@@ -14,6 +14,7 @@ import {
 import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { plainTextOf } from '../grammar/plain-text.ts';
 import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
+import { quote } from './gemma-values.ts';
 import { asJson, isOnlyText, resolve, typesOfSchema } from './written-values.ts';
 
 /** The grammars of arguments that are not one JSON object: each parameter is written with its name. */
@@ -125,20 +126,54 @@ function constantTexts(
   return choice(...[...new Set(written.map(({ raw }) => raw))].map(text));
 }
 
+/** How a format writes parameters with their names. */
+interface NamedStyle {
+  readonly language: string;
+  readonly equals: string;
+  readonly comma: string;
+  readonly name: RegExp;
+  value(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression;
+}
+
+const pythonStyle: NamedStyle = {
+  ...{ language: 'Python', equals: '=', comma: ', ' },
+  name: /^[^\s=(),[\]{}'"]+$/,
+  value: jsonOf,
+};
+const gemmaStyle: NamedStyle = {
+  ...{ language: 'Gemma', equals: ':', comma: ',' },
+  name: /^[^\s:,[\]{}<>"]+$/,
+  value: gemmaValue,
+};
+
 /** `name=value, name=value`: required parameters first. Values are JSON, which the reader of calls takes as it takes Python. */
-export function namedArguments(schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression {
-  const parameters = parametersOf(schema, isStrict);
-  const comma = text(', ');
+export const namedArguments = (schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression =>
+  membersOf(parametersOf(schema, isStrict), json, pythonStyle);
+
+/** `name:value,name:value`: required parameters first. Any text is between `<|"|>`; other values are JSON, which the reader of calls takes. */
+export const gemmaArguments = (schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression =>
+  membersOf(parametersOf(schema, isStrict), json, gemmaStyle);
+
+/** A text with a limit is JSON, because its limit could allow the mark that ends a text. */
+function gemmaValue(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression {
+  const { schema } = parameter;
+  const isText = isJsonObject(schema) && namesOf(schema).every((name) => name === 'type' || name === 'description');
+  if (!isText || !isOnlyText(typesOfSchema(schema, parameters.root))) return jsonOf(parameter, parameters, json);
+  return sequence(text(quote), until(quote));
+}
+
+function membersOf(parameters: Parameters, json: JsonGrammar, style: NamedStyle): Expression {
+  const comma = text(style.comma);
   const member = (parameter: Parameter): Expression => {
     const { name } = parameter;
-    if (!/^[^\s=(),[\]{}'"]+$/.test(name))
-      throw new SchemaError(pointer('#/properties', name), 'no argument of Python can have this name');
-    return sequence(text(`${name}=`), jsonOf(parameter, parameters, json));
+    if (!style.name.test(name))
+      throw new SchemaError(pointer('#/properties', name), `no argument of ${style.language} can have this name`);
+    return sequence(text(`${name}${style.equals}`), style.value(parameter, parameters, json));
   };
   if (parameters.others !== undefined) {
     const anyName = sequence(characters('az', 'AZ', '_'), repeat(characters('az', 'AZ', '09', '_'), 0, 63));
-    const value = jsonOf({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
-    const any = sequence(anyName, text('='), value);
+    const value = style.value({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
+    const any = sequence(anyName, text(style.equals), value);
     return optional(sequence(any, repeat(sequence(comma, any), 0, Infinity)));
   }
   const required = parameters.list.filter(({ isRequired }) => isRequired).map(member);

@@ -1,4 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import {
+  beginsInThoughts,
+  endsAfterThoughts,
+  formatOfTemplate,
+  reasoningFormatOfTemplate,
+  thoughtTags,
+} from './formats.ts';
 import { ContentParser, ThinkingParser } from './parse-thinking.ts';
 import { hermesParser } from './tag-calls.ts';
 
@@ -27,6 +34,30 @@ describe('thinking in tags', () => {
   ])('%s', (_, text, beginsInside, reasoning, content) => {
     expect(read([text], beginsInside)).toEqual({ reasoning, content, calls: [] });
     expect(read([...text], beginsInside)).toEqual({ reasoning, content, calls: [] });
+  });
+
+  it.each([
+    ['thoughts and an answer', '<|channel>thought\nHm.\n<channel|>Yes.', 'Hm.\n', 'Yes.'],
+    ['another channel', '<|channel>plan\nHm.<channel|>', '', '<|channel>plan\nHm.<channel|>'],
+    ['empty thoughts', '<|channel>thought\n<channel|>Yes.', '', 'Yes.'],
+  ])('of Gemma 4: %s', (_, text, reasoning, content) => {
+    const tags = thoughtTags('gemma4');
+    for (const pieces of [[text], [...text]]) {
+      const parser = new ThinkingParser(new ContentParser(), { beginsInside: false, tags });
+      const parts = [...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()];
+      const joined = (kind: string) =>
+        parts.map((part) => (part.kind === kind && 'text' in part ? part.text : '')).join('');
+      expect([joined('reasoning'), joined('content')]).toEqual([reasoning, content]);
+    }
+  });
+
+  it('of Gemma 4 end in the prompt, if the template ends them', () => {
+    const format = { tools: undefined, offered: [], reasoning: 'gemma4' } as const;
+    expect(endsAfterThoughts(format, '<|turn>model\n<|channel>thought\n<channel|>')).toBe(true);
+    expect(beginsInThoughts(format, '<|turn>model\n<|channel>thought\n')).toBe(true);
+    expect(beginsInThoughts(format, '<|turn>model\n')).toBe(false);
+    expect(reasoningFormatOfTemplate('<|channel>thought\n<channel|>')).toBe('gemma4');
+    expect(formatOfTemplate("{{ '<|tool_call>call:' + name }}")).toBe('gemma4');
   });
 
   it('and calls, but not calls in thoughts', () => {

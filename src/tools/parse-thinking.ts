@@ -1,11 +1,16 @@
 import { HeldText } from './held-text.ts';
 import type { AnswerParser, AnswerPart } from './tool.ts';
 
-const open = '<think>';
-const close = '</think>';
+export interface ThoughtTags {
+  readonly open: string;
+  readonly close: string;
+}
+
+export const tagsOfThink: ThoughtTags = { open: '<think>', close: '</think>' };
+export const gemmaThoughts: ThoughtTags = { open: '<|channel>thought\n', close: '<channel|>' };
 
 /**
- * Answers of models that think first, in tags, like Qwen 3 and DeepSeek R1. What follows is read by another parser.
+ * Answers of models that think first, in tags, like Qwen 3, DeepSeek R1 and Gemma 4. What follows is read by another parser.
  *
  *   <think>reasoning</think> content
  *
@@ -14,10 +19,15 @@ const close = '</think>';
 export class ThinkingParser implements AnswerParser {
   readonly #rest: AnswerParser;
   readonly #held = new HeldText();
+  readonly #tags: ThoughtTags;
   #state: 'start' | 'reasoning' | 'after reasoning' | 'rest' = 'start';
 
-  constructor(rest: AnswerParser, { beginsInside }: { readonly beginsInside: boolean }) {
+  constructor(
+    rest: AnswerParser,
+    { beginsInside, tags = tagsOfThink }: { readonly beginsInside: boolean; readonly tags?: ThoughtTags },
+  ) {
     this.#rest = rest;
+    this.#tags = tags;
     if (beginsInside) this.#state = 'reasoning';
   }
 
@@ -47,6 +57,7 @@ export class ThinkingParser implements AnswerParser {
 
   /** White space in front of the tag waits, because it is content if there is no tag. */
   #start(): void {
+    const { open } = this.#tags;
     const text = this.#held.peek();
     const begin = text.trimStart();
     if (begin.startsWith(open)) {
@@ -56,7 +67,7 @@ export class ThinkingParser implements AnswerParser {
   }
 
   #readReasoning(parts: AnswerPart[]): void {
-    const { text, tag } = this.#held.takeUntil(close);
+    const { text, tag } = this.#held.takeUntil(this.#tags.close);
     parts.push(...reasoningOf(text));
     if (tag !== undefined) this.#state = 'after reasoning';
   }

@@ -53,6 +53,36 @@ const call = (name: string, text: string) => ({ name, arguments: text });
 const answer = (content: string, ...calls: Answer['calls']): Answer => ({ content, reasoning: '', calls });
 
 const cases: [ToolFormat, string, string, Answer][] = [
+  [
+    'gemma4',
+    'a call with all kinds of values',
+    'I look. <|tool_call>call:f{a:<|"|>Rome, {"x"} <tool_call|><|"|>,b:-1.50,c:[true,null,<|"|>d<|"|>],e:{g:1234567890123456789}}<tool_call|>',
+    answer(
+      'I look.',
+      call(
+        'f',
+        '{"a": "Rome, {\\"x\\"} <tool_call|>", "b": -1.50, "c": [true, null, "d"], "e": {"g": 1234567890123456789}}',
+      ),
+    ),
+  ],
+  [
+    'gemma4',
+    'several calls, and one without arguments',
+    '<|tool_call>call:f{}<tool_call|><|tool_call>call:ns.f{a:1}<tool_call|>\n',
+    answer('', call('f', '{}'), call('ns.f', '{"a": 1}')),
+  ],
+  [
+    'gemma4',
+    'values and names of JSON, and texts without quotes',
+    '<|tool_call> call:f{"a": "x\\n", <|"|>b<|"|>: Rome today, c: 3 }<tool_call|>',
+    answer('', call('f', '{"a": "x\\n", "b": "Rome today", "c": 3}')),
+  ],
+  ['gemma4', 'a call without its end', '<|tool_call>call:f{a:1}', answer('', call('f', '{"a": 1}'))],
+  ['gemma4', 'a text without its end', '<|tool_call>call:f{a:<|"|>x}', answer('<|tool_call>call:f{a:<|"|>x}')],
+  ['gemma4', 'an unknown function', '<|tool_call>call:h{}<tool_call|> x', answer('<|tool_call>call:h{}<tool_call|> x')],
+  ['gemma4', 'no arguments', '<|tool_call>call:f<tool_call|>', answer('<|tool_call>call:f<tool_call|>')],
+  ['gemma4', 'a broken object', '<|tool_call>call:f{a}<tool_call|>.', answer('<|tool_call>call:f{a}<tool_call|>.')],
+  ['gemma4', 'no call', '<|tool_call>f{}', answer('<|tool_call>f{}')],
   ['hermes', 'a text', 'Hello <b>you</b>.\n', answer('Hello <b>you</b>.\n')],
   [
     'hermes',

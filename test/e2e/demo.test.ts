@@ -9,7 +9,7 @@ import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand } from '../support/cli-process.ts';
 import { inLongForm, itInLongForm } from '../support/long-form.ts';
-import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
+import { gemma4WithExperts, type ModelOptions, temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
 /** The parent of the demo's temporary directories. */
@@ -130,6 +130,27 @@ it.each(windowsModel)(
     // A lost block costs its tokens: the window in front of it is loaded.
     expect(rows.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
     expect(rows.find(({ name }) => name === 'the last window')?.recomputed).toBe(32);
+    models.remove();
+  },
+);
+
+const gemma4Models: readonly Partial<ModelOptions>[] = [{}, gemma4WithExperts];
+it.each(inLongForm(gemma4Models, []))(
+  'the demo with a gemma4 recomputes only the invalid blocks, whichever kind of layers has the longer ones: %j',
+  async (options) => {
+    const models = temporaryFolder();
+    const model = models.file('gemma4.gguf');
+    await writeTinyModel(model, { architecture: 'gemma4', type: 'Q8_0', ...options });
+    const stages = ['failed load, async', 'two ranks, other blocks', 'the last window'];
+    const { code, stdout, stderr } = await run(['--model', model, '--json', '--stages', ...stages]);
+    expect(code, stdout + stderr).toBe(0);
+    const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
+    expect(rows.filter(({ failed }) => failed > 0).map(({ name }) => name)).toEqual(stages);
+    for (const { blocksEqual, blocksFailed, groups } of rows) {
+      expect(blocksEqual).toBe(blocksFailed);
+      expect(groups.map(({ kind }) => kind)).toEqual(['full', 'window', 'window']);
+      for (const { lost, recomputed } of groups) expect(recomputed).toBe(lost);
+    }
     models.remove();
   },
 );

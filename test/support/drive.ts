@@ -15,7 +15,7 @@ import {
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
-import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
+import { type HiddenStates, stageOfModel } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { usedBytes } from '../../src/runner/kv-groups.ts';
 import type { GgmlRunnerOptions } from '../../src/runner/runner-options.ts';
@@ -66,10 +66,10 @@ export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>
 
 /** A model as a pipeline of this many stages, with equally many blocks each. */
 export async function openStages(path: string, stages: number, overrides: RunnerOverrides = {}): Promise<GgmlRunner[]> {
-  const { layerCount } = readModelConfig(await readGguf(path));
+  const config = readModelConfig(await readGguf(path));
   const opened: GgmlRunner[] = [];
   for (let rank = 0; rank < stages; rank++) {
-    const stage = pipelineStage(rank, stages, layerCount);
+    const stage = stageOfModel(config, rank, stages);
     const kvCacheBytes = (blockBytes: number): number => 256 * blockBytes;
     opened.push(await openRunner(path, { kvCacheBytes, ...overrides, stage }));
   }

@@ -131,3 +131,30 @@ export function byteLevelKeys(
     ['tokenizer.ggml.add_bos_token', { bool: true }],
   ];
 }
+
+/** A vocabulary as in Gemma 4: merges of characters, with `▁` for a space, and a token for each byte. `special`: further tokens. */
+export function gemma4Keys(special: SpecialTexts = []): NonNullable<GgufBytesOptions['keys']> {
+  const byteNames = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
+  const begin = ['<pad>', '<eos>', '<bos>', '<unk>'];
+  const lines = ['\n', '\n\n', '\n\n\n'];
+  const letters = [...'▁foxthequickbrwn<>|日本ü'].filter((letter, at, all) => all.indexOf(letter) === at);
+  const merges = ['▁ t', '▁t h', '▁th e', 'f o', 'fo x', '▁ fox', '▁ ▁', '▁▁ ▁▁', '日 本'];
+  const merged = merges.map((merge) => merge.replace(' ', ''));
+  const known = [...begin, ...merged];
+  const added = special.filter(([text]) => !known.includes(text));
+  const tokens = [...begin, ...byteNames, ...lines, ...letters, ...merged, ...added.map(([text]) => text)];
+  const ownCount = tokens.length - added.length;
+  const type = (id: number): number => added[id - ownCount]?.[1] ?? (id === 3 ? 2 : id < 3 ? 3 : id < 260 ? 6 : 1);
+  return [
+    ['general.architecture', { string: 'gemma4' }],
+    ['tokenizer.ggml.model', { string: 'gemma4' }],
+    ['tokenizer.ggml.tokens', { strings: tokens }],
+    ['tokenizer.ggml.scores', { f32s: tokens.map(() => -1000) }],
+    ['tokenizer.ggml.token_type', { i32s: tokens.map((_, id) => type(id)) }],
+    ['tokenizer.ggml.merges', { strings: merges }],
+    ['tokenizer.ggml.eos_token_id', { u32: 1 }],
+    ['tokenizer.ggml.bos_token_id', { u32: 2 }],
+    ['tokenizer.ggml.add_bos_token', { bool: true }],
+    ['tokenizer.ggml.add_space_prefix', { bool: false }],
+  ];
+}

@@ -6,6 +6,7 @@ import type { ModelOptions } from '../../bench/make-model/model-maker.ts';
 import type { Architecture } from '../../src/ggml/model-config.ts';
 
 export { characterMap } from '../../bench/make-model/encoder-models.ts';
+export { gemma4WithExperts } from '../../bench/make-model/gemma4-models.ts';
 export { hasDeltaNets, isHybrid, isNemotron, smallStates, tinyHybrid } from '../../bench/make-model/hybrid-models.ts';
 export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 

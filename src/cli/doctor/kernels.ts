@@ -2,6 +2,7 @@ import { basename } from 'node:path';
 import { demoModelPath } from '../../base/package-files.ts';
 import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
 import { readGguf } from '../../ggml/gguf.ts';
+import { headShapes } from '../../ggml/layer-shapes.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
 import { F16 } from '../../ggml/types.ts';
 import { barrierSource } from '../../native/barrier.ts';
@@ -63,12 +64,18 @@ async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
   const file = await readGguf(model ?? demoModelPath());
   const config = readModelConfig(file);
   const types = new Set([...file.tensors.values()].map(({ type }) => type.name));
-  const { headDim, headCount, headCountKv, latent, experts } = config;
-  const shape = { headDim, group: headCount / headCountKv, kvType: F16, valueInKey: latent?.rank };
+  const { headCount, latent, experts } = config;
+  const shapes = headShapes(config).map(({ headDim, headCountKv }) => ({
+    ...{ headDim, group: headCount / headCountKv },
+    ...{ kvType: F16, valueInKey: latent?.rank },
+  }));
   const { convolution, scan, deltaNet } = mixerShapes(config);
   const tiles = tileSources().filter(([type]) => model === undefined || types.has(type));
   return [
-    { name: `attention (heads of ${headDim}, ${shape.group} per KV head)`, source: attentionSource(shape) },
+    ...shapes.map((shape) => ({
+      name: `attention (heads of ${shape.headDim}, ${shape.group} per KV head)`,
+      source: attentionSource(shape),
+    })),
     ...tiles.map(([type, source]) => ({ name: `matmuls in ${type}`, source })),
     ...(experts === undefined ? [] : [{ name: 'sums of experts', source: weightedSumSource }]),
     ...(convolution === undefined ? [] : [{ name: 'convolutions', source: convolutionOf(convolution.taps) }]),

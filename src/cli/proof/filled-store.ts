@@ -4,7 +4,7 @@ import type { JsonObject } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
 import { type Completion, type CompletionRequest, completeAll } from './completion.ts';
 import { blocksNotStored } from './errors.ts';
-import { neededTokens, type ReferenceGroup } from './needed-tokens.ts';
+import { longestBlock, neededTokens, type ReferenceGroup } from './needed-tokens.ts';
 import { proofConnector } from './proof-connector.ts';
 import { type ServerProcess, withServer } from './server-process.ts';
 import { BlockStore, keysInGroups, type RanksOfBlock } from './stored-blocks.ts';
@@ -75,15 +75,15 @@ export class FilledStore {
   }
 
   /**
-   * The keys without those of blocks that no request loads. In a model with states, the tokens after the last checkpoint
-   * are computed in any case, and the last token never has a checkpoint.
+   * The keys without those of blocks that no request loads. The tokens after the last whole block of any group are computed in any
+   * case. In a model with states these are the tokens after the last checkpoint, and the last token never has a checkpoint.
    */
   loadableKeysOf(prompt: readonly number[]): readonly (readonly BlockKey[])[] {
     const keys = this.keysOf(prompt);
     const { groups } = this.#facts;
-    const states = groups.find(({ kind }) => kind === 'state');
-    if (states === undefined) return keys;
-    const loadable = Math.floor((prompt.length - 1) / states.blockSize) * states.blockSize;
+    const length = groups.some(({ kind }) => kind === 'state') ? prompt.length - 1 : prompt.length;
+    const longest = longestBlock(groups);
+    const loadable = Math.floor(length / longest) * longest;
     return keys.map((ofGroup, group) => ofGroup.slice(0, loadable / groups[group]!.blockSize));
   }
 

@@ -179,8 +179,12 @@ const PROCESS_BYTES = 160 * 1024 ** 2;
 const ROWS_PER_TOKEN = 12;
 
 function processBytesOf(config: ModelConfig, { maxNumSeqs, maxNumBatchedTokens }: SizeOptions): number {
-  const { embeddingLength, feedForwardLength, vocabSize, experts } = config;
-  const network = Math.max(feedForwardLength, (experts?.feedForwardLength ?? 0) * (experts?.used ?? 0));
+  const { embeddingLength, feedForwardLength, feedForwardLengths = [], vocabSize, experts } = config;
+  const network = Math.max(
+    feedForwardLength,
+    ...feedForwardLengths,
+    (experts?.feedForwardLength ?? 0) * (experts?.used ?? 0),
+  );
   const step = 4 * maxNumBatchedTokens * (ROWS_PER_TOKEN * embeddingLength + 3 * network);
   const logits = 4 * 2 * Math.min(maxNumSeqs, maxNumBatchedTokens) * vocabSize;
   return PROCESS_BYTES + step + logits;

@@ -11,7 +11,7 @@ export type DecoderInput = 'tokens' | 'hidden' | 'both';
 
 /** The inputs of a decoder's graph, which every batch with as many rows and outputs fills. */
 export class BatchInputs {
-  /** I32 `[rows]`, unless the input is only hidden states. */
+  /** I32 `[rows]`, if the stage reads them. */
   readonly tokens: TensorPtr | undefined;
   /** I32 `[rows]` */
   readonly positions: TensorPtr;
@@ -28,18 +28,18 @@ export class BatchInputs {
   readonly hidden: TensorPtr | undefined;
   readonly #embeddingLength: number;
 
-  /** `embeddingLength`: of hidden states. */
+  /** `embeddingLength`: of hidden states. `needsTokens`: stages with only hidden states also read the tokens. */
   constructor(
     graph: GraphBuilder,
     batch: Batch,
     { embeddingLength }: Pick<ModelConfig, 'embeddingLength'>,
-    input: DecoderInput,
+    { input, needsTokens }: { readonly input: DecoderInput; readonly needsTokens: boolean },
   ) {
     const { paddedRowCount, slice } = batch;
     const outputCount = Math.max(1, batch.outputRows.length);
     this.#embeddingLength = embeddingLength;
     this.hidden = input === 'tokens' ? undefined : graph.input(F32, embeddingLength, paddedRowCount);
-    this.tokens = input === 'hidden' ? undefined : graph.input(I32, paddedRowCount);
+    this.tokens = input === 'hidden' && !needsTokens ? undefined : graph.input(I32, paddedRowCount);
     this.positions = graph.input(I32, paddedRowCount);
     this.slots = batch.slots.map(() => graph.input(I32, paddedRowCount));
     this.outputRows = graph.input(I32, outputCount);

@@ -45,7 +45,7 @@ export function bertLayerWeights(tensors: LayerTensors, { bert }: ModelConfig): 
  *   x -> attention -> + x -> LayerNorm -> network -> + its input -> LayerNorm
  */
 export const bert: ArchitectureLayers = {
-  layer: (operations, weights, x, attended) => {
+  layer: (operations, weights, { x, attended }) => {
     const ofBert = assertDefined(weights.bert, 'a layer of BERT');
     const h = operations.layerNorm(operations.add(x, attended), ofBert.attentionNorm);
     return operations.layerNorm(operations.add(h, operations.bertNetwork(ofBert, h)), ofBert.outputNorm);

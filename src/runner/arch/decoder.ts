@@ -24,6 +24,7 @@ import { LatentProjections } from './latent-attention.ts';
 import { LayerOperations } from './layer-operations.ts';
 import type { LayerWeights } from './layer-weights.ts';
 import { layersByArchitecture } from './layers.ts';
+import { TokenInputs } from './token-inputs.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
 const nodesPerLayer = 60;
@@ -33,8 +34,8 @@ export interface DecoderParts {
   readonly graph: GraphBuilder;
   readonly config: ModelConfig;
   readonly weights: ModelWeights;
-  /** The pool of the same layers as `weights`. */
-  readonly memory: KvMemory;
+  /** The pool of the same layers as `weights`, with the rows of each KV group. */
+  readonly memories: readonly KvMemory[];
   /** Where the KV or the state of each of these layers is. */
   readonly layersKv: readonly LayerKv[];
   readonly states: StateTables;
@@ -85,8 +86,8 @@ export interface DecoderGraph {
  *   x [n, rows] -> norm -> the architecture's mixer, which continues states in the pool -> the architecture's layer
  *   x [n, rows] -> norm -> the architecture's layer, if the layer is only a network
  *
- * The model's last layer with K and V or a state computes these for all rows, and the rest only for sampled rows, as all layers after it,
- * unless the batch has rows of prompts.
+ * The last layer with KV of its own or a mixer computes these for all rows. The rest, and layers after it, are computed only for
+ * sampled rows, unless the batch has rows of prompts.
  *
  * If the batch has a chunk by layers, the layers outside of the slice compute the other rows, which are sampled.
  *
@@ -139,6 +140,7 @@ class DecoderBuilder {
   readonly #adapters: GraphAdapters | undefined;
   readonly #operations: LayerOperations;
   readonly #projections: AttentionProjections;
+  readonly #tokenInputs: TokenInputs | undefined;
   best: TensorPtr | undefined;
   hidden: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
@@ -152,13 +154,18 @@ class DecoderBuilder {
     const { graph, config, weights, attention, kernels, mixers, headRotation, adapters } = parts;
     this.#parts = parts;
     this.#batch = batch;
-    this.#inputs = new BatchInputs(graph, batch, config, inputOf(weights));
+    this.#inputs = new BatchInputs(graph, batch, config, {
+      input: inputOf(weights),
+      needsTokens: weights.tokenInputs !== undefined,
+    });
     this.#adapters = batch.adapters.length === 0 ? undefined : new GraphAdapters(graph, adapters, batch);
     const matmuls = new Matmuls(graph, kernels, this.#adapters);
     const operations = new LayerOperations({ graph, config, matmuls, mixers });
     const { latent } = config;
     this.#matmuls = matmuls;
     this.#operations = operations;
+    this.#tokenInputs =
+      weights.tokenInputs && new TokenInputs({ graph, config, operations, matmuls, weights: weights.tokenInputs });
     this.#projections =
       latent === undefined
         ? new GroupedQueryProjections(
@@ -177,9 +184,12 @@ class DecoderBuilder {
     const { slice } = this.#batch;
     const lastOfAllRows = this.#lastOfAllRows();
     let x = this.#embed();
+    this.#tokenInputs?.compute(this.#inputs.tokens, this.#batch.paddedRowCount);
     let rows: AttentionRows = 'all';
+    /** No later layer needs the rows that are not sampled. */
+    let isSampledOnly = false;
     for (const [index, layer] of layers.entries()) {
-      if (slice !== undefined) {
+      if (slice !== undefined && !isSampledOnly) {
         rows = index >= slice.first && index < slice.end ? 'all' : 'outputs';
         // Without decodes nothing but the slice is computed.
         if (rows === 'outputs' && this.#batch.outputCount === 0) continue;
@@ -189,22 +199,22 @@ class DecoderBuilder {
       }
       let h = operations.norm(x, layer.attentionNorm);
       const kv = layersKv[index]!;
-      if (kv.kind === 'attention') this.#store(kv, layer, h, rows);
-      else if (kv.kind === 'state') h = this.#mix(index, layer, h);
-      if (index === lastOfAllRows && rows === 'all') {
-        if (this.#batch.promptRows.length === 0 && hiddenRows !== 'all') {
-          if (this.#batch.outputCount === 0) {
-            // Attention has inputs, which are allocated only if it is computed, also before a layer that is only a network.
-            graph.expand(x);
-            return undefined;
-          }
-          rows = 'outputs';
-          this.#multiplyRows(rows);
-          h = graph.getRows(h, this.#inputs.outputRows);
-          x = graph.getRows(x, this.#inputs.outputRows);
+      if (kv.kind === 'state') h = this.#mix(index, layer, h);
+      else if (kv.kind === 'attention' && kv.isShared !== true) this.#store(kv, layer, h, rows);
+      if (index >= lastOfAllRows && rows === 'all') {
+        if (this.#batch.outputCount === 0) {
+          // Inputs are allocated only if something of the graph needs them.
+          graph.expand(x);
+          return undefined;
         }
+        isSampledOnly = true;
+        rows = 'outputs';
+        this.#multiplyRows(rows);
+        h = graph.getRows(h, this.#inputs.outputRows);
+        x = graph.getRows(x, this.#inputs.outputRows);
       }
-      x = layerOf(operations, layer, x, kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h);
+      const attended = kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h;
+      x = layerOf(operations, layer, { x, attended, tokenInput: this.#tokenInputOf(index, rows) });
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
@@ -264,17 +274,15 @@ class DecoderBuilder {
     attention.writeInputs(graph);
   }
 
-  /** The layer after whose K, V or state only the sampled rows are computed; undefined if the stage has no output head. */
-  #lastOfAllRows(): number | undefined {
-    const { layersKv, weights } = this.#parts;
-    if (weights.head === undefined) return undefined;
-    const last = weights.layers.length - 1;
-    // A chunk by layers leaves the graph after its slice, which may end before the last layer.
-    if (this.#batch.slice !== undefined) return last;
-    return Math.max(
-      0,
-      layersKv.findLastIndex(({ kind }) => kind !== 'none'),
-    );
+  /** The last layer that writes K, V or states: from it on, only the sampled rows are computed, unless others are a result too. */
+  #lastOfAllRows(): number {
+    const { layersKv, weights, hiddenRows } = this.#parts;
+    const { slice, promptRows } = this.#batch;
+    // A chunk by layers leaves the graph after its slice, unless no layer follows.
+    const isEnd = weights.head !== undefined && (slice === undefined || slice.end === weights.layers.length);
+    if (!isEnd || promptRows.length > 0 || hiddenRows === 'all') return Number.POSITIVE_INFINITY;
+    const writes = (kv: LayerKv): boolean => kv.kind === 'state' || (kv.kind === 'attention' && kv.isShared !== true);
+    return layersKv.findLastIndex(writes);
   }
 
   /** The embeddings of the tokens, or the hidden states of the previous stage. */
@@ -314,7 +322,8 @@ class DecoderBuilder {
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
   #store({ group, place }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): void {
-    const { graph, memory } = this.#parts;
+    const { graph, memories } = this.#parts;
+    const memory = memories[group]!;
     const { positions, outputPositions, slots } = this.#inputs;
     const parts = this.#projections.poolRows(layer, h, { positions: rows === 'all' ? positions : outputPositions });
     assert(parts.length === partCount(memory.layout), 'the parts of the pool');
@@ -322,6 +331,17 @@ class DecoderBuilder {
     for (const [part, values] of parts.entries()) {
       graph.expand(graph.setRows(memory.tokenRows(graph, place, part as KvPart), values, slotsOfRows));
     }
+  }
+
+  /** The layer's own embedding of the tokens, for the rows that the layer computes. */
+  #tokenInputOf(index: number, rows: AttentionRows): TensorPtr | undefined {
+    const { weights } = this.#parts;
+    const { slice, outputRows, paddedRowCount } = this.#batch;
+    if (rows === 'all') return this.#tokenInputs?.ofRows(weights.firstLayer + index, paddedRowCount);
+    // Outside of a slice, the sampled rows are the first ones.
+    return slice === undefined
+      ? this.#tokenInputs?.ofSomeRows(weights.firstLayer + index, this.#inputs.outputRows)
+      : this.#tokenInputs?.ofRows(weights.firstLayer + index, outputRows.length);
   }
 
   /** The sampled rows, which come before the rows of a chunk by layers. */

@@ -84,6 +84,7 @@ function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens:
     shared: undefined,
     latent: undefined,
     sharedGate: undefined,
+    scale: undefined,
   };
   const result = expertNetwork(parts, layer, x);
   graph.output(result);

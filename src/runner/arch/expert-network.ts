@@ -18,6 +18,8 @@ export interface ExpertWeights {
   readonly gate: TensorPtr | 'in up' | undefined;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
+  /** F32 `[experts]`: multiplies the results of the experts. */
+  readonly scale: TensorPtr | undefined;
   readonly biases: ExpertBiases | undefined;
   /** F32 `[experts]`, added to the probabilities by which experts are chosen. */
   readonly choiceBias: TensorPtr | undefined;
@@ -39,7 +41,7 @@ export interface ExpertBiases {
 }
 
 export function expertWeights(tensors: LayerTensors, config: ModelConfig, experts: ExpertConfig): ExpertWeights {
-  const { hasChoiceBias, hasSharedGate, sharedLength, latentLength, hasFusedGate } = experts;
+  const { hasChoiceBias, hasSharedGate, sharedLength, latentLength, hasFusedGate, hasResultScale } = experts;
   return {
     biases: config.hasExpertBias ? biases(tensors) : undefined,
     choiceBias: hasChoiceBias === true ? tensors.vector('exp_probs_b.bias') : undefined,
@@ -56,6 +58,7 @@ export function expertWeights(tensors: LayerTensors, config: ModelConfig, expert
           gate: config.hasNetworkGate ? tensors.experts('ffn_gate_exps.weight') : undefined,
           up: tensors.experts('ffn_up_exps.weight'),
         }),
+    scale: hasResultScale === true ? tensors.vector('ffn_down_exps.scale') : undefined,
     down: tensors.experts('ffn_down_exps.weight'),
   };
 }
@@ -71,7 +74,7 @@ const biases = (tensors: LayerTensors): ExpertBiases => ({
 const smallestSum = 2 ** -14;
 
 /** The tensors that `expertNetwork` and a shared network add, with views and reshapes. */
-export const expertNetworkNodes = ({ used }: ExpertConfig): number => 56 + 3 * used;
+export const expertNetworkNodes = ({ used }: ExpertConfig): number => 72 + 3 * used;
 
 /** Differences between architectures. */
 export interface ExpertVariant {
@@ -81,7 +84,9 @@ export interface ExpertVariant {
    */
   readonly weights?: 'shares' | 'softmax of the chosen';
   /** Default: SwiGLU. */
-  readonly network?: 'SwiGLU' | 'clamped SwiGLU';
+  readonly network?: 'SwiGLU' | 'clamped SwiGLU' | 'GEGLU';
+  /** What the router multiplies, of the shape of h; default: h. */
+  readonly routed?: TensorPtr;
 }
 
 /** Of clamped SwiGLU, as in llama.cpp. */
@@ -111,7 +116,7 @@ export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr):
   const { graph, matmuls, variant } = parts;
   const tokens = graph.rowCountOf(h);
   const inner = layer.latent === undefined ? h : matmuls.multiply(layer.latent.down, h);
-  const { chosen, weights } = route(parts, layer, h);
+  const { chosen, weights } = route(parts, layer, variant?.routed ?? h);
 
   const multiply = (matrices: TensorPtr, biases: TensorPtr | undefined, x: TensorPtr): TensorPtr => {
     const product = matmuls.multiplyExperts(matrices, x, chosen);
@@ -152,7 +157,7 @@ function activate(
 ): TensorPtr {
   if (gate === undefined) return graph.squaredRelu(up);
   if (variant?.network === 'clamped SwiGLU') return graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit);
-  return graph.swiglu(gate, up);
+  return variant?.network === 'GEGLU' ? graph.geglu(gate, up) : graph.swiglu(gate, up);
 }
 
 /** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */
@@ -164,10 +169,13 @@ function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: Tens
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
   const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);
   const chosen = graph.largest(layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias), used);
-  const chosenScores = graph.getRows(graph.reshape3d(scores, 1, count, tokens), chosen);
-  const ofToken = graph.reshape2d(chosenScores, used, tokens);
-  if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofToken) };
-  return { chosen, weights: weightsOf(graph, experts, ofToken) };
+  const ofChosen = (ofAll: TensorPtr): TensorPtr =>
+    graph.reshape2d(graph.getRows(graph.reshape3d(ofAll, 1, count, tokens), chosen), used, tokens);
+  if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofChosen(scores)) };
+  const weights = weightsOf(graph, experts, ofChosen(scores));
+  if (layer.scale === undefined) return { chosen, weights };
+  const scales = graph.add(graph.zerosLike(scores), layer.scale);
+  return { chosen, weights: graph.multiply(weights, ofChosen(scales)) };
 }
 
 const probabilitiesOf = (graph: GraphBuilder, { gating }: ExpertConfig, scores: TensorPtr): TensorPtr =>

@@ -1,6 +1,8 @@
 import { assertDefined } from '../../base/assert.ts';
+import { traitsOf } from '../../ggml/architectures.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
+import { type HeadShape, headsOfLayer } from '../../ggml/layer-shapes.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { type RopeConfig, ropeOfLayer } from '../../ggml/rope-config.ts';
 import { F32 } from '../../ggml/types.ts';
@@ -18,36 +20,51 @@ export interface AttentionWeights {
   readonly query: TensorPtr;
   readonly queryBias: TensorPtr | undefined;
   readonly queryNorm: TensorPtr | undefined;
-  readonly key: TensorPtr;
-  readonly keyBias: TensorPtr | undefined;
-  readonly keyNorm: TensorPtr | undefined;
-  readonly value: TensorPtr;
-  readonly valueBias: TensorPtr | undefined;
+  /** Undefined: the layer reads K and V of an earlier layer. */
+  readonly keyValue: KeyValueWeights | undefined;
   readonly output: TensorPtr;
   readonly outputBias: TensorPtr | undefined;
   /** F32 `[heads]` */
   readonly sinks: TensorPtr | undefined;
   /** Of the layer; undefined: nothing is rotated. */
   readonly rope: RopeConfig | undefined;
+  /** Of the layer. */
+  readonly heads: HeadShape;
+}
+
+interface KeyValueWeights {
+  readonly key: TensorPtr;
+  readonly keyBias: TensorPtr | undefined;
+  readonly keyNorm: TensorPtr | undefined;
+  /** Undefined: V is the product with `key`, before the norm. */
+  readonly value: TensorPtr | undefined;
+  readonly valueBias: TensorPtr | undefined;
+  /** An RMS norm of each head of V, without weights. */
+  readonly hasValueNorm: boolean;
 }
 
 export function attentionWeights(tensors: LayerTensors, config: ModelConfig, layer: number): AttentionWeights {
-  const { hasQkvBias, qkNorm, hasOutputBias, hasSinks } = config;
+  const { architecture, hasQkvBias, qkNorm, hasOutputBias, hasSinks, sharedKvFrom, keyIsValue } = config;
   const bias = (part: string) => (hasQkvBias ? tensors.vector(`${part}.bias`) : undefined);
   const norm = (part: string) => (qkNorm !== 'none' ? tensors.vector(`${part}_norm.weight`) : undefined);
+  const keyValue = (): KeyValueWeights => ({
+    key: tensors.matrix('attn_k.weight'),
+    keyBias: bias('attn_k'),
+    keyNorm: norm('attn_k'),
+    value: keyIsValue?.includes(layer) === true ? undefined : tensors.matrix('attn_v.weight'),
+    valueBias: bias('attn_v'),
+    hasValueNorm: traitsOf(architecture).hasValueNorm === true,
+  });
   return {
     query: tensors.matrix('attn_q.weight'),
     queryBias: bias('attn_q'),
     queryNorm: norm('attn_q'),
-    key: tensors.matrix('attn_k.weight'),
-    keyBias: bias('attn_k'),
-    keyNorm: norm('attn_k'),
-    value: tensors.matrix('attn_v.weight'),
-    valueBias: bias('attn_v'),
+    keyValue: sharedKvFrom !== undefined && layer >= sharedKvFrom ? undefined : keyValue(),
     output: tensors.matrix('attn_output.weight'),
     outputBias: hasOutputBias ? tensors.vector('attn_output.bias') : undefined,
     sinks: hasSinks ? tensors.vector('attn_sinks.weight') : undefined,
     rope: ropeOfLayer(config, layer),
+    heads: headsOfLayer(config, layer),
   };
 }
 
@@ -64,7 +81,7 @@ interface GroupedQueryParts {
  * Grouped-query attention: each KV head serves several query heads. Architectures may have biases, norms before RoPE
  * (of each head, or of a token's heads together), other RoPE or none in some layers, a temperature, and a gate of the result.
  *
- *   h -> k -> norm, rope -> row of the pool [KV heads * headDim];  h -> v -> row of the pool
+ *   h -> k -> norm, rope -> row of the pool [KV heads * headDim];  h -> v -> norm -> row of the pool
  *   h -> q -> norm, rope -> times the temperature -> attention -> times sigmoid(gate) -> output matrix
  */
 export class GroupedQueryProjections implements AttentionProjections {
@@ -94,19 +111,23 @@ export class GroupedQueryProjections implements AttentionProjections {
 
   poolRows(weights: LayerWeights, h: TensorPtr, { positions }: RowPlace): readonly TensorPtr[] {
     const { graph, config, operations } = this.#parts;
-    const { key, keyBias, keyNorm, value, valueBias, rope } = attentionOf(weights);
-    const { headDim, headCountKv } = config;
+    const { keyValue, rope, heads } = attentionOf(weights);
+    const { key, keyBias, keyNorm, value, valueBias, hasValueNorm } = assertDefined(keyValue, 'a layer with KV');
+    const { headDim, headCountKv } = heads;
     const rows = graph.rowCountOf(h);
-    const projected = this.#normOfRow(operations.project(key, keyBias, h), keyNorm);
-    const k = this.#rotate(graph.reshape3d(projected, headDim, headCountKv, rows), keyNorm, positions, rope);
-    return [graph.reshape2d(k, headDim * headCountKv, rows), operations.project(value, valueBias, h)];
+    const byHead = (x: TensorPtr): TensorPtr => graph.reshape3d(x, headDim, headCountKv, rows);
+    const product = operations.project(key, keyBias, h);
+    const k = this.#rotate(byHead(this.#normOfRow(product, keyNorm)), keyNorm, positions, rope);
+    const projected = value === undefined ? product : operations.project(value, valueBias, h);
+    const v = hasValueNorm ? graph.rmsNorm(byHead(projected), undefined, config.rmsEpsilon) : projected;
+    return [k, v].map((x) => graph.reshape2d(x, headDim * headCountKv, rows));
   }
 
   attend(weights: LayerWeights, h: TensorPtr, { positions, index, rows }: QueryPlace): TensorPtr {
     const { graph, operations, attention } = this.#parts;
-    const { query, queryBias, queryNorm, output, outputBias, rope } = attentionOf(weights);
+    const { query, queryBias, queryNorm, output, outputBias, rope, heads: shape } = attentionOf(weights);
     const projected = this.#normOfRow(operations.project(query, queryBias, h), queryNorm);
-    const { heads, gate } = this.#queriesAndGate(projected);
+    const { heads, gate } = this.#queriesAndGate(projected, shape);
     const rotated = this.#rotate(heads, queryNorm, positions, rope);
     const factors = this.#temperatures?.[rows];
     const queries =
@@ -119,9 +140,12 @@ export class GroupedQueryProjections implements AttentionProjections {
   }
 
   /** `heads`: `[headDim, heads, rows]`. With gated attention, the gate of a head follows its query. */
-  #queriesAndGate(projected: TensorPtr): { readonly heads: TensorPtr; readonly gate: TensorPtr | undefined } {
+  #queriesAndGate(
+    projected: TensorPtr,
+    { headDim }: HeadShape,
+  ): { readonly heads: TensorPtr; readonly gate: TensorPtr | undefined } {
     const { graph, config } = this.#parts;
-    const { headDim, headCount, hasGatedAttention } = config;
+    const { headCount, hasGatedAttention } = config;
     const rows = graph.rowCountOf(projected);
     if (!hasGatedAttention) return { heads: graph.reshape3d(projected, headDim, headCount, rows), gate: undefined };
     const bytes = headDim * F32.typeSize;
@@ -144,7 +168,8 @@ export class GroupedQueryProjections implements AttentionProjections {
       return this.#rotations.rotate({ x, positions, norm, rope });
     }
     const normed = operations.norm(x, norm);
-    return rope === undefined ? normed : graph.rope(normed, positions, ropeFreqs, rope);
+    if (rope === undefined) return normed;
+    return graph.rope(normed, positions, rope.freqFactors === undefined ? undefined : ropeFreqs, rope);
   }
 }
 

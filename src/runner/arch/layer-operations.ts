@@ -9,7 +9,7 @@ import type { BertLayerWeights, LayerNormWeights } from './bert.ts';
 import { deltaNet } from './delta-net.ts';
 import type { NetworkWeights } from './dense-network.ts';
 import { type ExpertVariant, type ExpertWeights, expertNetwork } from './expert-network.ts';
-import type { LayerWeights } from './layer-weights.ts';
+import type { LayerWeights, TokenInputLayer } from './layer-weights.ts';
 import { mamba } from './mamba.ts';
 import type { MixerParts } from './mixer-parts.ts';
 import { shortConvolution } from './short-convolution.ts';
@@ -33,6 +33,10 @@ export class LayerOperations {
     this.#config = config;
     this.#matmuls = matmuls;
     this.#mixers = mixers;
+  }
+
+  get embeddingLength(): number {
+    return this.#config.embeddingLength;
   }
 
   /** Adds the result of attention, a mixer or a network to the hidden states, times the model's scale. */
@@ -103,6 +107,26 @@ export class LayerOperations {
       this.#ofSeveral(up, h),
     );
     return this.#matmuls.multiply(down, hidden);
+  }
+
+  /** RMS norm without weights, times a vector and a factor. */
+  scaledNorm(x: TensorPtr, vector: TensorPtr, factor: number): TensorPtr {
+    const graph = this.#graph;
+    return graph.multiply(graph.scale(graph.rmsNorm(x, undefined, this.#config.rmsEpsilon), factor), vector);
+  }
+
+  /**
+   * The layer's embedding of the tokens, F32 `[length, rows]`, multiplied by a gate of the hidden states and projected to their
+   * length.
+   */
+  gatedTokenInput({ gate, projection, postNorm }: TokenInputLayer, x: TensorPtr, tokenInput: TensorPtr): TensorPtr {
+    const gated = this.#graph.geglu(this.#matmuls.multiply(gate, x), tokenInput);
+    return this.norm(this.#matmuls.multiply(projection, gated), postNorm);
+  }
+
+  /** Times a vector of one element. */
+  times(x: TensorPtr, scale: TensorPtr): TensorPtr {
+    return this.#graph.multiply(x, scale);
   }
 
   /** A mixture of SwiGLU networks, of which a router chooses some for each row. */

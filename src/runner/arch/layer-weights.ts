@@ -15,12 +15,36 @@ export interface LayerWeights extends TokenMixing {
   readonly attentionNorm: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr | undefined;
-  /** Either a network or experts; neither if the layer has only attention or a state. */
+  /** A network, experts, or both; none of them if the layer has only attention or a state. */
   readonly network?: NetworkWeights;
   readonly experts?: ExpertWeights;
   readonly feedForwardPostNorm: TensorPtr | undefined;
   /** Instead of the norms and the network above. */
   readonly bert?: BertLayerWeights;
+  /** If the layer has a network and experts. */
+  readonly mixture?: MixtureWeights;
+  /** Of a model with per-layer embeddings. */
+  readonly tokenInput?: TokenInputLayer;
+  /** F32 `[1]`: multiplies the layer's result. */
+  readonly scale?: TensorPtr;
+}
+
+/** What joins a network and experts of one layer. */
+export interface MixtureWeights {
+  /** F32 `[embedding]`: of the router's input. */
+  readonly routerScale: TensorPtr;
+  readonly expertsNorm: TensorPtr;
+  readonly expertsPostNorm: TensorPtr;
+  readonly networkPostNorm: TensorPtr;
+}
+
+/** How a layer adds its embedding of the token. */
+export interface TokenInputLayer {
+  /** `[embedding, length]` */
+  readonly gate: TensorPtr;
+  /** `[length, embedding]` */
+  readonly projection: TensorPtr;
+  readonly postNorm: TensorPtr;
 }
 
 /** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them, unless it is only a network. */
@@ -46,14 +70,17 @@ export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: 
   const postNorm = (part: string) =>
     config.norms === 'before' ? undefined : tensors.vector(`post_${part}_norm.weight`);
   const isDense = experts === undefined || index < (experts.denseLayers ?? 0);
-  const network = () =>
-    isDense ? { network: networkWeights(tensors, config) } : { experts: expertWeights(tensors, config, experts) };
+  const hasNetwork = isDense || experts.isBesideNetwork === true;
+  const networks = () => ({
+    ...(hasNetwork ? { network: networkWeights(tensors, config) } : {}),
+    ...(isDense ? {} : { experts: expertWeights(tensors, config, experts) }),
+  });
   const { networkLayers } = config;
   if (networkLayers !== undefined) {
     return {
       ...withoutNorms,
       attentionNorm: norm('attn_norm'),
-      ...(networkLayers.includes(index) ? network() : tokenMixing(tensors, config, index)),
+      ...(networkLayers.includes(index) ? networks() : tokenMixing(tensors, config, index)),
     };
   }
   return {
@@ -61,12 +88,28 @@ export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: 
     ...tokenMixing(tensors, config, index),
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: norm(config.feedForwardNormName),
-    ...network(),
+    ...networks(),
     feedForwardPostNorm: postNorm('ffw'),
+    ...(hasNetwork && !isDense ? { mixture: mixtureWeights(tensors) } : {}),
+    ...(config.perLayerLength === undefined ? {} : { tokenInput: tokenInputLayer(tensors) }),
+    ...(config.hasLayerScale === true ? { scale: tensors.vector('layer_output_scale.weight') } : {}),
   };
 }
 
 const withoutNorms = { attentionPostNorm: undefined, feedForwardNorm: undefined, feedForwardPostNorm: undefined };
+
+const mixtureWeights = (tensors: LayerTensors): MixtureWeights => ({
+  routerScale: tensors.vector('ffn_gate_inp.scale'),
+  expertsNorm: tensors.vector('pre_ffw_norm_2.weight'),
+  expertsPostNorm: tensors.vector('post_ffw_norm_2.weight'),
+  networkPostNorm: tensors.vector('post_ffw_norm_1.weight'),
+});
+
+const tokenInputLayer = (tensors: LayerTensors): TokenInputLayer => ({
+  gate: tensors.matrix('inp_gate.weight'),
+  projection: tensors.matrix('proj.weight'),
+  postNorm: tensors.vector('post_norm.weight'),
+});
 
 function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number): TokenMixing {
   if (config.states?.layers.includes(index) !== true) {

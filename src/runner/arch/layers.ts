@@ -4,6 +4,7 @@ import type { LayerStates } from '../states/layer-states.ts';
 import { bert } from './bert.ts';
 import { deepseek2 } from './deepseek2.ts';
 import { gemma3 } from './gemma3.ts';
+import { gemma4 } from './gemma4.ts';
 import { glm4 } from './glm4.ts';
 import { glm4moe } from './glm4moe.ts';
 import { gptOss } from './gpt-oss.ts';
@@ -27,17 +28,17 @@ export interface ArchitectureLayers {
   readonly mixer?: Mixer;
 }
 
-/**
- * The part of a layer after attention or the mixer. `x` is the layer's input, and `attended` the result of attention
- * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. In a layer that is only a network, it is the normed input.
- * Returns the layer's output in this shape.
- */
-export type Layer = (
-  operations: LayerOperations,
-  weights: LayerWeights,
-  x: TensorPtr,
-  attended: TensorPtr,
-) => TensorPtr;
+/** The part of a layer after attention or the mixer. Returns the layer's output, F32 `[embedding, rows]`. */
+export type Layer = (operations: LayerOperations, weights: LayerWeights, inputs: LayerInputs) => TensorPtr;
+
+export interface LayerInputs {
+  /** The layer's input, F32 `[embedding, rows]`. */
+  readonly x: TensorPtr;
+  /** In the shape of x: the result of attention after its output matrix, or of the mixer; in a layer that is only a network, x after its norm. */
+  readonly attended: TensorPtr;
+  /** Of a model with per-layer embeddings: the layer's own embedding of the tokens, F32 `[length, rows]`. */
+  readonly tokenInput?: TensorPtr | undefined;
+}
 
 /**
  * The part of a layer that continues a state instead of attention. `h` is the layer's input after its norm, F32
@@ -56,6 +57,7 @@ export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLay
   qwen3: llama,
   qwen3moe,
   gemma3,
+  gemma4,
   'gpt-oss': gptOss,
   lfm2,
   deepseek2,

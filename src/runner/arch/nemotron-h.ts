@@ -6,9 +6,9 @@ import type { ArchitectureLayers } from './layers.ts';
  * (`nemotron_h_moe`), whose experts may have shorter rows than the model.
  */
 export const nemotronH: ArchitectureLayers = {
-  layer: (operations, weights, x, part) => {
+  layer: (operations, weights, { x, attended }) => {
     const isNetwork = weights.network !== undefined || weights.experts !== undefined;
-    return operations.add(x, isNetwork ? operations.network(weights, part) : part);
+    return operations.add(x, isNetwork ? operations.network(weights, attended) : attended);
   },
   mixer: (operations, weights, h, states) => operations.mamba(weights, h, states),
 };

@@ -1,13 +1,13 @@
+import { assertDefined } from '../../base/assert.ts';
 import { defineError } from '../../base/errors.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
-import type { ModelConfig } from '../../ggml/model-config.ts';
-import { F16 } from '../../ggml/types.ts';
 import { CompileFailure, type CompileOptions, doWithout } from '../../native/compiler.ts';
-import type { KvMemory, KvType } from '../kv-memory.ts';
+import type { KvLayout, KvMemory } from '../kv-memory.ts';
 import type { Attention, AttentionLayer } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
-import { type AttentionKernel, type AttentionShape, loadAttentionKernel } from './attention-kernel.ts';
+import { type AttentionKernel, loadAttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
+import { AttentionOfParts } from './attention-of-parts.ts';
 import { selfTest } from './self-test.ts';
 
 /** `auto`: the native kernel if it can be loaded, else ggml over gathered blocks. */
@@ -32,64 +32,103 @@ export interface AttentionChoice {
   readonly identity: string;
   /** For people: the kind, and why it was chosen. */
   readonly description: string;
-  create(memory: KvMemory, layers: readonly AttentionLayer[]): Attention;
+  /** `memories`: the pool with the rows of each KV group. */
+  create(memories: readonly KvMemory[], layers: readonly AttentionLayer[]): Attention;
 }
 
 export interface AttentionOptions extends CompileOptions {
   readonly option: AttentionOption;
-  readonly blockSize: number;
-  /** Of K and V in the pool; default F16. */
-  readonly kvType?: KvType;
+  /** Of query heads. */
+  readonly headCount: number;
+  /** Of the KV groups with attention in the whole model, each once. */
+  readonly layouts: readonly KvLayout[];
+  /** Windows are before and after a token, as in encoders; default false. */
+  readonly hasTwoSidedWindows?: boolean;
 }
 
 /**
- * Compiles, loads and tests the native kernel, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for
+ * Compiles, loads and tests the native kernels, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for
  * `native`.
  */
 export async function chooseAttention(
   device: ComputeDevice,
-  config: ModelConfig,
-  { option, blockSize, kvType = F16, ...compile }: AttentionOptions,
+  { option, headCount, layouts, hasTwoSidedWindows = false, ...compile }: AttentionOptions,
 ): Promise<AttentionChoice> {
-  const { headDim, latent } = config;
-  const valueLength = latent?.rank ?? headDim;
-  if (headDim % kvType.blockSize !== 0 || valueLength % kvType.blockSize !== 0) {
-    throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim, multiple: kvType.blockSize });
+  for (const { type, headDim, valueInKey = headDim } of layouts) {
+    if (headDim % type.blockSize !== 0 || valueInKey % type.blockSize !== 0) {
+      throw kvTypeUnsupported({ type: type.name.toLowerCase(), headDim, multiple: type.blockSize });
+    }
   }
-  if (option === 'gather') return gather(device, config, '--attention gather');
-  if (config.isEncoder === true && config.slidingWindow !== undefined)
-    return gather(device, config, 'the windows of this model are before and after a token');
+  if (option === 'gather') return gather(device, headCount, '--attention gather');
+  if (hasTwoSidedWindows) return gather(device, headCount, 'the windows of this model are before and after a token');
   try {
-    const kernel = await loadTested(device, config, { blockSize, kvType }, compile);
-    return {
-      kind: 'native',
-      identity: `native ${kernel.sourceDigest}`,
-      description: `native kernel (head size ${config.headDim}, ${kernel.shape.group} query heads per KV head, block size ${blockSize})`,
-      create: (memory, layers) => new NativeAttention(device, memory, kernel, layers),
-    };
+    const kernels = new Map<KvLayout, AttentionKernel>();
+    for (const layout of layouts) kernels.set(layout, await loadTested(device, headCount, layout, compile));
+    return native(device, kernels);
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
     if (option === 'native') throw nativeAttentionUnavailable({ reason: error.message }, error);
     const instead =
       'ggml computes attention instead, which is slower, and the text may differ from engines that have the kernel.';
     doWithout(error, 'The native attention kernel', instead, compile);
-    return gather(device, config, `no native kernel: ${error.message}`);
+    return gather(device, headCount, `no native kernel: ${error.message}`);
   }
 }
 
 async function loadTested(
   device: ComputeDevice,
-  config: ModelConfig,
-  { blockSize, kvType }: Pick<AttentionShape, 'blockSize' | 'kvType'>,
+  headCount: number,
+  { headDim, headCountKv, blockSize, type: kvType, valueInKey }: KvLayout,
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
   if (device.kind !== 'cpu') throw new CompileFailure('the pool is on a GPU');
-  const { headDim, headCount, headCountKv, latent } = config;
-  const shape = { headDim, group: headCount / headCountKv, blockSize, kvType, valueInKey: latent?.rank };
+  const shape = { headDim, group: headCount / headCountKv, blockSize, kvType, valueInKey };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
   const mistake = mistakeOf(device, kernel, headCountKv);
   if (mistake !== undefined) throw new CompileFailure(`on this machine it ${mistake}`, { isAvoidable: true });
   return kernel;
+}
+
+function native(device: ComputeDevice, kernels: ReadonlyMap<KvLayout, AttentionKernel>): AttentionChoice {
+  const all = [...kernels.values()];
+  const shapes = all.map(
+    ({ shape: { headDim, group, blockSize } }) =>
+      `head size ${headDim}, ${group} query heads per KV head, block size ${blockSize}`,
+  );
+  const kernelOf = ({ headDim, headCountKv }: KvLayout): AttentionKernel => {
+    const found = [...kernels].find(([layout]) => layout.headDim === headDim && layout.headCountKv === headCountKv);
+    return assertDefined(found, 'a kernel for each layout of the model')[1];
+  };
+  return {
+    kind: 'native',
+    identity: `native ${all.map(({ sourceDigest }) => sourceDigest).join(' ')}`,
+    description: `native kernel (${shapes.join('; ')})`,
+    create: (memories, layers) =>
+      byMemory(
+        memories,
+        layers,
+        (memory, ofMemory) => new NativeAttention(device, memory, kernelOf(memory.layout), ofMemory),
+      ),
+  };
+}
+
+/** One attention for the layers of each layout. */
+function byMemory(
+  memories: readonly KvMemory[],
+  layers: readonly AttentionLayer[],
+  create: (memory: KvMemory, layers: readonly AttentionLayer[]) => Attention,
+): Attention {
+  const ofMemories = new Map<KvMemory, AttentionLayer[]>();
+  const places = layers.map((layer) => {
+    const memory = memories[layer.group]!;
+    const ofMemory = ofMemories.get(memory) ?? [];
+    ofMemories.set(memory, ofMemory);
+    return { memory, layer: ofMemory.push(layer) - 1 };
+  });
+  const attentions = new Map([...ofMemories].map(([memory, ofMemory]) => [memory, create(memory, ofMemory)]));
+  const [only] = attentions.values();
+  if (attentions.size === 1 && only !== undefined) return only;
+  return new AttentionOfParts(places.map(({ memory, layer }) => ({ attention: attentions.get(memory)!, layer })));
 }
 
 /** Results of `selfTest` in this process. A loaded library cannot change (`sealedPath`). */
@@ -108,10 +147,14 @@ export const forgetSelfTests = (): void => tested.clear();
 /** llama.cpp pads KV to this multiple, so ggml's GPU kernels are tested and tuned only for it. */
 const gpuKvMultiple = 256;
 
-const gather = (device: ComputeDevice, config: ModelConfig, why: string): AttentionChoice => ({
+const gather = (device: ComputeDevice, headCount: number, why: string): AttentionChoice => ({
   kind: 'gather',
   identity: 'gather',
   description: `ggml over gathered blocks (${why})`,
-  create: (memory, layers) =>
-    new GatherAttention(memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple, layers),
+  create: (memories, layers) =>
+    byMemory(
+      memories,
+      layers,
+      (memory, ofMemory) => new GatherAttention(memory, headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple, ofMemory),
+    ),
 });

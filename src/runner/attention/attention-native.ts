@@ -53,8 +53,9 @@ export class NativeAttention implements Attention {
   /** `struct layer` of each layer, for the whole batch and for the sampled rows. */
   readonly #layers: NativeMemory;
   readonly #layerCount: number;
-  /** By KV group, the sequences' block tables, one after another. */
+  /** By KV group of these layers, the sequences' block tables, one after another. */
   readonly #tables: NativeMemory[] = [];
+  readonly #groups: readonly number[];
   readonly #partials: NativeMemory;
   readonly #done: NativeMemory;
   readonly #scratch: NativeMemory;
@@ -79,7 +80,8 @@ export class NativeAttention implements Attention {
     this.#partials = new NativeMemory(native);
     this.#done = new NativeMemory(native);
     this.#scratch = new NativeMemory(native, 64 + device.threads * kernel.scratchBytes);
-    for (const { group } of layers) while (this.#tables.length <= group) this.#tables.push(new NativeMemory(native));
+    this.#groups = [...new Set(layers.map(({ group }) => group))];
+    for (const group of this.#groups) this.#tables[group] = new NativeMemory(native);
     this.#readerOf = layers.map((layer) => this.#readerFor(device, layer));
     for (const [index, layer] of layers.entries()) this.#writeLayer(native, index, layer);
   }
@@ -175,11 +177,11 @@ export class NativeAttention implements Attention {
     const { blockSize } = this.#memory.layout;
     let blocks = 0;
     for (const { kvLength } of batch.sequences) blocks += Math.ceil(kvLength / blockSize);
-    for (const tables of this.#tables) tables.reserve(blocks * 4);
+    for (const group of this.#groups) this.#tables[group]!.reserve(blocks * 4);
     let table = 0;
     for (const { plan, firstRow, rowCount, kvLength, outputIndex, outputCount } of batch.sequences) {
       const count = Math.ceil(kvLength / blockSize);
-      for (let group = 0; group < this.#tables.length; group++) {
+      for (const group of this.#groups) {
         const source = plan.blockTables[group];
         assert(source !== undefined && source.length >= count, 'a block table that covers all KV that is read');
         this.#tables[group]!.words.set(source.ids.subarray(0, count), table);

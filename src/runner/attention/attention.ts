@@ -30,7 +30,7 @@ export interface Attention {
 
 /** How one layer attends. */
 export interface AttentionLayer extends AttentionVariant {
-  /** The KV group whose blocks have the layer's KV. All groups have the same number of tokens per block. */
+  /** The KV group whose blocks have the layer's KV. All groups of one `Attention` have the same layout. */
   readonly group: number;
   /** The layer's index among the layers of a block. */
   readonly place: number;

@@ -31,7 +31,7 @@ export function probeBatch(sequences: readonly ProbeSequence[], memory: KvMemory
   };
   const { blockSize } = memory.layout;
   const groups = [{ kind: 'full', blockSize: tokenCount(blockSize), layers: [0] }] as const;
-  return layOutBatch(plan, { memory, groups }, anyRows);
+  return layOutBatch(plan, { memories: [memory], groups }, anyRows);
 }
 
 export interface ProbeQuery {

@@ -9,6 +9,7 @@ const groupsByHeadDim: Readonly<Record<number, readonly number[]>> = {
   96: [1, 3, 4], // Phi-3 mini and medium, H2O Danube
   128: [1, 2, 3, 4, 5, 6, 7, 8, 12, 16], // Llama, Mistral, Qwen2.5, Qwen3, Phi-4, Granite, Command R, GLM-4, Gemma 3 27B
   256: [1, 2, 4, 6, 8], // Gemma, Qwen3.5
+  512: [4, 8], // Gemma 4: layers with full attention
 };
 
 /** Shapes for which kernels are built before they are shipped. Kernels for other shapes are compiled on the machine. */

@@ -68,11 +68,12 @@ export class HeadRotation {
     );
   }
 
-  /** The rotations of one graph. `ropeFreqs`: a divisor for each pair's angle, F32 `[dimension / 2]`, if the model has them. */
+  /** The rotations of one graph. `ropeFreqs`: a divisor for each pair's angle, F32 `[dimension / 2]`, if a RoPE of the model has them. */
   of(graph: GraphBuilder, ropeFreqs?: TensorPtr): GraphRotations {
     return new GraphRotations({
       table: (positions, rope) => {
-        const sources = ropeFreqs === undefined ? [positions] : [positions, ropeFreqs];
+        const divisors = rope.freqFactors === undefined ? undefined : ropeFreqs;
+        const sources = divisors === undefined ? [positions] : [positions, divisors];
         const record = this.#recordsOf(rope).rope.address as RawPtr;
         return graph.custom(sources, rope.dimension, graph.columnCountOf(positions), this.#kernels.table, record, this);
       },
@@ -157,7 +158,7 @@ export async function openHeadRotation(
   config: RotatedModel,
   options: CompileOptions = {},
 ): Promise<HeadRotation | undefined> {
-  const length = config.latent?.ropeLength ?? config.headDim;
+  const length = config.latent?.ropeLength ?? Math.max(config.headDim, config.slidingWindow?.heads?.headDim ?? 0);
   if (kind !== 'cpu' || length > headDimMax || ropesOf(config).length === 0) return undefined;
   try {
     return await openNative(rotateHeadsSource, options, ({ path, sourceDigest }) => {

@@ -32,11 +32,11 @@ export function createPredictor(settings: PredictorSettings): Predictor {
   const decoder: Omit<DecoderParts, 'graph'> = {
     ...shared,
     weights,
-    memory,
+    memories: [memory],
     layersKv: [place],
     mixers: undefined,
     states: new StateTables(device.native, memory, [place]),
-    attention: attention.create(memory, attentionLayers(device.native, shared.config, [place], weights)),
+    attention: attention.create([memory], attentionLayers(device.native, shared.config, [place], weights)),
     hiddenRows: 'outputs',
   };
   const graphs = new DecoderGraphs(device, operations);

@@ -51,6 +51,8 @@ export async function loadPredictionWeights(
       projection: store.matrix(name('eh_proj')),
     },
     ropeFreqs: model.ropeFreqs,
+    tokenInputs: undefined,
+    firstLayer: layer,
     layers: [layerWeights(store.ofLayer(layer), config, layer)],
   };
   try {

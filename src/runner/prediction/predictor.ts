@@ -46,7 +46,8 @@ export class Predictor {
   #steps = 0;
 
   constructor(parts: PredictorParts) {
-    const { memory, config } = parts.decoder;
+    const { memories, config } = parts.decoder;
+    const memory = memories[0]!;
     this.#parts = parts;
     this.#group = { kind: 'full', blockSize: tokenCount(memory.layout.blockSize), layers: [0] };
     for (let block = memory.blockCount - 1; block > NULL_BLOCK; block--) this.#freeBlocks.push(block as BlockId);
@@ -213,7 +214,7 @@ export class Predictor {
     const rows = parts.map(({ context, end }) => context.hiddenUntil(end));
     const total = parts.reduce((sum, { context, end }) => sum + end - context.computed, 0);
     const plan: StepPlan = { stepId: stepId(++this.#steps), sequences, tokenCount: tokenCount(total), released: [] };
-    const batch = layOutBatch(plan, { memory: decoderParts.memory, groups: [this.#group] }, anyRows);
+    const batch = layOutBatch(plan, { memories: decoderParts.memories, groups: [this.#group] }, anyRows);
     const decoder = graphs.graphFor(decoderParts, batch);
     decoder.writeInputs(joined(rows));
     await decoder.graph.compute();
