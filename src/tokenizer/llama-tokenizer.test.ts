@@ -180,7 +180,7 @@ describe('the tokenizer of a SentencePiece model', () => {
     [
       'another kind of tokenizer',
       ['tokenizer.ggml.model', { string: 'rwkv' }],
-      /kind rwkv; supported: gpt2, llama, bert, t5/,
+      /kind rwkv; supported: gpt2, llama, gemma4, bert, t5/,
     ],
     ['bytes in WordPiece', ['tokenizer.ggml.model', { string: 'bert' }], /token 3 has the type byte/],
     [
