@@ -274,8 +274,10 @@ describe('a stage', () => {
     const [first, last] = await openStages(untied, 2);
     const table = blockTable(1, 6);
     const { hidden } = await runPrompt(first!, prompt, table);
-    await expect(runPrompt(first!, prompt, table, undefined, hidden)).rejects.toThrow('only the first stage');
-    await expect(runPrompt(last!, prompt, table)).rejects.toThrow('only the first stage');
+    await expect(runPrompt(first!, prompt, table, undefined, hidden)).rejects.toThrow(
+      'the first stage has no hidden states',
+    );
+    await expect(runPrompt(last!, prompt, table)).rejects.toThrow('the first stage has no hidden states');
     await expect(runPrompt(last!, prompt, table, undefined, hidden!.subarray(256))).rejects.toThrow(
       'one row of hidden',
     );

@@ -1,6 +1,6 @@
-import { writeFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type GgufBytesTensor, type GgufFieldValue, ggufBytes } from '../../test/support/gguf-bytes.ts';
+import type { GgufFieldValue } from '../../test/support/gguf-bytes.ts';
+import { handmadeConfig } from '../../test/support/handmade-config.ts';
 import { type ModelOptions, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { readGguf } from './gguf.ts';
 import { readModelConfig } from './model-config.ts';
@@ -8,6 +8,8 @@ import { ropeOfLayer } from './rope-config.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
+const handmade = (changes: Parameters<typeof handmadeConfig>[1]) =>
+  handmadeConfig(folder.file('handmade.gguf'), changes);
 
 async function configOfTiny(options: Partial<ModelOptions>, maxModelLen?: number) {
   const path = folder.file('tiny.gguf');
@@ -294,48 +296,6 @@ describe('the configuration of a model', () => {
   });
 });
 
-/** A llama of one layer with 8-wide embeddings, and these changes. */
-function handmade(changes: {
-  readonly keys?: Record<string, GgufFieldValue | undefined>;
-  readonly tensors?: Record<string, Partial<GgufBytesTensor> | undefined>;
-}) {
-  const keys: Record<string, GgufFieldValue | undefined> = {
-    'general.architecture': { string: 'llama' },
-    'llama.context_length': { u32: 64 },
-    'llama.block_count': { u32: 1 },
-    'llama.embedding_length': { u32: 8 },
-    'llama.feed_forward_length': { u32: 16 },
-    'llama.attention.head_count': { u32: 2 },
-    'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
-    ...changes.keys,
-  };
-  const base: Record<string, Partial<GgufBytesTensor>> = {
-    'token_embd.weight': { shape: [8, 10] },
-    'output_norm.weight': { shape: [8] },
-    'blk.0.attn_norm.weight': { shape: [8] },
-    'blk.0.attn_q.weight': { shape: [8, 8] },
-    'blk.0.attn_k.weight': { shape: [8, 8] },
-    'blk.0.attn_v.weight': { shape: [8, 8] },
-    'blk.0.attn_output.weight': { shape: [8, 8] },
-    'blk.0.ffn_norm.weight': { shape: [8] },
-    'blk.0.ffn_gate.weight': { shape: [8, 16] },
-    'blk.0.ffn_up.weight': { shape: [8, 16] },
-    'blk.0.ffn_down.weight': { shape: [16, 8] },
-  };
-  const tensors = { ...base, ...changes.tensors };
-  const path = folder.file('handmade.gguf');
-  writeFileSync(
-    path,
-    ggufBytes({
-      keys: Object.entries(keys).flatMap(([key, value]) => (value === undefined ? [] : [[key, value] as const])),
-      tensors: Object.entries(tensors).flatMap(([name, tensor]) =>
-        tensor === undefined ? [] : [{ name, shape: [8], ...base[name], ...tensor }],
-      ),
-    }),
-  );
-  return readGguf(path).then((file) => readModelConfig(file));
-}
-
 describe('a deepseek2 that is not supported', () => {
   const base = {
     'general.architecture': { string: 'deepseek2' },
@@ -372,54 +332,6 @@ describe('a deepseek2 that is not supported', () => {
     const changed = Object.fromEntries(Object.entries(changes).map(([name, value]) => [`deepseek2.${name}`, value]));
     const keys = { ...base, 'deepseek2.attention.q_lora_rank': { u32: 8 }, ...changed };
     await expect(handmade({ keys })).rejects.toThrow(message);
-  });
-});
-
-describe('a phi3 with fused matrices', () => {
-  const keys = {
-    'general.architecture': { string: 'phi3' },
-    'phi3.context_length': { u32: 64 },
-    'phi3.block_count': { u32: 1 },
-    'phi3.embedding_length': { u32: 8 },
-    'phi3.feed_forward_length': { u32: 16 },
-    'phi3.attention.head_count': { u32: 2 },
-    'phi3.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
-  } as const;
-  const separate = ['attn_q', 'attn_k', 'attn_v', 'ffn_gate'].map(
-    (name) => [`blk.0.${name}.weight`, undefined] as const,
-  );
-  type Tensors = NonNullable<Parameters<typeof handmade>[0]['tensors']>;
-  const fused = (changes: Tensors = {}): Tensors => ({
-    ...Object.fromEntries(separate),
-    'blk.0.attn_qkv.weight': { shape: [8, 24] },
-    'blk.0.ffn_up.weight': { shape: [8, 32] },
-    ...changes,
-  });
-
-  it('is read as with separate ones', async () => {
-    const config = await handmade({ keys, tensors: fused() });
-    expect(config).toEqual(await handmade({ keys }));
-    const biased = await handmade({ keys, tensors: fused({ 'blk.0.attn_qkv.bias': { shape: [24] } }) });
-    expect(biased).toEqual({ ...config, hasQkvBias: true });
-  });
-
-  const wrong: readonly (readonly [string, Tensors, RegExp])[] = [
-    ['too few rows for K and V', { 'blk.0.attn_qkv.weight': { shape: [8, 16] } }, /no tensor blk.0.attn_q.weight/],
-    [
-      'too many rows of queries',
-      { 'blk.0.attn_qkv.weight': { shape: [8, 32] } },
-      /attn_q.weight has shape \[8, 16, 1, 1\], expected \[8, 8\]/,
-    ],
-    ['a network of another width', { 'blk.0.ffn_up.weight': { shape: [8, 30] } }, /no tensor blk.0.ffn_gate.weight/],
-    ['one set of divisors', { 'rope_factors_long.weight': { shape: [2] } }, /no tensor rope_factors_short.weight/],
-    [
-      'too many divisors',
-      { 'rope_factors_long.weight': { shape: [4] }, 'rope_factors_short.weight': { shape: [4] } },
-      /rope_factors_short.weight has shape \[4, 1, 1, 1\], expected \[2\]/,
-    ],
-  ];
-  it.each(wrong)('is refused with %s', async (_, changes, message) => {
-    await expect(handmade({ keys, tensors: fused(changes) })).rejects.toThrow(message);
   });
 });
 
