@@ -44,6 +44,8 @@ const compared: readonly (readonly [name: string, tolerance: number, row: Row])[
   ['qwen2 in Q8_0', 0.2, { architecture: 'qwen2', type: 'Q8_0' }],
   ['phi3, whose matrices are fused', 0.03, { architecture: 'phi3', type: 'F32', adapter: { type: 'BF16' } }],
   ['gemma3', 0.005, { architecture: 'gemma3', type: 'F32', layers: 3, windowPattern: 3 }],
+  ['gemma4', 0.02, { architecture: 'gemma4', type: 'F32' }],
+  ['nemotron_h', 0.01, { architecture: 'nemotron_h', type: 'F32', ...smallStates }],
   ['qwen3moe', 0.02, { architecture: 'qwen3moe', type: 'F32' }],
   // libllama ignores what an adapter adds to its other matrices.
   ['deepseek2', 0.01, { architecture: 'deepseek2', type: 'F32', adapter: { targets: /attn_output|ffn_/ } }],
@@ -76,6 +78,8 @@ const exact: readonly (readonly [string, Row, { readonly matmulKernels?: boolean
   ['padded batches', { architecture: 'llama', type: 'Q4_K' }, { matmulKernels: false }],
   ['windows', { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 }, {}],
   ['states', { architecture: 'qwen35', type: 'Q8_0', layers: 3, ...smallStates }, {}],
+  ['shared layers', { architecture: 'gemma4', type: 'Q8_0' }, {}],
+  ['network layers', { architecture: 'nemotron_h', type: 'Q8_0', ...smallStates }, {}],
   ['fused matrices', { architecture: 'phi3', type: 'F16' }, {}],
   ['latent attention', { architecture: 'deepseek2', type: 'Q8_0' }, {}],
 ];
