@@ -38,6 +38,8 @@ export interface HttpOptions extends AccessOptions {
   readonly clock: Clock;
   /** Every response is registered here. */
   readonly connections: Connections;
+  /** What routes get as the body. Default: its JSON. */
+  readonly parseBody?: (bytes: Buffer) => unknown;
 }
 
 declare module 'fastify' {
@@ -117,7 +119,7 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
     holdBody(request, options.memory, body.length);
     while (!turn.take(Math.min(body.length / BYTES_PER_COST, turn.costMax))) await nextTurn();
     try {
-      return parseJson(body);
+      return (options.parseBody ?? parseJson)(body);
     } catch (error) {
       // Only now: a middleware may have decoded the body.
       const actual = request.headers['content-encoding'];
@@ -188,7 +190,7 @@ export function noteError(error: unknown, request: FastifyRequest): void {
 }
 
 /** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. Some requests have no body. */
-function parseJson(body: Buffer): unknown {
+export function parseJson(body: Buffer): unknown {
   if (body.length === 0) return undefined;
   let text: string;
   try {

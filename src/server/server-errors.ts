@@ -123,6 +123,7 @@ export const tlsUnusable = defineError(
 const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
   KVASIR_MODEL_NOT_FOUND: 'model_not_found',
+  KVASIR_MODEL_UNKNOWN: 'model_not_found',
   KVASIR_UNAUTHORIZED: 'invalid_api_key',
   KVASIR_FIELD_UNKNOWN: 'unknown_parameter',
   KVASIR_FIELD_MISSING: 'missing_required_parameter',
