@@ -134,7 +134,11 @@ const openAiCodes: Readonly<Record<string, string>> = {
 };
 
 /** Errors of the model: clients need the message, and a stack says nothing. */
-const modelErrors: ReadonlySet<string> = new Set(['KVASIR_BROKEN_LOGITS', 'KVASIR_BROKEN_EMBEDDING']);
+const modelErrors: ReadonlySet<string> = new Set([
+  'KVASIR_BROKEN_LOGITS',
+  'KVASIR_BROKEN_EMBEDDING',
+  'KVASIR_MODEL_OVER_MEMORY',
+]);
 
 /** Seconds that a client should wait before it repeats a request that the server had no room for. */
 const RETRY_AFTER_SECONDS = 1;

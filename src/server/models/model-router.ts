@@ -5,6 +5,7 @@ import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import type { HttpMetrics } from '../metrics/http-metrics.ts';
 import type { MountOptions } from '../mount.ts';
 import { registerPage } from '../page-routes.ts';
+import { responseNotFound } from '../responses/response-errors.ts';
 import { fieldMissing } from '../server-errors.ts';
 import { modelNotLoaded } from './errors.ts';
 import { ask, forward, passOn } from './forward.ts';
@@ -101,12 +102,13 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
       }
       answer.resume();
     }
-    throw modelNotLoaded({ model: 'of this response' });
+    const { id } = request.params as { readonly id: string };
+    throw responseNotFound({ id: id.slice(0, 100) });
   }
 
   /** The model that a request asks for. @throws fieldMissing if it does not say, and there are several */
   async #nameOf(request: FastifyRequest): Promise<string> {
-    const { fields } = (request.body as ForwardedBody | undefined) ?? {};
+    const fields = (request.body as ForwardedBody | undefined)?.fields;
     const { model = fields?.model } = request.query as { readonly model?: unknown };
     if (typeof model === 'string' && model !== '')
       return request.url.startsWith('/api/') ? model.replace(/:latest$/, '') : model;
