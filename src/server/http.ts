@@ -157,7 +157,9 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   request.requestLog = log;
   connections.add(exchange);
   reply.header('x-request-id', request.id);
-  exchange.onEnd(() => log.write(request, reply));
+  exchange.onEnd(() => {
+    if (!exchange.isReleased) log.write(request, reply);
+  });
 }
 
 /** Answers in the format of the route. Internal errors go to the log with their stack. */

@@ -99,7 +99,7 @@ export const methodNotAllowed = defineError(
 );
 export const modelLoading = defineError(
   'KVASIR_MODEL_LOADING',
-  'The server does not serve yet. {progress} Send the request again in {retryAfterSeconds} s.',
+  'The model is not loaded yet. {progress} Send the request again in {retryAfterSeconds} s.',
   503,
   { retryable: true },
 );

@@ -45,6 +45,8 @@ export class Server {
   #app: FastifyInstance;
   #served: ServedApp | undefined;
   #isAccepting = true;
+  /** Requests that wait until the server serves. */
+  readonly #waiting = new Set<(isServed: boolean) => void>();
 
   /** @param source the engine, several models, or what the server says about the load until there is an engine */
   constructor(source: AsyncEngine | ServedApp | { loadStatus(): LoadStatus }, options: ServerOptions) {
@@ -85,6 +87,7 @@ export class Server {
     const app = this.#appOf(servedEngine(engine));
     await app.ready();
     this.#app = app;
+    for (const settle of [...this.#waiting]) settle(true);
   }
 
   /** A new certificate for later connections of a server with TLS. Open connections continue. */
@@ -138,8 +141,29 @@ export class Server {
   #appWithout(source: { loadStatus(): LoadStatus }): FastifyInstance {
     const app = this.#createApp();
     const { version } = this.#options;
-    registerLoadingRoutes(app, { version, httpMetrics: this.#httpMetrics, loadStatus: () => source.loadStatus() });
+    registerLoadingRoutes(app, {
+      version,
+      httpMetrics: this.#httpMetrics,
+      loadStatus: () => source.loadStatus(),
+      served: (signal) => this.#whenServed(signal),
+      handOver: (request, response) => this.#app.routing(request, response),
+    });
     return app;
+  }
+
+  #whenServed(signal: AbortSignal): Promise<boolean> {
+    const { loadWaitMaxMs } = this.#options;
+    if (loadWaitMaxMs === 0 || signal.aborted) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const settle = (isServed: boolean): void => {
+        clearTimeout(limit);
+        this.#waiting.delete(settle);
+        resolve(isServed);
+      };
+      const limit = setTimeout(() => settle(false), loadWaitMaxMs).unref();
+      signal.addEventListener('abort', () => settle(false), { once: true });
+      this.#waiting.add(settle);
+    });
   }
 
   #appOf(served: ServedApp): FastifyInstance {

@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { gate } from '../../../test/support/chat-page.ts';
 import { LetterEngine, lettersOf } from '../../../test/support/letter-engine.ts';
+import { itInLongForm } from '../../../test/support/long-form.ts';
 import { type PoolOptions, serveModelsHere } from '../../../test/support/model-processes.ts';
 import { until } from '../../../test/support/until.ts';
 import { mountEngine } from '../mount.ts';
@@ -50,7 +51,7 @@ it('every endpoint of a server of one model is one of a server of several', asyn
     'GET /kv_events/blocks',
     'POST /reset_prefix_cache',
   ];
-  expect([...found, ...absentInLetters.filter((route) => !found.has(route))].sort()).toEqual(expected.sort());
+  expect(new Set([...found, ...absentInLetters])).toEqual(new Set(expected));
   await server.close();
 });
 
@@ -242,7 +243,8 @@ describe('a server of several models', () => {
     expect(processOf('a')!.wasStopped).toBe(true);
   });
 
-  it('a client that reads nothing loses its connection', async () => {
+  // `connections.test.ts` has the same for a server of one model.
+  itInLongForm('a client that reads nothing loses its connection', async () => {
     const timeouts = { clientTimeoutMs: 50 };
     const answer = 'x'.repeat(100_000);
     const { origin, processOf } = await start({ engine: { ...timeouts, answer, maxModelLen: 200_000 } }, timeouts);
