@@ -6,8 +6,8 @@ export const modelUnknown = defineError(
   'The model `{requested}` does not exist. GET /v1/models lists the models of this server.',
   404,
 );
-export const modelLoadFailed = defineError(
-  'KVASIR_MODEL_LOAD_FAILED',
+export const modelNotStarted = defineError(
+  'KVASIR_MODEL_NOT_STARTED',
   "The model `{model}` could not be loaded ({code}). The server's log has the reason. The next request tries again.",
   503,
   { retryable: true },

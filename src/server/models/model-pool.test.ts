@@ -111,7 +111,7 @@ describe('a pool of models', () => {
     const both = Promise.allSettled([pool.acquire('a'), pool.acquire('a')]);
     await until(() => started.length === 1);
     started[0]!.fail(new Error('broken'));
-    const failed = { status: 'rejected', reason: expect.objectContaining({ code: 'KVASIR_MODEL_LOAD_FAILED' }) };
+    const failed = { status: 'rejected', reason: expect.objectContaining({ code: 'KVASIR_MODEL_NOT_STARTED' }) };
     expect(await both).toEqual([failed, failed]);
     expect(await states()).toEqual({ a: 'failed', b: 'unloaded' });
     const again = pool.acquire('a');

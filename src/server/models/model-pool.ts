@@ -6,7 +6,7 @@ import type { EngineEvent } from '../../engine/contract.ts';
 import type { LoadStatus } from '../loading-routes.ts';
 import { clientGone, modelLoading } from '../server-errors.ts';
 import type { ModelEntry, ModelReport, ModelSource } from './contract.ts';
-import { modelLoadFailed, modelOverMemory, modelUnknown } from './errors.ts';
+import { modelNotStarted, modelOverMemory, modelUnknown } from './errors.ts';
 import { PooledModel, type Waiter } from './pooled-model.ts';
 
 export interface ModelPoolOptions {
@@ -242,7 +242,7 @@ export class ModelPool {
       void process.gone.then((reason) => this.#ended(model, reason));
       // The end of the process before its model is loaded is the end of the load.
       model.facts = await process.ready;
-      if (model.process !== process) throw modelLoadFailed({ model: model.name, code: 'ended' });
+      if (model.process !== process) throw modelNotStarted({ model: model.name, code: 'ended' });
       model.loaded();
       this.#say('info', `the model ${model.name} is loaded`, { model: model.name, bytes });
       this.#advance(model);
@@ -264,7 +264,7 @@ export class ModelPool {
     const shown =
       known?.code === modelOverMemory.definition.code || known?.code === engineClosed.definition.code
         ? known
-        : modelLoadFailed({ model: model.name, code }, error);
+        : modelNotStarted({ model: model.name, code }, error);
     const reason = error instanceof Error ? error.message : String(error);
     if (!this.#isClosing) this.#say('error', `the model ${model.name} could not be loaded: ${reason}`, { code });
     model.process?.kill();
