@@ -92,7 +92,8 @@ export async function passOn(
     }
     endWithin(raw, clientTimeoutMs);
   } catch (error) {
-    if (raw.destroyed) return;
+    // A reader that is too slow loses its connection: the process has seen it too, and has ended the answer.
+    if (raw.destroyed || raw.writableNeedDrain) return void raw.destroy();
     const known = modelProcessEnded({ model }, error);
     noteError(known, request);
     const last = lastEvent(request, String(answer.headers['content-type']), end, errorAnswer(known));
