@@ -1,9 +1,6 @@
-import { once } from 'node:events';
-import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { gate } from '../../../test/support/chat-page.ts';
 import { LetterEngine, lettersOf } from '../../../test/support/letter-engine.ts';
-import { itInLongForm } from '../../../test/support/long-form.ts';
 import { type PoolOptions, serveModelsHere } from '../../../test/support/model-processes.ts';
 import { until } from '../../../test/support/until.ts';
 import { mountEngine } from '../mount.ts';
@@ -241,22 +238,5 @@ describe('a server of several models', () => {
     expect(await running.text()).toContain('[DONE]');
     expect(await drained).toEqual({ how: 'drained' });
     expect(processOf('a')!.wasStopped).toBe(true);
-  });
-
-  // `connections.test.ts` has the same for a server of one model.
-  itInLongForm('a client that reads nothing loses its connection', async () => {
-    const timeouts = { clientTimeoutMs: 50 };
-    const answer = 'x'.repeat(100_000);
-    const { origin, processOf } = await start({ engine: { ...timeouts, answer, maxModelLen: 200_000 } }, timeouts);
-    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
-    cleanups.push(() => socket.destroy());
-    const body = JSON.stringify({ model: 'a', prompt: 'abc', max_tokens: 100_000, stream: true });
-    socket.write(
-      `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
-    );
-    await once(socket, 'connect');
-    await until(() => processOf('a')?.engine.stats().running === 1);
-    await until(() => processOf('a')!.engine.stats().running === 0);
-    await once(socket.resume(), 'close');
   });
 });
