@@ -23,7 +23,7 @@ export function servedFields(engine: AsyncEngine, flags: BannerFlags, port: numb
 }
 
 /** The address for a client on this machine. */
-function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
+export function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
   const scheme = sslCertfile === undefined ? 'http' : 'https';
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
   return `${scheme}://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
