@@ -118,7 +118,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
         prompts,
         promptsAtOnce,
         render: completionRenderer,
-        idPrefix: 'cmpl',
+        idPrefix: 'cmpl-',
         ...chosen,
       };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
@@ -131,7 +131,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       const promptsAtOnce = place.enter(1, asked.params.n);
       await place.turn(signal);
       const prepared = await prepareAnswer(engine, asked, options, signal);
-      return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
+      return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl-' };
     }),
   );
   registerMessageRoutes(app, engine, { limits, options, generations });
@@ -259,7 +259,7 @@ export class GenerationRoute {
     }
     const meter = new GenerationMeter(prompts, n, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
-    const id = `${generation.idPrefix}-${randomUUID().replaceAll('-', '')}`;
+    const id = `${generation.idPrefix}${randomUUID().replaceAll('-', '')}`;
     const renderer = generation.render({
       engine: this.#engine,
       id,

@@ -39,7 +39,7 @@ export function registerMessageRoutes(
       await place.turn(signal);
       // Each event may have the usage so far.
       const prepared = await prepareAnswer(engine, { ...asked, continuousUsage: true }, options, signal);
-      return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
+      return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg_' };
     }),
   );
   app.post('/v1/messages/count_tokens', { config }, async (request, reply) => {

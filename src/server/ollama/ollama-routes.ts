@@ -39,7 +39,7 @@ export function registerOllamaRoutes(
       await place.turn(signal);
       const all = { ...asked, continuousUsage: true, ignored: [...asked.ignored, ...ignored] };
       const prepared = await prepareAnswer(engine, all, options, signal);
-      return { ...prepared, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat' };
+      return { ...prepared, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat-' };
     });
   app.post('/api/chat', { config }, (request, reply) =>
     chat(request, reply, 'message', chatOfOllama(request.body, limits)),
@@ -65,7 +65,7 @@ export function registerOllamaRoutes(
       const parsed = { ...read, continuousUsage: true, ignored: [...read.ignored, ...asked.ignored] };
       const texts = { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: engine.model.maxModelLen };
       const prompts = await preparePrompts(engine, parsed, texts, signal);
-      return { parsed, prompts, promptsAtOnce, render: ollamaRenderer('response'), idPrefix: 'cmpl' };
+      return { parsed, prompts, promptsAtOnce, render: ollamaRenderer('response'), idPrefix: 'cmpl-' };
     });
   });
   app.post('/api/embed', { config }, (request, reply) => {

@@ -97,6 +97,8 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     echo: {
       ...own.echo,
       temperature: chat.params.temperature ?? 1,
+      presence_penalty: chat.params.presencePenalty ?? 0,
+      frequency_penalty: chat.params.frequencyPenalty ?? 0,
       top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
