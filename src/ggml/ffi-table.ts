@@ -284,6 +284,8 @@ export const table = {
   llama_vocab_fim_pre: ['llama', 'i32', 'vocab'],
   llama_vocab_fim_suf: ['llama', 'i32', 'vocab'],
   llama_vocab_fim_mid: ['llama', 'i32', 'vocab'],
+  llama_vocab_fim_rep: ['llama', 'i32', 'vocab'],
+  llama_vocab_fim_sep: ['llama', 'i32', 'vocab'],
   llama_vocab_get_add_bos: ['llama', 'bool', 'vocab'],
   llama_vocab_get_add_eos: ['llama', 'bool', 'vocab'],
   llama_vocab_get_attr: ['llama', 'i32', 'vocab', 'i32'],

@@ -13,6 +13,7 @@ import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-route
 import { checkModel } from './check-model.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
+import { registerConversationRoutes } from './conversation-routes.ts';
 import { answerEmbeddings } from './embeddings.ts';
 import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
@@ -25,6 +26,7 @@ import {
   tokenizeText,
 } from './generation.ts';
 import { noteError } from './http.ts';
+import { registerInfillRoute } from './infill/infill-routes.ts';
 import { LazyList } from './json-pieces.ts';
 import type { Place } from './key-queues.ts';
 import { registerKvEventRoutes } from './kv-event-routes.ts';
@@ -87,6 +89,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     choicesMax: options.choicesMax,
     unknownFields: options.unknownFields,
   };
+  addShortPaths(app);
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string): ModelCard => ({
     id,
@@ -134,6 +137,8 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       return { ...prepared, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl-' };
     }),
   );
+  registerConversationRoutes(app, engine, { limits, options });
+  registerInfillRoute(app, engine, { limits, generations });
   registerMessageRoutes(app, engine, { limits, options, generations });
   registerOllamaRoutes(app, engine, { limits, options, generations });
   registerResponseRoutes(app, engine, limits, options);
@@ -195,6 +200,13 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   registerKvEventRoutes(app, engine);
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.connector) }));
   app.get('/version', () => ({ version: options.version }));
+}
+
+/** As in llama-server, a path that begins with `/v1` is a route without it too. */
+function addShortPaths(app: FastifyInstance): void {
+  app.addHook('onRoute', ({ routePath, url: _, path: __, prefix: ___, ...route }) => {
+    if (routePath.startsWith('/v1/') && route.method !== 'HEAD') app.route({ ...route, url: routePath.slice(3) });
+  });
 }
 
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>

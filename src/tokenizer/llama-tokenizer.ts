@@ -59,7 +59,10 @@ function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined 
   const prefix = native.llama_vocab_fim_pre(vocab);
   const suffix = native.llama_vocab_fim_suf(vocab);
   const middle = native.llama_vocab_fim_mid(vocab);
-  return Math.min(prefix, suffix, middle) < 0 ? undefined : { prefix, suffix, middle };
+  const repository = native.llama_vocab_fim_rep(vocab);
+  const file = native.llama_vocab_fim_sep(vocab);
+  if (Math.min(prefix, suffix, middle) < 0) return undefined;
+  return { prefix, suffix, middle, ...(repository < 0 ? {} : { repository }), ...(file < 0 ? {} : { file }) };
 }
 
 /** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */

@@ -7,7 +7,15 @@ import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
 import { errorAnswer } from '../server-errors.ts';
 import { messageError } from './message-errors.ts';
-import type { BlockDelta, Message, MessageBlock, MessageEvent, MessageStop, MessageUsage, StopReason } from './message-types.ts';
+import type {
+  BlockDelta,
+  Message,
+  MessageBlock,
+  MessageEvent,
+  MessageStop,
+  MessageUsage,
+  StopReason,
+} from './message-types.ts';
 
 /** Writes an answer as a message: its blocks one after the other, each begun, extended and stopped by events. */
 export function messageRenderer(context: RenderContext): Renderer<MessageEvent, Message> {

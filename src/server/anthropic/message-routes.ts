@@ -1,11 +1,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { renderConversation } from '../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { checkModel } from '../check-model.ts';
-import { abortWhenGone, unlessGone } from '../client-connection.ts';
-import { prepareAnswer, tokenizeText } from '../generation.ts';
+import { answerPrompt, inputTokens } from '../conversation-routes.ts';
+import { prepareAnswer } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
-import { needsOfTokens } from '../request-needs.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
 import { messageError } from './message-errors.ts';
 import { messageRenderer } from './message-renderer.ts';
@@ -42,13 +40,7 @@ export function registerMessageRoutes(
       return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg_' };
     }),
   );
-  app.post('/v1/messages/count_tokens', { config }, async (request, reply) => {
-    const asked = parse(request, reply);
-    return await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
-      const text = await renderConversation(engine, asked, signal);
-      const tokens = await tokenizeText(engine, text, asked.addSpecial, signal);
-      using _held = await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant);
-      return { input_tokens: tokens.length };
-    });
-  });
+  app.post('/v1/messages/count_tokens', { config }, (request, reply) =>
+    answerPrompt({ engine, options }, [request, reply], parse(request, reply), inputTokens),
+  );
 }

@@ -4,6 +4,7 @@ import { engineClosed } from '../../core/errors.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { checkModel } from '../check-model.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { answerPrompt, type ConversationPrompt, inputTokens } from '../conversation-routes.ts';
 import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
@@ -32,6 +33,11 @@ export function registerResponseRoutes(
   const route = new ResponseRoute(engine, responses, limits, options);
   type WithId = { Params: { id: string }; Querystring: { stream?: string } };
   app.post('/v1/responses', (request, reply) => route.create(request, reply));
+  app.post('/v1/responses/input_tokens', (request, reply) => {
+    const asked = parseResponse(request.body, limits, responses.of(request.caller));
+    const answer = (prompt: ConversationPrompt) => ({ object: 'response.input_tokens', ...inputTokens(prompt) });
+    return answerPrompt({ engine, options }, [request, reply], asked.chat, answer);
+  });
   app.get<WithId>('/v1/responses/:id', ({ params, query, caller }, reply) => {
     if (query.stream === 'true') {
       throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
