@@ -5,6 +5,8 @@ import { checkModel } from './check-model.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { tokenizeText } from './generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from './openai-parse.ts';
+import { chatExample } from './openapi/examples.ts';
+import type { BodyDescription } from './openapi/openapi.ts';
 import { needsOfTokens } from './request-needs.ts';
 import type { RouteOptions } from './routes.ts';
 import { sendJson } from './send-json.ts';
@@ -41,11 +43,20 @@ export function registerConversationRoutes(
   { limits, options }: { readonly limits: ParseLimits; readonly options: RouteOptions },
 ): void {
   const parts = { engine, options };
-  app.post('/apply-template', (request, reply) =>
-    answerPrompt(parts, [request, reply], parseChat(request.body, limits), ({ text }) => ({ prompt: text })),
+  const body: BodyDescription = {
+    example: chatExample,
+    reads: [(given, observed) => parseChat(given, { ...limits, ...observed })],
+  };
+  app.post(
+    '/apply-template',
+    { config: { about: { summary: 'The prompt of a conversation.', body } } },
+    (request, reply) =>
+      answerPrompt(parts, [request, reply], parseChat(request.body, limits), ({ text }) => ({ prompt: text })),
   );
-  app.post('/v1/chat/completions/input_tokens', (request, reply) =>
-    answerPrompt(parts, [request, reply], parseChat(request.body, limits), inputTokens),
+  app.post(
+    '/v1/chat/completions/input_tokens',
+    { config: { about: { summary: 'The number of tokens of the prompt.', body } } },
+    (request, reply) => answerPrompt(parts, [request, reply], parseChat(request.body, limits), inputTokens),
   );
 }
 

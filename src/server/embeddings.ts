@@ -29,16 +29,18 @@ interface ParsedEmbeddings {
   readonly settings: Omit<EmbedRequest, 'prompt'>;
 }
 
-/** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
-export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
+/** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. `engine`: also checks what depends on the model. */
+export function parseEmbeddings(body: unknown, limits: ParseLimits, engine?: AsyncEngine): ParsedEmbeddings {
   const reader = bodyReader(body, limits);
   const model = reader.name('model');
-  checkModel(engine, model);
-  poolingFor(engine.model);
+  if (engine !== undefined) {
+    checkModel(engine, model);
+    poolingFor(engine.model);
+  }
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
   const dimensions = reader.raw('dimensions') as number | undefined;
-  checkDimensions(dimensions, engine.model);
+  if (engine !== undefined) checkDimensions(dimensions, engine.model);
   const cacheSalt = readCacheSalt(reader);
   const normalize = reader.boolean('normalize');
   const addSpecial = reader.boolean('add_special_tokens') ?? true;

@@ -4,6 +4,8 @@ import { checkModel } from '../check-model.ts';
 import { answerPrompt, inputTokens } from '../conversation-routes.ts';
 import { prepareAnswer } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
+import { messageExample } from '../openapi/examples.ts';
+import type { BodyDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
 import { messageError } from './message-errors.ts';
 import { messageRenderer } from './message-renderer.ts';
@@ -21,6 +23,11 @@ export function registerMessageRoutes(
   engine: AsyncEngine,
   { limits, options, generations }: MessageRouteParts,
 ): void {
+  const reads: BodyDescription['reads'] = [
+    (body, given) => chatOfMessages(body, { ...limits, ...given }),
+    (body, given) => parseChat(chatOfMessages(body, limits).body, { ...limits, ...given }),
+  ];
+  const about = { body: { example: messageExample, reads }, error: 'MessageError' };
   const config = { errorBody: messageError };
   const parse = (request: FastifyRequest, reply: FastifyReply): ParsedChat => {
     // Anthropic's name of the header.
@@ -30,17 +37,33 @@ export function registerMessageRoutes(
     checkModel(engine, asked.model);
     return { ...asked, ignored: [...asked.ignored, ...ignored] };
   };
-  app.post('/v1/messages', { config }, (request, reply) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const asked = parse(request, reply);
-      const promptsAtOnce = place.enter(1);
-      await place.turn(signal);
-      // Each event may have the usage so far.
-      const prepared = await prepareAnswer(engine, { ...asked, continuousUsage: true }, options, signal);
-      return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg_' };
-    }),
+  app.post(
+    '/v1/messages',
+    {
+      config: {
+        ...config,
+        about: {
+          ...about,
+          summary: "Anthropic's API.",
+          answer: 'Message',
+          chunk: 'MessageEvent',
+          media: 'text/event-stream',
+        },
+      },
+    },
+    (request, reply) =>
+      generations.answer(request, reply, async (signal, place) => {
+        const asked = parse(request, reply);
+        const promptsAtOnce = place.enter(1);
+        await place.turn(signal);
+        // Each event may have the usage so far.
+        const prepared = await prepareAnswer(engine, { ...asked, continuousUsage: true }, options, signal);
+        return { ...prepared, promptsAtOnce, render: messageRenderer, idPrefix: 'msg_' };
+      }),
   );
-  app.post('/v1/messages/count_tokens', { config }, (request, reply) =>
-    answerPrompt({ engine, options }, [request, reply], parse(request, reply), inputTokens),
+  app.post(
+    '/v1/messages/count_tokens',
+    { config: { ...config, about: { ...about, summary: 'The number of tokens of a prompt.' } } },
+    (request, reply) => answerPrompt({ engine, options }, [request, reply], parse(request, reply), inputTokens),
   );
 }

@@ -4,6 +4,8 @@ import { checkModel } from '../check-model.ts';
 import { promptsOf } from '../fill-in-middle.ts';
 import { preparePrompts } from '../generation.ts';
 import { type ParseLimits, parseCompletion } from '../openai-parse.ts';
+import { infillExample } from '../openapi/examples.ts';
+import type { RouteDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute } from '../routes.ts';
 import { infillRenderer } from './infill-renderer.ts';
 import { readInfill } from './read-infill-request.ts';
@@ -14,7 +16,20 @@ export function registerInfillRoute(
   engine: AsyncEngine,
   { limits, generations }: { readonly limits: ParseLimits; readonly generations: GenerationRoute },
 ): void {
-  app.post('/infill', (request, reply) =>
+  const about: RouteDescription = {
+    summary: "The text at the cursor of an editor: llama-server's API.",
+    body: {
+      example: infillExample,
+      reads: [
+        (body, options) => readInfill(body, { ...limits, ...options }),
+        (body, options) => parseCompletion(readInfill(body, limits).body, { ...limits, ...options }),
+      ],
+    },
+    answer: 'InfillAnswer',
+    chunk: 'InfillChunk',
+    media: 'text/event-stream',
+  };
+  app.post('/infill', { config: { about } }, (request, reply) =>
     generations.answer(request, reply, async (signal, place) => {
       const { body, suffix, extra, onlyPrompt, ignored } = readInfill(request.body, limits);
       const read = parseCompletion(body, limits);
