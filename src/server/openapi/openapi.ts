@@ -8,7 +8,7 @@ import { FieldSchema, type Schema } from './field-schema.ts';
 export interface RouteDescription {
   readonly summary: string;
   readonly body?: BodyDescription;
-  /** The name of the type of the answer, or of those of its forms. Absent: any object. */
+  /** The name of the type of the answer, or of those of its forms. Absent: any JSON. */
   readonly answer?: string | readonly string[];
   /** The name of the type of an event or line of a stream. */
   readonly chunk?: string;
@@ -120,9 +120,19 @@ function answerContent({ answer, chunk, media }: RouteDescription): Schema {
   const isOtherMedia = media === 'text/plain' || media === 'text/html';
   const names = answer === undefined ? [] : [answer].flat();
   const forms = names.map(reference);
-  const whole = forms.length === 0 ? { type: 'object' } : forms.length === 1 ? forms[0] : { anyOf: forms };
-  // A body of events is a text. The schema of an event is in the description.
-  const stream = { type: 'string', ...(chunk === undefined ? {} : { description: `Each event or line: ${chunk}.` }) };
+  const whole = forms.length === 0 ? {} : forms.length === 1 ? forms[0] : { anyOf: forms };
+  const content = chunk === undefined ? {} : { contentMediaType: 'application/json', contentSchema: reference(chunk) };
+  // Of a stream of events, the schema is that of an event. OpenAI's streams end with `[DONE]`.
+  const stream =
+    media === 'text/event-stream'
+      ? {
+          type: 'object',
+          properties: {
+            event: { type: 'string' },
+            data: { anyOf: [{ const: '[DONE]' }, { type: 'string', ...content }] },
+          },
+        }
+      : { type: 'string', ...content };
   return {
     ...(isOtherMedia ? {} : { 'application/json': { schema: whole } }),
     ...(media === undefined ? {} : { [media]: { schema: stream } }),
