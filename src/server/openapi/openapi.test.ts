@@ -1,6 +1,5 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, it } from 'vitest';
-import { answerSchemas } from '../../../scripts/answer-schemas.ts';
 import { closeServers, type Json, serveLetters } from '../responses/served-letters.suite.ts';
 
 /** `/openapi.json`: a description that routes, readers of fields and types of answers write. */
@@ -88,9 +87,4 @@ it('has an example of each body that its schema and the route accept, and schema
     checked++;
   }
   expect(checked).toBeGreaterThan(12);
-});
-
-it('has the schemas of the types of answers: node dist/scripts/answer-schemas.js writes them', async () => {
-  const { document } = await described();
-  expect(document.components.schemas).toEqual(answerSchemas());
 });
