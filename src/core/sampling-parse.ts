@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import { type FieldReader, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldObserver, type FieldReader, withoutUndefined } from '../base/field-reader.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 import { parameterReader } from './parameter-reader.ts';
@@ -44,9 +44,9 @@ export interface CheckedSampling extends Partial<SamplingParams> {
  *
  * @throws KvasirError `invalidParameter` with the parameter's name, the expected value and the actual value.
  */
-export function checkSampling(input: unknown, vocabSize: number): CheckedSampling {
+export function checkSampling(input: unknown, vocabSize: number, observer?: FieldObserver): CheckedSampling {
   if (isChecked(input)) return input;
-  const reader = parameterReader(input ?? {}, 'params');
+  const reader = parameterReader(input ?? {}, 'params', '', observer);
   const topK = reader.integer('topK', { min: -1 });
   const structured = reader.object('structuredOutputs');
   const params = withoutUndefined({

@@ -6,7 +6,7 @@ import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
-import type { PairTokens } from '../tokenizer/contract.ts';
+import type { FimTokens, PairTokens } from '../tokenizer/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
 import type { EngineAdapters } from './adapters.ts';
 import type { CacheMonitor } from './cache-contract.ts';
@@ -205,7 +205,7 @@ export interface ModelInfo {
   /** The source of the template for conversations with tools, if the model has one of its own. */
   readonly toolTemplate?: string;
   /** The tokens around the parts of a text with a gap; absent if the model cannot fill in the middle. */
-  readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
+  readonly fimTokens?: FimTokens;
   /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */
   readonly embedding?: { readonly length: number; readonly pooling?: Pooling };
   /** Present if the model is a reranker, which makes scores and no embeddings. */
