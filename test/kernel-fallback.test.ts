@@ -63,9 +63,12 @@ describe('an engine', () => {
     expect(ranks.tokens).toEqual(alone.tokens);
   });
 
-  it('on a machine without a compiler names the reason only in its description', async () => {
+  it('on a machine without a compiler says once that its kernels are missing, and what that costs', async () => {
     const { events, attention } = await answer('/nonexistent/cc');
-    expect(events).toEqual([]);
+    expect(events).toEqual([
+      'Kernels of Kvasir are missing: the package has none for this machine and model, and there is no C compiler `/nonexistent/cc`. ' +
+        'ggml computes instead, at as little as half the speed, and the text may differ from engines that have them. `kvasir doctor` says what to change.',
+    ]);
     expect(attention).toContain('there is no C compiler');
   });
 

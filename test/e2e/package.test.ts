@@ -91,6 +91,24 @@ function run(name: string, code: string): string {
   return execFileSync(process.execPath, [name], { cwd: consumer, encoding: 'utf8' });
 }
 
+it('is not packed without its kernels, unless that is wanted', () => {
+  const here = folder.file('without-kernels');
+  mkdirSync(here);
+  const pack = (more: NodeJS.ProcessEnv) => {
+    const env = { ...process.env, ZIG: '/nonexistent/zig', ...more };
+    const args = [resolve('dist/scripts/prebuild.js'), '--for-package'];
+    const { status, stderr } = spawnSync(process.execPath, args, { cwd: here, env, encoding: 'utf8' });
+    return { status, stderr };
+  };
+  const reason = 'because there is no Zig. Install Zig';
+  expect(pack({ npm_command: 'pack' })).toEqual({ status: 1, stderr: expect.stringContaining(reason) });
+  expect(pack({ npm_command: 'publish' })).toEqual({ status: 1, stderr: expect.stringContaining(reason) });
+  const warning = { status: 0, stderr: expect.stringMatching(/^WARNING: the package has no prebuilt kernels/) };
+  expect(pack({ npm_command: 'pack', KVASIR_PACK_WITHOUT_KERNELS: '1' })).toEqual(warning);
+  // A user who installs the repository has no Zig.
+  expect(pack({ npm_command: 'install' })).toEqual(warning);
+});
+
 it('its documents link to files in it', () => {
   const files = readdirSync(installed, { recursive: true, encoding: 'utf8' });
   const documents = files.filter((path) => path.endsWith('.md'));
