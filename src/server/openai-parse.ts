@@ -324,10 +324,7 @@ export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetok
   const reader = bodyReader(body, limits);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
   if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
-  const { maxModelLen } = limits;
-  if (value.length > maxModelLen) {
-    throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);
-  }
+  // As many as `/tokenize` returns: more than the context, and limited by the size and the memory of the request.
   const tokens = readTokens(reader, value, 'tokens', limits);
   const model = reader.name('model');
   reader.finish();

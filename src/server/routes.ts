@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { basename } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { tierReports } from '../connector/offloading/tier-report.ts';
@@ -54,6 +55,7 @@ import type { UnknownFields } from './unknown-fields.ts';
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly version: string;
   readonly choicesMax: number;
+  readonly maxNumSeqs: number;
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
@@ -195,6 +197,15 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   registerKvEventRoutes(app, engine);
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.connector) }));
   app.get('/version', () => ({ version: options.version }));
+  // llama-server's, for clients that read the length of the context from it.
+  app.get('/props', () => ({
+    default_generation_settings: { n_ctx: model.maxModelLen },
+    total_slots: options.maxNumSeqs,
+    model_alias: model.name,
+    model_path: basename(model.path),
+    chat_template: model.chatTemplate ?? '',
+    build_info: `kvasir ${options.version}`,
+  }));
 }
 
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
