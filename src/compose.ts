@@ -27,6 +27,7 @@ import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import { poolingOf } from './ggml/pooling.ts';
+import { readSamplingDefaults } from './ggml/sampling-defaults.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
@@ -340,6 +341,7 @@ function describeModel(
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: templates !== undefined,
+    samplingDefaults: readSamplingDefaults(file.metadata),
     embedding: { length: config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) },
     ...(templates === undefined ? {} : { chatTemplate: templates.source }),
     ...(templates?.toolTemplate === undefined ? {} : { toolTemplate: templates.toolTemplate }),

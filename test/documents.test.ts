@@ -172,7 +172,10 @@ describe('the names in documents exist', () => {
     const inCode =
       /`((?:src|bench|sim|scripts|test|tools|deploy|examples|models)\/[\w./-]+\.(?:ts|js|c|h|json|yaml|gguf|md))`/g;
     expect(unknownIn(inCode, (path) => existsSync(path) || existsSync(join('src', path)))).toEqual([]);
-    const used = sourcesOf('src', 'bench', 'sim', 'scripts', 'test', 'tools') + read('test/prebuilt-bits.test.ts') + read('.ci/run');
+    const used =
+      sourcesOf('src', 'bench', 'sim', 'scripts', 'test', 'tools') +
+      read('test/prebuilt-bits.test.ts') +
+      read('.ci/run');
     const isRead = (name: string): boolean => used.includes(name);
     expect(unknownIn(/(?<!code )\b(KVASIR_[A-Z_]+[A-Z])\b/g, isRead)).toEqual([]);
   });

@@ -2,7 +2,7 @@ import { describeValue } from '../base/describe-value.ts';
 import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
-import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
+import { type CheckedSampling, logprobsMax, type ModelSampling } from '../core/sampling-parse.ts';
 import type { AskedStructure } from '../core/structured-outputs.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import type { ReadChat } from '../engine/chat/prepare-chat.ts';
@@ -32,6 +32,8 @@ export interface ParseLimits extends BodyOptions {
   readonly maxModelLen: number;
   /** The largest number of prompts times `n` in one request. */
   readonly choicesMax: number;
+  /** The model's values of absent parameters, for answers that repeat them. */
+  readonly samplingDefaults?: ModelSampling | undefined;
 }
 
 /** The fields that both endpoints have. */

@@ -383,6 +383,7 @@ describe('the other routes', () => {
     const { status, body } = await get('/props');
     expect(status).toBe(200);
     expect(body).toMatchObject({ default_generation_settings: { n_ctx: 256 }, total_slots: 7, model_alias: 'letters' });
+    expect(body.recommended_sampling).toEqual({ temperature: 0.7, min_p: 0.05 });
     expect(body.chat_template).toBe(engine.model.chatTemplate ?? '');
     expect(body.model_path).not.toContain('/');
   });

@@ -3,8 +3,11 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { basename } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
+import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
@@ -88,6 +91,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     maxModelLen: model.maxModelLen,
     choicesMax: options.choicesMax,
     unknownFields: options.unknownFields,
+    samplingDefaults: model.samplingDefaults,
   };
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string): ModelCard => ({
@@ -199,7 +203,9 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.get('/version', () => ({ version: options.version }));
   // llama-server's, for clients that read the length of the context from it.
   app.get('/props', () => ({
-    default_generation_settings: { n_ctx: model.maxModelLen },
+    default_generation_settings: { n_ctx: model.maxModelLen, params: samplingFields(model.samplingDefaults) },
+    // What the page uses without settings.
+    recommended_sampling: samplingFields(unsetSampling(model.samplingDefaults)),
     total_slots: options.maxNumSeqs,
     model_alias: model.name,
     model_path: basename(model.path),
@@ -207,6 +213,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     build_info: `kvasir ${options.version}`,
   }));
 }
+
+/** Only what differs from the defaults of OpenAI's API. */
+const samplingFields = ({ temperature, topK, topP, minP, repetitionPenalty }: ModelSampling = {}): JsonObject =>
+  withoutUndefined({ temperature, top_k: topK, top_p: topP, min_p: minP, repetition_penalty: repetitionPenalty });
 
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
   new LazyList(function* () {

@@ -96,8 +96,8 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     chat,
     echo: {
       ...own.echo,
-      temperature: chat.params.temperature ?? 1,
-      top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
+      temperature: chat.params.temperature ?? limits.samplingDefaults?.temperature ?? 1,
+      top_p: passed.top_p === undefined ? (limits.samplingDefaults?.topP ?? 1) : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
       parallel_tool_calls: tools.areParallel,
