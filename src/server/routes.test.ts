@@ -365,28 +365,6 @@ describe('the other routes', () => {
     expect(await json('/tokenize', { messages: [{ role: 'user', content: 'hi' }] })).toMatchObject({ count: 21 });
     expect(await json('/detokenize', { tokens: [195, 169, 257] })).toEqual({ status: 200, prompt: 'é<|im_end|>' });
   });
-
-  it('also if the text is longer than the context', async () => {
-    const { json } = await serve();
-    const prompt = 'long '.repeat(1000);
-    const { tokens, count } = await json('/tokenize', { prompt });
-    expect(count).toBe(5000);
-    expect(await json('/detokenize', { tokens })).toEqual({ status: 200, prompt });
-    expect(await json('/detokenize', { tokens: [...tokens, 99_999] })).toMatchObject({
-      status: 400,
-      error: { param: 'tokens[5000]' },
-    });
-  });
-
-  it("say how long the context is, in llama-server's form, without the path of the model", async () => {
-    const { get, engine } = await serve({}, { maxNumSeqs: 7 });
-    const { status, body } = await get('/props');
-    expect(status).toBe(200);
-    expect(body).toMatchObject({ default_generation_settings: { n_ctx: 256 }, total_slots: 7, model_alias: 'letters' });
-    expect(body.recommended_sampling).toEqual({ temperature: 0.7, min_p: 0.05 });
-    expect(body.chat_template).toBe(engine.model.chatTemplate ?? '');
-    expect(body.model_path).not.toContain('/');
-  });
 });
 
 describe('errors', () => {
