@@ -7,7 +7,7 @@ const server = new Server(engine, { version: '1.2.3', logLevel: 'silent', maxNum
 const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
 afterAll(() => server.app.close());
 
-const json = async (path: string, body?: unknown) => {
+const json = async (path: string, body?: unknown): Promise<Record<string, unknown>> => {
   const headers = { 'content-type': 'application/json' };
   const response = await fetch(
     origin + path,
