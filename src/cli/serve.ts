@@ -24,6 +24,7 @@ import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
 import { ServiceNotifier } from './service-notifier.ts';
+import { startWarnings } from './start-warnings.ts';
 import { readChatTemplate } from './text-input.ts';
 import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
 
@@ -302,6 +303,7 @@ async function serve(
     const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings));
     await orInterrupted(check ?? Promise.resolve(), signal);
     if (signal.aborted) return interruption.exitCode;
+    for (const warning of startWarnings(flags)) onEvent(warning);
     // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.
     const port = await listen(server, flags.host, flags.port);
     if (several !== undefined) {

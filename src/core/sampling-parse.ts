@@ -107,11 +107,27 @@ export const withSeed = (given: CheckedSampling, drawSeed: () => bigint): Seeded
   seed: given.seed ?? BigInt.asUintN(64, drawSeed()),
 });
 
+/** For absent parameters, before the general defaults: what the model's publisher recommends. */
+export type ModelSampling = Partial<
+  Pick<SamplingParams, 'temperature' | 'topK' | 'topP' | 'minP' | 'repetitionPenalty'>
+>;
+
+/**
+ * What `kvasir generate`, `kvasir chat` and the page use without settings: what the model's publisher recommends, else these. With the
+ * defaults of the API, a temperature of 1 without filters, small models often take tokens with a tiny probability.
+ */
+export const unsetSampling = (ofModel: ModelSampling = {}): ModelSampling =>
+  Object.keys(ofModel).length > 0 ? ofModel : { temperature: 0.7, minP: 0.05 };
+
 /** With all defaults, frozen. @throws KvasirError `invalidParameter` for a `minTokens` above the default of `maxTokens`. */
-export function completeSampling({ [checked]: _, ...given }: SeededSampling, maxTokensDefault: number): SamplingParams {
+export function completeSampling(
+  { [checked]: _, ...given }: SeededSampling,
+  maxTokensDefault: number,
+  ofModel: ModelSampling = {},
+): SamplingParams {
   const { maxTokens = maxTokensDefault, logitBias = new Map() } = given;
   checkMinTokens(given.minTokens, maxTokens);
-  return Object.freeze({ ...defaults, ...given, logitBias, maxTokens });
+  return Object.freeze({ ...defaults, ...ofModel, ...given, logitBias, maxTokens });
 }
 
 /** All in one step: a caller's input as `SamplingParams`. */

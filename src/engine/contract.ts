@@ -3,6 +3,7 @@ import type { JsonObject } from '../base/json.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
+import type { ModelSampling } from '../core/sampling-parse.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
@@ -214,6 +215,8 @@ export interface ModelInfo {
   readonly hasPooledHead?: boolean;
   /** The model makes embeddings or scores, but no text. */
   readonly makesNoText?: boolean;
+  /** The file's `general.sampling.*`: for absent parameters of requests, as vLLM takes them from `generation_config.json`. */
+  readonly samplingDefaults?: ModelSampling;
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
 }

@@ -1,9 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { basename } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
+import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
@@ -70,6 +74,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly callers: Pick<Callers, 'requiresKey'>;
   readonly version: string;
   readonly choicesMax: number;
+  readonly maxNumSeqs: number;
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
@@ -104,6 +109,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     maxModelLen: model.maxModelLen,
     choicesMax: options.choicesMax,
     unknownFields: options.unknownFields,
+    samplingDefaults: model.samplingDefaults,
   };
   registerOpenApi(app, options.version);
   addShortPaths(app);
@@ -310,6 +316,17 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   app.get('/version', { config: { about: { summary: 'The version of Kvasir.' } } }, () => ({
     version: options.version,
   }));
+  // llama-server's, for clients that read the length of the context from it.
+  app.get('/props', { config: { about: { summary: 'Properties of the server and its model.' } } }, () => ({
+    default_generation_settings: { n_ctx: model.maxModelLen, params: samplingFields(model.samplingDefaults) },
+    // What the page uses without settings.
+    recommended_sampling: samplingFields(unsetSampling(model.samplingDefaults)),
+    total_slots: options.maxNumSeqs,
+    model_alias: model.name,
+    model_path: basename(model.path),
+    chat_template: model.chatTemplate ?? '',
+    build_info: `kvasir ${options.version}`,
+  }));
 }
 
 /** As in llama-server, a path that begins with `/v1` is a route without it too. */
@@ -319,6 +336,10 @@ function addShortPaths(app: FastifyInstance): void {
       app.route({ ...route, url: routePath.slice(3), config: { ...route.config, isOtherPath: true } });
   });
 }
+
+/** Only what differs from the defaults of OpenAI's API. */
+const samplingFields = ({ temperature, topK, topP, minP, repetitionPenalty }: ModelSampling = {}): JsonObject =>
+  withoutUndefined({ temperature, top_k: topK, top_p: topP, min_p: minP, repetition_penalty: repetitionPenalty });
 
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
   new LazyList(function* () {

@@ -89,7 +89,7 @@ export const modelNotFound = defineError(
 );
 export const routeNotFound = defineError(
   'KVASIR_ROUTE_NOT_FOUND',
-  'There is no endpoint {method} {path}. README.md lists the endpoints.',
+  'There is no endpoint {method} {path}. docs/api.md in the package lists the endpoints, and GET / is a page to try them.',
   404,
 );
 export const faultInjectionOff = defineError(

@@ -98,10 +98,10 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     chat,
     echo: {
       ...own.echo,
-      temperature: chat.params.temperature ?? 1,
+      temperature: chat.params.temperature ?? limits.samplingDefaults?.temperature ?? 1,
       presence_penalty: chat.params.presencePenalty ?? 0,
       frequency_penalty: chat.params.frequencyPenalty ?? 0,
-      top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
+      top_p: passed.top_p === undefined ? (limits.samplingDefaults?.topP ?? 1) : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
       parallel_tool_calls: tools.areParallel,
