@@ -5,10 +5,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Clock } from '../src/base/clock.ts';
 import { openMeasuredEngine } from '../src/compose.ts';
+import { requestId } from '../src/core/ids.ts';
 import type { SamplingOptions } from '../src/core/sampling.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
-import { requestId } from '../src/core/ids.ts';
 import { distance } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
@@ -117,7 +117,13 @@ it('a model with states warns, and its prediction layer is not loaded', async ()
 
 it('most drafts are accepted if the next token is a function of the last one', async () => {
   const model = folder.file('predictable.gguf');
-  const options = { architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1, isPredictable: true } as const;
+  const options = {
+    architecture: 'glm4moe',
+    type: 'Q8_0',
+    layers: 2,
+    predictionLayers: 1,
+    isPredictable: true,
+  } as const;
   await writeTinyModel(model, options);
   await withEngine({ model, speculativeConfig }, async (engine) => {
     await textOf(engine, 0);

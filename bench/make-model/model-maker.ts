@@ -122,7 +122,8 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const random = new RandomRows(options.seed ?? 1, elements);
   const file = await open(path, 'a');
   try {
-    for (const [name, shape] of shapes) await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
+    for (const [name, shape] of shapes)
+      await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
   } finally {
     await file.close();
   }

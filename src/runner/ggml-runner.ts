@@ -19,14 +19,7 @@ import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import type { HiddenStates, PipelineStage, Runner, RunnerTimings, StageResult } from './contract.ts';
 import { DecoderGraphs } from './decoder-graphs.ts';
-import {
-  groupSpecs,
-  kvLayout,
-  layerGroups,
-  layersKv,
-  predictionLayout,
-  usedBytes,
-} from './kv-groups.ts';
+import { groupSpecs, kvLayout, layerGroups, layersKv, predictionLayout, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';

@@ -16,8 +16,15 @@ export function libllamaDrafts(path: string, tokens: readonly number[], count: n
   const native = loadNative();
   loadBackends(native);
   const library = koffi.load(findNativeLibraries().llama);
-  const setHidden = library.func('_Z26llama_set_embeddings_nextnP13llama_contextbb', 'void', ['uintptr_t', 'bool', 'bool']);
-  const hiddenAt = library.func('_Z30llama_get_embeddings_nextn_ithP13llama_contexti', 'uintptr_t', ['uintptr_t', 'int']);
+  const setHidden = library.func('_Z26llama_set_embeddings_nextnP13llama_contextbb', 'void', [
+    'uintptr_t',
+    'bool',
+    'bool',
+  ]);
+  const hiddenAt = library.func('_Z30llama_get_embeddings_nextn_ithP13llama_contexti', 'uintptr_t', [
+    'uintptr_t',
+    'int',
+  ]);
   const params = { ...native.llama_model_default_params(), n_gpu_layers: 0, load_mtp: true };
   const model = native.llama_model_load_from_file(path, params);
   assert(model !== 0, `libllama loads ${path}: ${native.recentLog().at(-1) ?? ''}`);
@@ -26,7 +33,15 @@ export function libllamaDrafts(path: string, tokens: readonly number[], count: n
   const open = (kind: number) => {
     const context = native.llama_init_from_model(model, {
       ...native.llama_context_default_params(),
-      ...{ n_ctx: 256, n_batch: 256, n_ubatch: 256, n_threads: 1, n_threads_batch: 1, ctx_type: kind, flash_attn_type: 1 },
+      ...{
+        n_ctx: 256,
+        n_batch: 256,
+        n_ubatch: 256,
+        n_threads: 1,
+        n_threads_batch: 1,
+        ctx_type: kind,
+        flash_attn_type: 1,
+      },
     });
     assert(context !== 0, `libllama has a context of kind ${kind}: ${native.recentLog().at(-1) ?? ''}`);
     setHidden(context, true, false);
@@ -39,7 +54,8 @@ export function libllamaDrafts(path: string, tokens: readonly number[], count: n
     new Int32Array(view(batch.token, some.length * 4)).set(some);
     new Int32Array(view(batch.pos, some.length * 4)).set(some.map((_, i) => first + i));
     new Int32Array(view(batch.n_seq_id, some.length * 4)).fill(1);
-    for (const row of new BigUint64Array(view(batch.seq_id, some.length * 8))) new Int32Array(view(Number(row), 4))[0] = 0;
+    for (const row of new BigUint64Array(view(batch.seq_id, some.length * 8)))
+      new Int32Array(view(Number(row), 4))[0] = 0;
     new Int8Array(view(batch.logits, some.length)).fill(1);
     if (hidden !== undefined) new Float32Array(view(states.address, hidden.byteLength)).set(hidden);
     const embd = hidden === undefined ? batch.embd : states.address;

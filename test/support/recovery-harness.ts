@@ -16,18 +16,18 @@ import type { RequestStats } from '../../src/core/request.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
 import type { EngineStats, GenerateRequest } from '../../src/engine/contract.ts';
 import { Engine } from '../../src/engine/engine.ts';
+import { PredictionDrafter } from '../../src/engine/prediction-drafter.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
 import { pipelineStage, type Runner } from '../../src/runner/contract.ts';
-import { PredictionDrafter } from '../../src/engine/prediction-drafter.ts';
-import type { RequestState } from '../../src/scheduler/request-state.ts';
-import type { DraftOrder, Speculator } from '../../src/scheduler/speculation/speculator.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { layerGroups } from '../../src/runner/kv-groups.ts';
 import { kvTypes } from '../../src/runner/kv-memory.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import type { RequestState } from '../../src/scheduler/request-state.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { DraftOrder, Speculator } from '../../src/scheduler/speculation/speculator.ts';
 import type { Tokenizer } from '../../src/tokenizer/contract.ts';
 import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
 import type { Executor } from '../../src/worker/executor.ts';
@@ -360,7 +360,10 @@ class AlwaysDrafting implements Speculator {
 
   orderDrafts(decodes: readonly RequestState[]): DraftOrder {
     this.#ordered = decodes;
-    return { requests: decodes.map(({ request, tokens }) => ({ id: request.id, text: tokens.view() })), count: this.#count };
+    return {
+      requests: decodes.map(({ request, tokens }) => ({ id: request.id, text: tokens.view() })),
+      count: this.#count,
+    };
   }
 
   takeDrafts(drafts: readonly Int32Array[]): void {
