@@ -40,10 +40,14 @@ else {
  */
 function withoutZig(): void {
   const isWanted = process.env.KVASIR_PACK_WITHOUT_KERNELS === '1' || process.env.npm_command === 'install';
-  if (values['for-package'] !== true) return fail(`There is no Zig. ${howToGetZig}`, 1);
+  if (values['for-package'] !== true) {
+    fail(`There is no Zig. ${howToGetZig}`, 1);
+    return;
+  }
   if (!isWanted) {
     const otherwise = 'For a package without them, set KVASIR_PACK_WITHOUT_KERNELS=1.';
-    return fail(`The package would have no prebuilt kernels, because there is no Zig. ${howToGetZig} ${otherwise}`, 1);
+    fail(`The package would have no prebuilt kernels, because there is no Zig. ${howToGetZig} ${otherwise}`, 1);
+    return;
   }
   // Libraries of another version would only fill the package.
   rmSync(folder, { recursive: true, force: true });

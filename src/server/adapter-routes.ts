@@ -1,4 +1,4 @@
-import type { FastifyContextConfig, FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { type FieldReader, nameLengthMax } from '../base/field-reader.ts';
 import type { EngineAdapters } from '../engine/adapters.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
@@ -20,9 +20,8 @@ interface AdapterRouteOptions {
  */
 export function registerAdapterRoutes(app: FastifyInstance, engine: AsyncEngine, options: AdapterRouteOptions): void {
   const { limits, callers, enableRuntimeLora } = options;
-  const adaptersFor = (request: FastifyRequest): EngineAdapters => {
+  const allowed = (): EngineAdapters => {
     if (!enableRuntimeLora || !callers.requiresKey || engine.adapters === undefined) throw runtimeLoraOff();
-    request.log.info({ body: request.body }, 'LoRA adapters change');
     return engine.adapters;
   };
   const about = (summary: string, example: object, read: typeof readLoad | typeof readUnload): FastifyContextConfig => {
@@ -31,16 +30,18 @@ export function registerAdapterRoutes(app: FastifyInstance, engine: AsyncEngine,
   };
   const ofLoad = about('Loads a LoRA adapter.', loadAdapterExample, readLoad);
   app.post('/v1/load_lora_adapter', { config: ofLoad }, async (request, reply) => {
-    const adapters = adaptersFor(request);
+    const adapters = allowed();
     const { name, path } = readLoad(request.body, limits);
     await adapters.load({ name, path });
+    request.log.info({ name, path }, 'a LoRA adapter was loaded');
     return reply.type('text/plain').send(`Success: LoRA adapter '${name}' added successfully.`);
   });
   const ofUnload = about('Unloads a LoRA adapter.', unloadAdapterExample, readUnload);
   app.post('/v1/unload_lora_adapter', { config: ofUnload }, async (request, reply) => {
-    const adapters = adaptersFor(request);
+    const adapters = allowed();
     const { name } = readUnload(request.body, limits);
     await adapters.unload(name);
+    request.log.info({ name }, 'a LoRA adapter was unloaded');
     return reply.type('text/plain').send(`Success: LoRA adapter '${name}' removed successfully.`);
   });
 }
