@@ -122,9 +122,10 @@ export function registerScoreRoutes(app: FastifyInstance, engine: AsyncEngine, o
       reads: [(body: object, given: BodyOptions) => parseRerank(body, { ...limits, ...given }, engine)],
     },
   };
-  for (const path of ['/score', '/v1/score'])
-    app.post(path, { config: { about: ofScores } }, (request, reply) => answerScore(engine, request, reply, options));
-  for (const path of ['/rerank', '/v1/rerank', '/v2/rerank'])
+  app.post('/v1/score', { config: { about: ofScores } }, (request, reply) =>
+    answerScore(engine, request, reply, options),
+  );
+  for (const path of ['/v1/rerank', '/v2/rerank'])
     app.post(path, { config: { about: ofRerank } }, (request, reply) => answerRerank(engine, request, reply, options));
 }
 
