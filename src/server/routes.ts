@@ -64,6 +64,7 @@ import { registerResponseRoutes } from './responses/response-routes.ts';
 import { registerScoreRoutes } from './scores.ts';
 import { sendJson } from './send-json.ts';
 import { errorAnswer } from './server-errors.ts';
+import { addShortPaths } from './short-paths.ts';
 import { EventStream } from './sse.ts';
 import { traceHeadersOf } from './trace-headers.ts';
 import type { UnknownFields } from './unknown-fields.ts';
@@ -327,14 +328,6 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     chat_template: model.chatTemplate ?? '',
     build_info: `kvasir ${options.version}`,
   }));
-}
-
-/** As in llama-server, a path that begins with `/v1` is a route without it too. */
-function addShortPaths(app: FastifyInstance): void {
-  app.addHook('onRoute', ({ routePath, url: _, path: __, prefix: ___, ...route }) => {
-    if (routePath.startsWith('/v1/') && route.method !== 'HEAD')
-      app.route({ ...route, url: routePath.slice(3), config: { ...route.config, isOtherPath: true } });
-  });
 }
 
 /** Only what differs from the defaults of OpenAI's API. */

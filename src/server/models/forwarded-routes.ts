@@ -41,13 +41,15 @@ const get = (...urls: string[]): ForwardedRoute[] => urls.map((url) => ({ method
 
 /** What the process of a model answers. A test compares it with the endpoints of a server with one model. */
 export const forwardedRoutes: readonly ForwardedRoute[] = [
-  ...post('body', undefined, '/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize', '/detokenize'),
+  ...post('body', undefined, '/v1/completions', '/v1/chat/completions', '/v1/chat/completions/input_tokens'),
+  ...post('body', undefined, '/v1/embeddings', '/v1/rerank', '/v2/rerank', '/v1/score'),
+  ...post('body', undefined, '/tokenize', '/detokenize', '/apply-template', '/infill'),
   ...post('body', anthropic, '/v1/messages', '/v1/messages/count_tokens'),
   ...post('body', ollama, '/api/chat', '/api/generate', '/api/embed', '/api/show'),
-  ...post('body', responses, '/v1/responses'),
+  ...post('body', responses, '/v1/responses', '/v1/responses/input_tokens'),
   { method: 'GET', url: '/v1/responses/:id', by: 'every' },
   { method: 'DELETE', url: '/v1/responses/:id', by: 'every' },
   { method: 'POST', url: '/v1/responses/:id/cancel', by: 'every' },
-  ...get('/cache/events', '/tiers', '/kv_event_sources', '/kv_events/blocks'),
-  ...post('query', undefined, '/cache/lose', '/reset_prefix_cache'),
+  ...get('/cache/events', '/tiers', '/kv_event_sources', '/kv_events/blocks', '/props', '/openapi.json'),
+  ...post('query', undefined, '/cache/lose', '/reset_prefix_cache', '/v1/load_lora_adapter', '/v1/unload_lora_adapter'),
 ];

@@ -13,7 +13,6 @@ export function registerModelLists(app: FastifyInstance, pool: ModelPool): void 
     return { object: 'list', data: reports.flatMap((report) => cardsOf(report, created)) };
   };
   app.get('/v1/models', all);
-  app.get('/models', all);
   // Names may have slashes.
   app.get<{ Params: { '*': string } }>('/v1/models/*', async ({ params: { '*': name } }) => {
     const card = (await all()).data.find(({ id }) => id === name);

@@ -48,7 +48,8 @@ it('every endpoint of a server of one model is one of a server of several', asyn
     'GET /kv_events/blocks',
     'POST /reset_prefix_cache',
   ];
-  expect(new Set([...found, ...absentInLetters])).toEqual(new Set(expected));
+  const short = expected.filter((route) => route.includes(' /v1/')).map((route) => route.replace(' /v1/', ' /'));
+  expect(new Set([...found, ...absentInLetters])).toEqual(new Set([...expected, ...short]));
   await server.close();
 });
 

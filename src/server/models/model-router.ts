@@ -7,6 +7,7 @@ import type { MountOptions } from '../mount.ts';
 import { registerPage } from '../page-routes.ts';
 import { responseNotFound } from '../responses/response-errors.ts';
 import { fieldMissing } from '../server-errors.ts';
+import { addShortPaths } from '../short-paths.ts';
 import { modelNotLoaded } from './errors.ts';
 import { ask, forward, passOn } from './forward.ts';
 import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
@@ -31,6 +32,7 @@ export interface RouterOptions extends MountOptions {
  */
 export function registerRouter(app: FastifyInstance, pool: ModelPool, options: RouterOptions): void {
   options.httpMetrics.watch(app);
+  addShortPaths(app);
   const isPublic = { config: { isPublic: true } };
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });

@@ -72,9 +72,11 @@ it('has an example of each body that its schema and the route accept, and schema
     ...JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"api#/')),
   });
   let checked = 0;
+  // The answers of these routes need another engine.
+  const otherEngine = /embed|score|rerank|lora|cache.lose/;
   for (const [path, { post: operation }] of Object.entries(document.paths)) {
     const content = operation?.requestBody?.content['application/json'];
-    if (content === undefined || path.includes('embed') || path === '/cache/lose') continue;
+    if (content === undefined || otherEngine.test(path)) continue;
     const valid = ajv.validate(resolve(content.schema), content.example);
     expect([path, valid, valid ? [] : ajv.errors]).toEqual([path, true, []]);
     const example = { ...content.example, ...('model' in content.example ? { model: 'letters' } : {}), stream: false };
