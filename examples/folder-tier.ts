@@ -4,7 +4,7 @@
  *
  *   kvasir serve --kv-transfer-config '{"kv_connector":"OffloadingConnector","kv_role":"kv_both","kv_connector_extra_config":{
  *     "spec_name":"TieringOffloadingSpec","cpu_bytes_to_use":8589934592,"secondary_tiers":[
- *     {"type":"FolderTier","module_path":"dist/examples/folder-tier.js","folder":"/var/cache/kvasir"}]}}'
+ *     {"type":"FolderTier","module_path":"kvasir/examples/folder-tier","folder":"/var/cache/kvasir"}]}}'
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { access, link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';

@@ -1,9 +1,9 @@
 /**
  * A KV connector in TypeScript: blocks stay in the memory of this process, so an engine finds what an earlier engine has
- * computed. A real connector would put a server in place of the Map. Compile it, then name the module:
+ * computed. A real connector would put a server in place of the Map. Name the module, or a compiled copy:
  *
  *   kvasir serve --kv-transfer-config.kv_connector MapConnector --kv-transfer-config.kv_role kv_both \
- *     --kv-transfer-config.kv_connector_module_path dist/examples/map-connector.js
+ *     --kv-transfer-config.kv_connector_module_path kvasir/examples/map-connector
  *
  * A program that embeds the engine may register the class instead: `registerConnector('MapConnector', async () => MapConnector)`.
  */

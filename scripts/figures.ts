@@ -40,7 +40,7 @@ function linesByFolder(root: string): Map<string, number> {
 
 interface PackageJson {
   readonly name: string;
-  readonly exports: Readonly<Record<string, { readonly types: string }>>;
+  readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
 }
 
 function entryPointsOf(root: string): EntryPoint[] {
@@ -48,7 +48,10 @@ function entryPointsOf(root: string): EntryPoint[] {
   const api = new API();
   try {
     const [project] = api.updateSnapshot({ openProjects: [join(root, 'tsconfig.build.json')] }).getProjects();
-    return Object.entries(exports).map(([path, { types }]) => {
+    return Object.entries(exports).flatMap(([path, target]) => {
+      // Examples are no API.
+      if (typeof target === 'string' || path.includes('*')) return [];
+      const { types } = target;
       const source = join(root, types.replace(/^\.\/dist\//, '').replace(/\.d\.ts$/, '.ts'));
       const symbols = exportsOf(project!, source);
       const isUndocumented = (symbol: ExportedName): boolean => documentationOf(project!, symbol) === '';

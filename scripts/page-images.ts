@@ -35,7 +35,7 @@ function originOf(log: Readable): Promise<string> {
     let text = '';
     log.on('data', (piece: Buffer) => {
       text += piece.toString();
-      const [, found] = /address(?: +|":")(http:[^\s"]+)/.exec(text) ?? [];
+      const [, found] = /address(?:=|":")(http:[^\s"]+)/.exec(text) ?? [];
       if (found !== undefined) resolve(found);
     });
     log.on('end', () => reject(new Error(`the server ended: ${text}`)));

@@ -1,7 +1,7 @@
 /**
- * `npm run kernels [-- --target linux-x64,linux-arm64] [--if-zig]` builds the kernels of `shipped-kernels.ts` for all
- * targets, into `prebuilt`. `--if-zig`: without Zig, says so and succeeds (`prepack`). npm would run a script of the
- * name `prebuild` before each build.
+ * `npm run kernels [-- --target linux-x64,linux-arm64] [--for-package]` builds the kernels of `shipped-kernels.ts` for all
+ * targets, into `prebuilt`. `--for-package` is for `prepack`: see `withoutZig`. npm would run a script of the name `prebuild`
+ * before each build.
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,9 +12,9 @@ import { buildKernels } from './prebuild/build-kernels.ts';
 import { targets } from './prebuild/targets.ts';
 import { findZig, howToGetZig } from './prebuild/zig.ts';
 
-const { values: flags } = parseArgs({ options: { target: { type: 'string' }, 'if-zig': { type: 'boolean' } } });
+const { values } = parseArgs({ options: { target: { type: 'string' }, 'for-package': { type: 'boolean' } } });
 const folder = join(process.cwd(), 'prebuilt');
-const wanted = flags.target?.split(',') ?? targets.map(({ name }) => name);
+const wanted = values.target?.split(',') ?? targets.map(({ name }) => name);
 const unknown = wanted.find((name) => !targets.some((target) => target.name === name));
 const zig = findZig();
 
@@ -34,14 +34,24 @@ else {
   console.log(`prebuilt: ${formatBytes(total)}`);
 }
 
+/**
+ * A package without kernels works at half the speed, so `npm pack` and `npm publish` fail unless the user wants such a package.
+ * `npm install` of a repository runs `prepack` too: it succeeds, because its user cannot be expected to have Zig.
+ */
 function withoutZig(): void {
-  if (flags['if-zig'] !== true) {
+  const isWanted = process.env.KVASIR_PACK_WITHOUT_KERNELS === '1' || process.env.npm_command === 'install';
+  if (values['for-package'] !== true) {
     fail(`There is no Zig. ${howToGetZig}`, 1);
+    return;
+  }
+  if (!isWanted) {
+    const otherwise = 'For a package without them, set KVASIR_PACK_WITHOUT_KERNELS=1.';
+    fail(`The package would have no prebuilt kernels, because there is no Zig. ${howToGetZig} ${otherwise}`, 1);
     return;
   }
   // Libraries of another version would only fill the package.
   rmSync(folder, { recursive: true, force: true });
-  console.error(`The package has no prebuilt kernels, because there is no Zig. ${howToGetZig}`);
+  console.error(`WARNING: the package has no prebuilt kernels, because there is no Zig. ${howToGetZig}`);
 }
 
 function fail(message: string, code: number): void {

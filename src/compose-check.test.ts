@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,6 +7,7 @@ import { buildCommand } from '../test/support/cli-process.ts';
 import { itNeeds } from '../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../test/support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../test/support/s3-server.ts';
+import { writeTinyModel } from '../test/support/tiny-model.ts';
 import type { JsonObject } from './base/json.ts';
 import { checkEngineOptions } from './compose-check.ts';
 import type { EngineOptions } from './engine/options.ts';
@@ -37,13 +38,38 @@ const sharedStorage = (shared_storage_path: string): EngineOptions => ({
 const patienceMs = 2 ** 31 - 1;
 const check = (options: EngineOptions): Promise<void> => checkEngineOptions(options, patienceMs);
 
-describe('options are refused before there is a model', () => {
+describe('options are refused before the weights of a model are read', () => {
   const file = join(folder, 'file');
   writeFileSync(file, '');
+  const demo = readFileSync(model);
+  const changed = (name: string, change: (bytes: Buffer) => Buffer): string => {
+    const path = join(folder, name);
+    writeFileSync(path, change(Buffer.from(demo)));
+    return path;
+  };
+  const foreign = join(folder, 'foreign.gguf');
+  beforeAll(() => writeTinyModel(foreign, { architecture: 'llama', type: 'F32', vocab: 600 }));
+  const unknown = changed('unknown.gguf', (bytes) => {
+    bytes.write('lamma', bytes.indexOf('llama'));
+    return bytes;
+  });
 
   it.each<[string, EngineOptions, string]>([
     ['speculation', { model, speculativeConfig: { method: 'no' } as never }, 'KVASIR_SPECULATIVE_CONFIG_INVALID'],
     ['a model file that is not there', { model: join(folder, 'no.gguf') }, 'KVASIR_MODEL_FILE_UNREADABLE'],
+    ['an empty file', { model: file }, 'KVASIR_NOT_GGUF'],
+    ['a file that is no model', { model: 'README.md' }, 'KVASIR_NOT_GGUF'],
+    [
+      'a model that ends early',
+      { model: changed('cut.gguf', (bytes) => bytes.subarray(0, -9)) },
+      'KVASIR_GGUF_TRUNCATED',
+    ],
+    ['an unknown architecture', { model: unknown }, 'KVASIR_ARCHITECTURE_UNSUPPORTED'],
+    [
+      'a draft model with another vocabulary',
+      { model, speculativeConfig: { model: foreign, num_speculative_tokens: 2 } },
+      'KVASIR_DRAFT_VOCABULARY_DIFFERS',
+    ],
     ['a name without hf:', { model: 'Qwen/Qwen3-0.6B' }, 'KVASIR_MODEL_NOT_PATH'],
     ['KV events', { model, kvEventsConfig: { endpoint: 5 } as never }, 'KVASIR_KV_EVENTS_CONFIG_INVALID'],
     [

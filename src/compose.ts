@@ -12,13 +12,13 @@ import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
 import type { BlockId } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
+import { type DraftModelFile, readDraftModel } from './draft-model-file.ts';
 import { Adapters } from './engine/adapters.ts';
 import type { ModelInfo, ScoreInfo } from './engine/contract.ts';
 import { DraftEngine } from './engine/draft-engine.ts';
 import { encoderOptions } from './engine/encoder-options.ts';
 import { Engine } from './engine/engine.ts';
 import type { ChatRenderers, DraftModel } from './engine/engine-parts.ts';
-import { draftVocabularyDiffers } from './engine/errors.ts';
 import { readKvEventsConfig } from './engine/kv-events/config.ts';
 import { KvEventFeed } from './engine/kv-events/feed.ts';
 import { type OpenedPublisher, openKvEventPublisher } from './engine/kv-events/open.ts';
@@ -33,23 +33,19 @@ import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
 import { checkPrediction } from './ggml/prediction-layer.ts';
+import { readSamplingDefaults } from './ggml/sampling-defaults.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { DraftModelSpeculator } from './scheduler/speculation/draft-model-speculator.ts';
-import {
-  type DraftModelOptions,
-  readSpeculativeConfig,
-  type SpeculationOptions,
-} from './scheduler/speculation/options.ts';
+import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/speculation/options.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
 import { type ChatTemplate, compileChatTemplate } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
 import { type ChosenTemplates, chooseTemplates, readModelTemplates } from './tokenizer/model-templates.ts';
-import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
 import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './tokenizer/template-thread.ts';
 import { openTextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
@@ -95,7 +91,11 @@ export async function openMeasuredEngine(
   const file = await readGguf(found.model);
   const config = readModelConfig(file, found.maxModelLen);
   const resolved = config.isEncoder === true ? encoderOptions(found, config.contextLength) : found;
+  if (resolved.maxModelLen !== undefined && resolved.maxModelLen > config.contextLength)
+    warn(given, beyondContext(resolved.maxModelLen, config.contextLength));
   if (speculation?.method === 'mtp') checkPrediction(file, config);
+  // Before the weights of the model are read, which takes minutes.
+  const draft = speculation?.method === 'draft_model' ? await readDraftModel(speculation, resolved, file) : undefined;
   const textThread = openTextThread();
   const tokenizer = await openTokenizer(file, textThread);
   if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
@@ -141,8 +141,7 @@ export async function openMeasuredEngine(
     const scheduling = schedulerOptionsOf(resolved, model, { ...transfer, isEncoder });
     const canSpeculate = mayVerifyDrafts(speculation, resolved, executor.kvCacheSpec);
     if (canSpeculate && speculation?.method === 'mtp') draftModel = new PredictionDrafter(executor);
-    if (canSpeculate && speculation?.method === 'draft_model')
-      draftModel = await openDraftModel(speculation, resolved, file, model.maxModelLen);
+    if (canSpeculate && draft !== undefined) draftModel = await openDraftModel(draft, resolved, model.maxModelLen);
     const speculator = canSpeculate ? speculatorOf(speculation) : undefined;
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector, speculator });
     const kvEvents = events && kvEventsOf(events, scheduler, connector);
@@ -188,6 +187,9 @@ export async function openMeasuredEngine(
     throw error;
   }
 }
+
+const beyondContext = (maxModelLen: number, contextLength: number): string =>
+  `--max-model-len is ${maxModelLen}, and the model was made for ${contextLength} tokens: texts that are longer than that are usually poor.`;
 
 const NO_EVENTS = 'KV events are on, but there will be none: prefix caching is off. Remove --no-enable-prefix-caching.';
 
@@ -320,16 +322,10 @@ function speculatorOf(speculation: SpeculationOptions | undefined): Speculator |
 
 /** An engine for the draft model, in this process. It computes while the model waits, so it has as many threads. */
 async function openDraftModel(
-  { model }: DraftModelOptions,
+  { path, contextLength }: DraftModelFile,
   options: ResolvedEngineOptions,
-  target: GgufFile,
   maxModelLen: number,
 ): Promise<DraftEngine> {
-  const path = await modelFile(model, { onProgress: options.onDownloadProgress });
-  const file = await readGguf(path);
-  const token = await firstDifferentToken(target, file);
-  if (token !== undefined) throw draftVocabularyDiffers({ path, token, model: options.model });
-  const { contextLength } = readModelConfig(file);
   const { threads, cpus, device, numerics, attention, maxNumSeqs, onEvent } = options;
   const engine = await createEngine({
     model: path,
@@ -401,6 +397,7 @@ function describeModel(
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: templates !== undefined,
+    samplingDefaults: readSamplingDefaults(file.metadata),
     ...(scores === undefined
       ? { embedding: { length: head?.length ?? config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) } }
       : { scores }),

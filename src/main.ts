@@ -61,9 +61,15 @@ const code = await runCli(argv, context, await commandsFor(argv));
 await Promise.all([written(process.stdout), written(process.stderr)]);
 exitNow(code);
 
+/** The process of one model, which `kvasir serve` starts: it is no command for people. */
+async function modelWorker(): Promise<CommandFactory[]> {
+  return [(await import('./cli/models/model-worker.ts')).modelWorkerCommand];
+}
+
 /** The command that the line names. `--version` needs no command; help and lines without a command need all. */
 async function commandsFor([name = '']: readonly string[]): Promise<CommandFactory[]> {
   if (name === '--version' || name === '-V') return [];
+  if (name === 'model-worker') return modelWorker();
   const named = Object.hasOwn(commands, name) ? commands[name] : undefined;
   return Promise.all((named === undefined ? Object.values(commands) : [named]).map((load) => load()));
 }

@@ -77,8 +77,10 @@ it('a draft model changes no text, alone and in a batch, whether its drafts are 
     });
 });
 
-it('a draft model with another vocabulary is refused, and the message names the first token that differs', async () => {
-  const refused = withEngine({ speculativeConfig: speculativeConfig(models.vocabulary) }, () => Promise.resolve());
+it('a draft model with another vocabulary is refused before the model is loaded, and the message names the first token that differs', async () => {
+  const onProgress = (): never => expect.unreachable('weights were read');
+  const options = { speculativeConfig: speculativeConfig(models.vocabulary), onProgress };
+  const refused = withEngine(options, () => Promise.resolve());
   await expect(refused).rejects.toMatchObject({
     code: 'KVASIR_DRAFT_VOCABULARY_DIFFERS',
     message: expect.stringMatching(/has another vocabulary than .*target\.gguf: token \d+ differs/) as string,

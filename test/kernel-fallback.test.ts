@@ -1,9 +1,11 @@
-/** An engine without some kernels works, and reports which kernels are missing if the machine could have them. */
+/** An engine without some kernels works, and reports what is missing or unusual when it starts. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
+import { readGguf } from '../src/ggml/gguf.ts';
+import { readModelConfig } from '../src/ggml/model-config.ts';
 import { promptOf } from './support/drive.ts';
 import { itInLongForm } from './support/long-form.ts';
 import { itNeeds } from './support/needs.ts';
@@ -20,6 +22,7 @@ afterAll(() => {
   folder.remove();
 });
 
+const demoContext = readModelConfig(await readGguf('models/kvasir-demo.gguf')).contextLength;
 const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
 /** The tokens and the events of an engine with this C compiler. */
@@ -63,10 +66,24 @@ describe('an engine', () => {
     expect(ranks.tokens).toEqual(alone.tokens);
   });
 
-  it('on a machine without a compiler names the reason only in its description', async () => {
+  it('on a machine without a compiler says once that its kernels are missing, and what that costs', async () => {
     const { events, attention } = await answer('/nonexistent/cc');
-    expect(events).toEqual([]);
+    expect(events).toEqual([
+      'Kernels of Kvasir are missing: the package has none for this machine and model, and there is no C compiler `/nonexistent/cc`. ' +
+        'ggml computes instead, at as little as half the speed, and the text may differ from engines that have them. `kvasir doctor` says what to change.',
+    ]);
     expect(attention).toContain('there is no C compiler');
+  });
+
+  it('that is to take longer texts than the model was made for says so, and takes them', async () => {
+    const warned = async (maxModelLen: number): Promise<string[]> =>
+      (await answer('/nonexistent/cc', { maxModelLen, kvCacheMemory: 1 << 30 })).events.filter((message) =>
+        message.includes('max-model-len'),
+      );
+    expect(await warned(demoContext)).toEqual([]);
+    expect(await warned(demoContext + 1)).toEqual([
+      `--max-model-len is ${demoContext + 1}, and the model was made for ${demoContext} tokens: texts that are longer than that are usually poor.`,
+    ]);
   });
 
   itInLongForm(

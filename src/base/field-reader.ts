@@ -34,6 +34,30 @@ export type FieldFault = {
     }
 );
 
+/** What a reader accepts in a field, as JSON Schema says it. `required` is of the object around the field. */
+export interface FieldShape {
+  readonly type?: 'boolean' | 'integer' | 'number' | 'string' | 'object' | 'array';
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly exclusiveMinimum?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly minItems?: number;
+  readonly maxItems?: number;
+  readonly enum?: readonly string[];
+  readonly required?: true;
+}
+
+/** Is told of each field that a reader looks for, with its path: what is known about the fields of a request can be described. */
+export type FieldObserver = (path: string, shape: FieldShape) => void;
+
+/** Those of the objects inside too. */
+export interface FieldWatchers {
+  /** Is told of fields that were not read, instead of an error. */
+  readonly onUnknown?: ((parameter: string) => void) | undefined;
+  readonly observer?: FieldObserver | undefined;
+}
+
 export type FaultToError = (fault: FieldFault) => Error;
 
 /**
@@ -46,15 +70,15 @@ export class FieldReader {
   readonly #toError: FaultToError;
   readonly #path: string;
   readonly #onUnknown: ((parameter: string) => void) | undefined;
+  readonly #observer: FieldObserver | undefined;
   readonly #known = new Set<string>();
   /** Accepted, but not for use: they are in no list of known fields. */
   readonly #others = new Set<string>();
 
   /**
-   * `path` is the prefix of field names in errors, for objects inside of another one: `stream_options.`. `onUnknown`: is told of fields
-   * that were not read, here and in the objects inside, instead of an error.
+   * `path` is the prefix of field names in errors, for objects inside of another one: `stream_options.`.
    */
-  constructor(value: unknown, toError: FaultToError, path = '', onUnknown?: (parameter: string) => void) {
+  constructor(value: unknown, toError: FaultToError, path = '', { onUnknown, observer }: FieldWatchers = {}) {
     if (!isJsonObject(value)) {
       const parameter = withoutDot(path);
       throw toError({ kind: 'invalid', parameter, expected: 'an object', actual: describeValue(value), hint: '' });
@@ -63,6 +87,13 @@ export class FieldReader {
     this.#toError = toError;
     this.#path = path;
     this.#onUnknown = onUnknown;
+    this.#observer = observer;
+  }
+
+  /** Tells the observer about fields that another reader checks. `nameOf`: their names here. */
+  observed(nameOf: (name: string) => string): FieldObserver | undefined {
+    const observer = this.#observer;
+    return observer && ((path, shape) => observer(this.#path + nameOf(path), shape));
   }
 
   /** The name of this object in errors: `tools[0]`. */
@@ -81,23 +112,28 @@ export class FieldReader {
   /** The unchecked value with all digits of numbers. */
   exact(name: string): unknown {
     this.#known.add(name);
+    this.#observe(name, {});
     return this.#value(name);
   }
 
-  /** The unchecked value without exact numbers at any depth. */
+  /** The unchecked value without exact numbers at any depth. Another reader checks it, and tells the observer. */
   plain(name: string): unknown {
-    return plainJson(this.exact(name) as ExactJson);
+    this.#known.add(name);
+    return plainJson(this.#value(name) as ExactJson);
   }
 
   boolean(name: string): boolean | undefined {
+    this.#observe(name, { type: 'boolean' });
     return this.#checked(name, 'true or false', (value) => typeof value === 'boolean');
   }
 
   number(name: string, range: Range = {}): number | undefined {
+    this.#observe(name, { type: 'number', ...shapeOf(range, 'minimum', 'maximum') });
     return this.#checked(name, `a number${describeRange(range)}`, (value) => isNumberIn(value, range));
   }
 
   integer(name: string, range: Range = {}): number | undefined {
+    this.#observe(name, { type: 'integer', ...shapeOf(range, 'minimum', 'maximum') });
     const bounded = { max: Number.MAX_SAFE_INTEGER, ...range };
     const value = this.raw(name);
     if (value === undefined || (isNumberIn(value, bounded) && Number.isInteger(value))) return value;
@@ -107,6 +143,7 @@ export class FieldReader {
 
   /** `lengths`: in UTF-16 units. */
   string(name: string, { min = 0, max = Number.POSITIVE_INFINITY }: Omit<Range, 'above'> = {}): string | undefined {
+    this.#observe(name, { type: 'string', ...shapeOf({ min, max }, 'minLength', 'maxLength') });
     const value = this.raw(name);
     if (value === undefined) return undefined;
     const text = this.wellFormed(name, value);
@@ -132,6 +169,7 @@ export class FieldReader {
 
   /** One of these strings. */
   choice<T extends string>(name: string, choices: readonly T[]): T | undefined {
+    this.#observe(name, { type: 'string', enum: choices });
     const value = this.raw(name);
     if (value === undefined || choices.includes(value as T)) return value as T | undefined;
     throw this.invalid(name, oneOf(choices), undefined, typeof value === 'string' ? didYouMean(value, choices) : '');
@@ -139,6 +177,7 @@ export class FieldReader {
 
   /** An object that is not read here. */
   json(name: string, expected = 'an object'): JsonObject | undefined {
+    this.#observe(name, { type: 'object' });
     return this.#checked(name, expected, isJsonObject);
   }
 
@@ -161,6 +200,7 @@ export class FieldReader {
 
   /** A list with `read` applied to each item. The name of an item is `name[i]`. */
   list<T>(name: string, read: (item: unknown, itemName: string) => T, lengths: Range = {}): T[] | undefined {
+    this.#observe(name, { type: 'array', ...shapeOf(lengths, 'minItems', 'maxItems') });
     const value = this.raw(name);
     if (value === undefined) return undefined;
     if (!Array.isArray(value)) throw this.invalid(name, 'a list');
@@ -171,6 +211,7 @@ export class FieldReader {
   }
 
   object(name: string): FieldReader | undefined {
+    this.#observe(name, { type: 'object' });
     const value = this.raw(name);
     return value === undefined ? undefined : this.inside(name, value);
   }
@@ -182,7 +223,10 @@ export class FieldReader {
 
   /** The reader of an object that is a part of this one. */
   inside(name: string, value: unknown): FieldReader {
-    return new FieldReader(value, this.#toError, `${this.#path}${name}.`, this.#onUnknown);
+    return new FieldReader(value, this.#toError, `${this.#path}${name}.`, {
+      onUnknown: this.#onUnknown,
+      observer: this.#observer,
+    });
   }
 
   /** The name of a field with its path. */
@@ -191,6 +235,7 @@ export class FieldReader {
   }
 
   required<T>(name: string, value: T | undefined, expected: string): T {
+    this.#observe(name, { required: true });
     if (value !== undefined) return value;
     throw this.#toError({ kind: 'missing', parameter: this.#path + name, expected, actual: describeValue(undefined) });
   }
@@ -249,6 +294,10 @@ export class FieldReader {
     return unknown;
   }
 
+  #observe(name: string, shape: FieldShape): void {
+    this.#observer?.(this.#path + name, shape);
+  }
+
   #value(name: string): unknown {
     // Instances of a caller's class may inherit fields, but no field is a method of all objects.
     if (!Object.hasOwn(this.#fields, name) && name in Object.prototype) return undefined;
@@ -261,6 +310,15 @@ export class FieldReader {
     throw this.invalid(name, expected);
   }
 }
+
+type LowerBound = 'minimum' | 'minLength' | 'minItems';
+type UpperBound = 'maximum' | 'maxLength' | 'maxItems';
+
+const shapeOf = ({ min, max, above }: Range, lower: LowerBound, upper: UpperBound): FieldShape => ({
+  ...(min === undefined || (min === 0 && lower !== 'minimum') ? {} : { [lower]: min }),
+  ...(max === undefined || max === Number.POSITIVE_INFINITY ? {} : { [upper]: max }),
+  ...(above === undefined ? {} : { exclusiveMinimum: above }),
+});
 
 const withoutDot = (path: string): string => path.replace(/\.$/, '');
 

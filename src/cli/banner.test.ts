@@ -1,9 +1,24 @@
+import { exec } from 'node:child_process';
+import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
+import { serveHere } from '../../test/support/serve-here.ts';
+import { until } from '../../test/support/until.ts';
 import { readKvTransferConfig } from '../connector/config.ts';
 import { banner } from './banner.ts';
 
 describe('the banner of kvasir serve', () => {
+  it('has an address and an example command that works, at a terminal', async () => {
+    const server = await serveHere([], {}, { isTTY: true });
+    server.loaded.resolve(server.engine);
+    await until(() => server.stderr().includes('Press Ctrl-C'));
+    const curl = /curl http.*/.exec(server.stderr())![0];
+    const { stdout } = await promisify(exec)(`${curl} -sS`);
+    expect(JSON.parse(stdout)).toMatchObject({ choices: [{ finish_reason: expect.any(String) as string }] });
+    await server.close();
+    expect(server.stderr()).not.toMatch(/^\S+Z info {2}serving /m);
+  });
+
   it('names the tiers of an OffloadingConnector, also if its calls are to fail', () => {
     const settings = {
       spec_name: 'TieringOffloadingSpec',

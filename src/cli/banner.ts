@@ -19,11 +19,12 @@ export function servedFields(engine: AsyncEngine, flags: BannerFlags, port: numb
     maxModelLen,
     blocks: engine.stats().blocks.total,
     address: addressOf(flags, port),
+    ...Object.fromEntries(extrasOf(engine, flags).map(([name, texts]) => [name, texts.join('; ')])),
   };
 }
 
 /** The address for a client on this machine. */
-function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
+export function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
   const scheme = sslCertfile === undefined ? 'http' : 'https';
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
   return `${scheme}://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
@@ -63,23 +64,29 @@ function exampleOf({
 }
 
 /** The lines for attention, ranks and connector, if there is something to report. */
-function bannerExtras({ model: { attention } }: AsyncEngine, flags: BannerFlags): string {
+const bannerExtras = (engine: AsyncEngine, flags: BannerFlags): string =>
+  extrasOf(engine, flags)
+    .flatMap(([name, texts]) => texts.map((text) => `  ${labels[name].padEnd(9)} ${text}\n`))
+    .join('');
+
+const labels = { attention: 'attention', ranks: 'ranks', connector: 'connector', tiers: 'KV tier', kvKeys: 'KV keys' };
+type Extra = readonly [name: keyof typeof labels, texts: readonly string[]];
+
+function extrasOf({ model: { attention } }: AsyncEngine, flags: BannerFlags): Extra[] {
   const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
-  const lines: string[] = [];
-  if (attention !== undefined) lines.push(`attention ${attention}`);
-  if (ranks > 1) lines.push(`ranks     ${ranks}, each with its part of the layers`);
-  if (transfer !== undefined) {
-    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig, kvTransferKeyFile } = transfer;
-    const { shared_storage_path: path } = kvConnectorExtraConfig;
-    const place = typeof path === 'string' ? `, in ${path}` : '';
-    lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
-    if (kvConnector === 'OffloadingConnector') {
-      const { host, secondaries } = readOffloadingSettings(takeFaults(transfer).config);
-      for (const spec of [host, ...secondaries.map((named) => named.spec)])
-        lines.push(`KV tier   ${describeTier(spec)}`);
-    }
-    if (kvTransferKeyFile !== undefined)
-      lines.push(`KV keys   ${kvTransferKeyFile}; blocks without their MAC are refused`);
+  const extras: Extra[] = [];
+  if (attention !== undefined) extras.push(['attention', [attention]]);
+  if (ranks > 1) extras.push(['ranks', [`${ranks}, each with its part of the layers`]]);
+  if (transfer === undefined) return extras;
+  const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig, kvTransferKeyFile } = transfer;
+  const { shared_storage_path: path } = kvConnectorExtraConfig;
+  const place = typeof path === 'string' ? `, in ${path}` : '';
+  extras.push(['connector', [`${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`]]);
+  if (kvConnector === 'OffloadingConnector') {
+    const { host, secondaries } = readOffloadingSettings(takeFaults(transfer).config);
+    extras.push(['tiers', [host, ...secondaries.map((named) => named.spec)].map(describeTier)]);
   }
-  return lines.map((line) => `  ${line}\n`).join('');
+  if (kvTransferKeyFile !== undefined)
+    extras.push(['kvKeys', [`${kvTransferKeyFile}; blocks without their MAC are refused`]]);
+  return extras;
 }

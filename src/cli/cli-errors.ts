@@ -20,6 +20,11 @@ export const configFileInvalid = defineError(
   'The configuration file {path} is wrong: {reason}. Its keys are the flags of `kvasir serve` without --, and model.',
   400,
 );
+export const modelNameTwice = defineError(
+  'KVASIR_MODEL_NAME_TWICE',
+  'Two models have the name `{name}`. Give one of them another name in the section `models` of the file of --config.',
+  400,
+);
 export const textNotUtf8 = defineError(
   'KVASIR_TEXT_NOT_UTF8',
   'The {what} from {path} is not valid UTF-8. Convert it to UTF-8.',

@@ -48,7 +48,7 @@ kv-transfer-config:
   kv_connector_extra_config: {shared_storage_path: /kv, n: 3}
 `);
     expect(options).toMatchObject({
-      model: 'm.gguf',
+      model: ['m.gguf'],
       port: 9000,
       maxModelLen: 4000,
       kvCacheMemory: 2 * 1024 ** 3,
@@ -73,7 +73,7 @@ kv-transfer-config:
   it('gives way to the command line, also for flags that may be repeated', async () => {
     const yaml = 'model: file.gguf\nport: 1\napi-key: [a, b]\nenable-prefix-caching: false\n';
     expect(await read(yaml, 'line.gguf', '--port', '2', '--api-key', 'c', '--enable-prefix-caching')).toMatchObject({
-      model: 'line.gguf',
+      model: ['line.gguf'],
       port: 2,
       apiKey: ['c'],
       enablePrefixCaching: true,
@@ -97,7 +97,7 @@ kv-transfer-config:
     ['max-model-length: 1', 'Did you mean `max-model-len`?'],
     ['config: other.yaml', '`config`: There is no such flag.'],
     ['enable-prefix-caching: 1', '`enable-prefix-caching`: It must be true or false'],
-    ['model: [a]', '`model`: It must be a path or a name'],
+    ['model: true', '`model`: It must be a path or a name'],
     ['api-key: [{a: 1}, true]', '`api-key`: It must be a list of texts'],
     ['port: 1\nport: 2', 'Map keys must be unique'],
     ['port: {', 'it is not YAML'],

@@ -27,7 +27,9 @@ export async function readConfigFlag(command: Command): Promise<void> {
   for (const { key, value } of contents.items as Pair<Node, Node | null>[]) {
     const name = String(yaml.isScalar(key) ? key.value : key).replaceAll('_', '-');
     try {
-      setFlag(command, name, readValue(yaml, value, document));
+      if (name === 'models' && command.name() === 'serve')
+        command.setOptionValueWithSource('models', readSections(yaml, value, document), 'config');
+      else setFlag(command, name, readValue(yaml, value, document));
     } catch (reason) {
       if (!(reason instanceof InvalidArgumentError)) throw reason;
       fail(`\`${name}\`: ${reason.message}`);
@@ -35,7 +37,10 @@ export async function readConfigFlag(command: Command): Promise<void> {
   }
 }
 
-type FlagValue = boolean | string | readonly string[];
+export type FlagValue = boolean | string | readonly string[];
+
+/** The settings of one model: flags by name, and `model`. */
+export type ModelSection = ReadonlyMap<string, FlagValue>;
 
 /** A scalar as it is written, because `0123` would lose its zero as a number; a map, such as a config in JSON, as JSON. */
 function readValue(yaml: typeof import('yaml'), node: Node | null, document: Document): FlagValue {
@@ -55,7 +60,30 @@ function readValue(yaml: typeof import('yaml'), node: Node | null, document: Doc
   throw new InvalidArgumentError('It has no value. Remove the line, or write a value.');
 }
 
-function setFlag(command: Command, name: string, value: FlagValue): void {
+/** The section `models`: the settings of each model. */
+function readSections(
+  yaml: typeof import('yaml'),
+  node: Node | null,
+  document: Document,
+): ReadonlyMap<string, ModelSection> {
+  const fail = (): never => {
+    throw new InvalidArgumentError('It must have the names of models, each with lines `name: value`.');
+  };
+  if (!yaml.isMap(node)) return fail();
+  const sections = (node.items as Pair<Node, Node | null>[]).map(({ key, value }): [string, ModelSection] => {
+    if (value !== null && !yaml.isMap(value) && !(yaml.isScalar(value) && value.value === null)) fail();
+    const items = yaml.isMap(value) ? (value.items as Pair<Node, Node | null>[]) : [];
+    const flags = items.map(({ key: flag, value: given }): [string, FlagValue] => [
+      String(yaml.isScalar(flag) ? flag.value : flag).replaceAll('_', '-'),
+      readValue(yaml, given, document),
+    ]);
+    return [String(yaml.isScalar(key) ? key.value : key), new Map(flags)];
+  });
+  return new Map(sections);
+}
+
+/** @throws InvalidArgumentError */
+export function setFlag(command: Command, name: string, value: FlagValue): void {
   if (name === 'model') {
     setModel(command, value);
     return;
@@ -71,8 +99,11 @@ function setFlag(command: Command, name: string, value: FlagValue): void {
 }
 
 function setModel(command: Command, value: FlagValue): void {
-  if (typeof value !== 'string') throw new InvalidArgumentError('It must be a path or a name.');
-  command.processedArgs[0] ??= value;
+  const isList = command.registeredArguments[0]?.variadic === true;
+  if (!isList && typeof value !== 'string') throw new InvalidArgumentError('It must be a path or a name.');
+  if (typeof value === 'boolean') throw new InvalidArgumentError('It must be a path or a name, or a list of them.');
+  const given = command.processedArgs[0] as string | readonly string[] | undefined;
+  if (given === undefined || given.length === 0) command.processedArgs[0] = isList ? [value].flat() : value;
 }
 
 /** What the command line would give for this value. */

@@ -6,8 +6,8 @@ import type { EngineOptions } from '../engine/options.ts';
 export interface CliContext {
   readonly version: string;
   /**
-   * Rejects with the error that `createEngine` would have with any model. Absent: nothing is checked before a server
-   * listens.
+   * Rejects with the error that `createEngine` would have before it reads weights. Absent: nothing is checked before a
+   * server listens.
    */
   checkEngineOptions?(options: EngineOptions): Promise<void>;
   /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */

@@ -4,7 +4,7 @@ import { assertDefined } from '../base/assert.ts';
 import { demoModelPath } from '../base/package-files.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
-import type { AsyncEngine } from '../engine/contract.ts';
+import type { AsyncEngine, ModelInfo } from '../engine/contract.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { ChoiceCollector, type ChoiceOutput } from '../server/choice-collector.ts';
 import { tokenizeText } from '../server/generation.ts';
@@ -105,7 +105,7 @@ async function run(
 ): Promise<void> {
   const text = flags.chat ? await asChat(engine, prompt, flags.system, signal) : prompt;
   const tokens = await tokenizeText(engine, text, !flags.chat, signal);
-  const params = paramsOf(flags);
+  const params = paramsOf(flags, engine.model);
   const collector = new ChoiceCollector(1, params);
   let lastText = '';
   for await (const delta of engine.generate({ prompt: tokens, params }, { signal })) {
@@ -131,9 +131,9 @@ function asChat(
   return engine.renderChat(messages, { signal });
 }
 
-function paramsOf(flags: GenerateFlags): SamplingOptions {
+function paramsOf(flags: GenerateFlags, model: ModelInfo): SamplingOptions {
   const { logprobs } = flags;
-  return { ...samplingOptionsOf(flags), ...(logprobs === undefined ? {} : { logprobs }) };
+  return { ...samplingOptionsOf(flags, model), ...(logprobs === undefined ? {} : { logprobs }) };
 }
 
 function jsonOf(choice: ChoiceOutput) {

@@ -1,24 +1,32 @@
 import type { EngineEvent } from '../engine/contract.ts';
 import { isLogged, logLine } from '../server/event-log.ts';
+import { formatLogLine } from '../server/log-format.ts';
 import type { LogLevel } from '../server/server-options.ts';
 import type { TextSink } from './context.ts';
 
 /** The destination of banners, progress and messages about the shutdown. */
 export interface Notices extends TextSink {
-  /** `text` for people; in a log of JSON lines, `message` with `fields` instead. */
+  /** `text` for people at a terminal; in a log, the line `message` with `fields` instead. */
   tell(text: string, message: string, fields: EngineEvent['fields']): void;
 }
 
-/** Notices are information: a higher log level prints none. With log format `json`, each is a line of the log. */
+/**
+ * Notices are information: a higher log level prints none. They are lines of the log. At a terminal, a banner and a bar of
+ * progress, which begins with `\r`, are written as they are.
+ */
 export function noticesOf(
   stderr: TextSink,
   { logLevel, logFormat }: { readonly logLevel: LogLevel; readonly logFormat: 'text' | 'json' },
 ): Notices {
   if (!isLogged('info', logLevel)) return { write: () => undefined, tell: () => undefined };
-  if (logFormat === 'text')
-    return { isTTY: stderr.isTTY === true, write: (text) => stderr.write(text), tell: (text) => stderr.write(text) };
+  const isTTY = logFormat === 'text' && stderr.isTTY === true;
+  const log = (message: string, fields: EngineEvent['fields'] = {}): unknown => {
+    const line = logLine('info', message, fields);
+    return stderr.write(logFormat === 'text' ? formatLogLine(line) : line);
+  };
   return {
-    write: (text) => stderr.write(logLine('info', text.trim())),
-    tell: (_, message, fields) => stderr.write(logLine('info', message, fields)),
+    isTTY,
+    write: (text) => (isTTY && text.startsWith('\r') ? stderr.write(text) : log(text.trim())),
+    tell: (text, message, fields) => (isTTY ? stderr.write(text) : log(message, fields)),
   };
 }

@@ -17,7 +17,7 @@ afterEach(async () => {
 });
 
 async function startServer(...flags: string[]) {
-  const server = await serveHere(flags);
+  const server = await serveHere(['--max-load-wait', '0', ...flags]);
   const { origin } = server;
   cleanups.push(server.close);
   const get = async (path: string, init: RequestInit = {}) => {
@@ -67,7 +67,7 @@ describe('a server that loads its model', () => {
       body: { error: { code: 'KVASIR_MODEL_LOADING', type: 'server_error' } },
     });
     expect(refused.body.error.message).toMatch(
-      /^The server does not serve yet\. The server loads m\.gguf: 25 %\. Send the request again in \d+ s\.$/,
+      /^The model is not loaded yet\. The server loads m\.gguf: 25 %\. Send the request again in \d+ s\.$/,
     );
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThanOrEqual(1);
     options.onProgress?.(1000, 1000);
@@ -81,6 +81,27 @@ describe('a server that loads its model', () => {
     expect((await complete()).body.choices[0].text).toBe(lettersOf(3, 4));
     socket.write('GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n');
     expect(String((await once(socket, 'data'))[0])).toContain(' 200 ');
+  });
+
+  it('lets requests for work wait up to a limit, and answers them when the model is loaded', async () => {
+    const { get, complete, loaded, engine, stderr } = await startServer(
+      '--max-load-wait',
+      '3600',
+      '--log-level',
+      'debug',
+    );
+    const waits = [complete({ 'x-request-id': 'waits' }), complete()];
+    expect((await get('/v1/models')).status).toBe(503);
+    expect((await get('/health')).status).toBe(503);
+    loaded.resolve(engine);
+    for (const { status, body } of await Promise.all(waits)) {
+      expect(status).toBe(200);
+      expect(body.choices[0].text).toBe(lettersOf(3, 4));
+    }
+    await vi.waitFor(() => expect(stderr()).toMatch(/id=waits /), patience);
+    expect(stderr().match(/path=\/v1\/completions/g)!.length).toBe(2);
+    const { body } = await get('/metrics');
+    expect(body).toMatch(/^http_requests_total\{method="POST",handler="\/v1\/completions",status="2xx"\} 2$/m);
   });
 
   it('has metrics with the progress; requests are counted across the end of the load', async () => {

@@ -38,7 +38,7 @@ async function start(...flags: string[]) {
   const server = await serveHere(['--ssl-certfile', files.certificate, '--ssl-keyfile', files.key, ...flags]);
   cleanups.push(server.close);
   server.loaded.resolve(server.engine);
-  await vi.waitFor(() => expect(server.stderr()).toContain('Press Ctrl-C'), patience);
+  await vi.waitFor(() => expect(server.stderr()).toContain(' serving '), patience);
   const port = Number(new URL(server.origin).port);
   return { ...server, files, port, put };
 
@@ -76,7 +76,7 @@ describe('TLS', () => {
   it('serves over HTTPS, and says so; connections without TLS get nothing', async () => {
     const { origin, port, stderr } = await start();
     expect(origin).toMatch(/^https:/);
-    expect(stderr()).toMatch(/address +https:/);
+    expect(stderr()).toMatch(/address=https:/);
     const asked = request(`${origin}/v1/completions`, {
       ...trusted(),
       method: 'POST',

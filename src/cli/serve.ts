@@ -12,8 +12,9 @@ import type { Server, ServerOptions } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { type ReasoningFormat, reasoningFormats, type ToolFormat, toolFormats } from '../tools/formats.ts';
 import { addEngineFlags, bytesFlag, engineOptionsOf, integerFrom, listFlag, oneOf, repeated } from './args.ts';
-import { type BannerFlags, banner, servedFields } from './banner.ts';
+import { addressOf, type BannerFlags, banner, servedFields } from './banner.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
+import type { ModelSection } from './config-file.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { handleHangUp } from './hang-up.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
@@ -23,12 +24,20 @@ import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
 import { ServiceNotifier } from './service-notifier.ts';
+import { startWarnings } from './start-warnings.ts';
 import { readChatTemplate } from './text-input.ts';
 import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
 
-interface ServeFlags extends BannerFlags, TlsFlags {
+export interface ServeFlags extends BannerFlags, TlsFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
+  readonly modelDir?: string;
+  readonly hubModels: 'none' | 'downloaded' | 'any';
+  readonly modelsMemory?: number;
+  readonly modelIdleTimeout: number;
+  readonly maxLoadWait: number;
+  /** The section of the file of --config. */
+  readonly models?: ReadonlyMap<string, ModelSection>;
   readonly apiKeyLimits?: KeyLimitFlags;
   readonly allowedHosts?: readonly string[];
   readonly allowedOrigins?: readonly string[];
@@ -54,9 +63,12 @@ interface ServeFlags extends BannerFlags, TlsFlags {
 
 export function serveCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
   const command = new Command('serve')
-    .summary('serve a model over the OpenAI API')
-    .description('Serve a GGUF model over the OpenAI API.')
-    .argument('[model]', 'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)')
+    .summary('serve models over the OpenAI API')
+    .description('Serve a GGUF model, or several, over the OpenAI API.')
+    .argument(
+      '[models...]',
+      'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model); several are loaded when requests ask for them',
+    )
     .option('--config <file>', 'YAML file with flags, like port: 9000; flags of the command line win')
     // vLLM listens on all interfaces. The default here is this machine alone, because the server requires no key by
     // default. A laptop must not serve all machines of a public network.
@@ -165,6 +177,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addTlsFlags(command);
+  addModelsFlags(command);
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -173,10 +186,12 @@ Examples:
   kvasir serve                                  the bundled demo model on http://127.0.0.1:8000
   kvasir serve qwen3-0.6b-q8_0.gguf --port 9000
   kvasir serve hf:Qwen/Qwen3-0.6B-GGUF:Q8_0     downloaded from Hugging Face once; see kvasir pull --help
+  kvasir serve --model-dir /var/models --models-memory 24GiB
   kvasir serve model.gguf --host 0.0.0.0 --api-key secret --kv-cache-memory 8GiB`,
   );
-  return command.action(async (model: string | undefined, flags: ServeFlags) => {
-    exit(await serve(model ?? demoModelPath(), flags, context));
+  const fresh = (): Command => serveCommand(context, () => undefined);
+  return command.action(async (models: readonly string[], flags: ServeFlags) => {
+    exit(await serve(models, flags, context, fresh));
   });
 }
 
@@ -199,6 +214,39 @@ function moduleOfJson(text: string): Partial<Record<'name' | 'path', unknown>> |
   }
 }
 
+/** Flags of a server with several models. Such a server has a process for each. */
+function addModelsFlags(command: Command): void {
+  command
+    .optionsGroup('Several models:')
+    .option('--model-dir <folder>', 'serve all models in this folder and below; their names are those of the files')
+    .addOption(
+      oneOf(
+        '--hub-models <which>',
+        'also serve models by names like hf:owner/name:Q8_0: those that are downloaded, or any, which are downloaded when a request asks for them',
+        ['none', 'downloaded', 'any'],
+        'none',
+      ),
+    )
+    .option(
+      '--models-memory <bytes>',
+      'memory of all loaded models, like 24GiB (default: 80 % of the memory of the machine or container)',
+      bytesFlag,
+    )
+    .option(
+      '--model-idle-timeout <seconds>',
+      'unload a model that has had no request for this time; 0: never',
+      integerFrom(0, 2_000_000),
+      0,
+    )
+    .option(
+      '--max-load-wait <seconds>',
+      'how long a request waits for a model that is being loaded; then it gets status 503',
+      integerFrom(0, 86_400),
+      serverDefaults.loadWaitMaxMs / 1000,
+    )
+    .optionsGroup('Options:');
+}
+
 /** A header cannot have spaces inside a key, and an empty key would allow everyone. */
 function keyFlag(key: string, before: readonly string[] | undefined): string[] {
   if (/^[^\s]+$/.test(key)) return repeated(key, before);
@@ -216,7 +264,13 @@ function rootFlag(path: string): string {
   throw new InvalidArgumentError('It must begin with / and end without it, like /llm.');
 }
 
-async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
+async function serve(
+  models: readonly string[],
+  flags: ServeFlags,
+  context: CliContext,
+  fresh: () => Command,
+): Promise<ExitCode> {
+  const model = models[0] ?? demoModelPath();
   const notices = noticesOf(context.stderr, flags);
   const end = new ServerEnd(flags.shutdownTimeout, notices);
   using interruption = new Interruption(context, end.limits);
@@ -234,7 +288,10 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const traces = await openTraces(flags.otlpTracesEndpoint, context.version, onEvent);
   if (signal.aborted) return interruption.exitCode;
   const options = { ...serverOptionsOf(flags), version: context.version, logDestination, ...(tls && { tls }) };
-  const server = new Server({ loadStatus: () => watch.status() }, options);
+  const several = areSeveral(models, flags)
+    ? await (await import('./models/several-models.ts')).openSeveral(models, flags, { fresh, logDestination })
+    : undefined;
+  const server = new Server(several?.app ?? { loadStatus: () => watch.status() }, options);
   const { signals } = context;
   const onRenewed = (message: string): unknown => notices.write(`${message}\n`);
   const [onBegin, onEnd] = [() => manager?.reloading(), () => manager?.reloaded()];
@@ -246,8 +303,18 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings));
     await orInterrupted(check ?? Promise.resolve(), signal);
     if (signal.aborted) return interruption.exitCode;
+    for (const warning of startWarnings(flags)) onEvent(warning);
     // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.
     const port = await listen(server, flags.host, flags.port);
+    if (several !== undefined) {
+      notices.tell(several.banner(port, context.version), 'serving', {
+        models: several.count,
+        address: addressOf(flags, port),
+      });
+      manager?.ready(`The server serves ${several.count} models on port ${port}.`);
+      await aborted(signal);
+      return (await end.drain(server)) ? 0 : interruption.exitCode;
+    }
     manager?.loading(watch.status().message);
     engine = await orInterrupted(openEngine(model, flags, context, { settings, watch, onEvent, signal }), signal);
     if (engine === undefined) return interruption.exitCode;
@@ -262,17 +329,22 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   } finally {
     await server.close();
     // The requests that `close` aborts have spans too.
-    await Promise.all([engine?.close(), traces?.close(end.tracesMs)]);
+    await Promise.all([engine?.close(), several?.close(), traces?.close(end.tracesMs)]);
   }
 }
 
-function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
+/** A server with one model has it in its own process, from its start to its end. */
+const areSeveral = (models: readonly string[], flags: ServeFlags): boolean =>
+  models.length > 1 || flags.modelDir !== undefined || flags.hubModels !== 'none' || flags.models !== undefined;
+
+export function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
   return {
     bodyMaxBytes: flags.maxBodySize,
     requestMaxBytes: flags.maxRequestMemory,
     requestsMaxBytes: flags.maxTotalRequestMemory,
     maxNumSeqs: flags.maxNumSeqs,
     clientTimeoutMs: flags.clientTimeout * 1000,
+    loadWaitMaxMs: flags.maxLoadWait * 1000,
     responseStoreMaxBytes: flags.responseStoreSize,
     logLevel: flags.logLevel,
     enableFaultInjection: flags.enableFaultInjection === true,
@@ -295,7 +367,7 @@ type EngineSettings = Pick<
 >;
 
 /** The settings of the engine that `engineOptionsOf` does not take from the flags. */
-async function readSettings(flags: ServeFlags): Promise<EngineSettings> {
+export async function readSettings(flags: ServeFlags): Promise<EngineSettings> {
   const { chatTemplate: path, servedModelName, seed, loraModules, maxLoras, maxLoraRank } = flags;
   const chatTemplate = path === undefined ? undefined : await readChatTemplate(path);
   return {
@@ -316,7 +388,7 @@ interface Loading {
 }
 
 /** Finds or downloads the model, and loads it. */
-async function openEngine(
+export async function openEngine(
   model: string,
   flags: ServeFlags,
   context: CliContext,

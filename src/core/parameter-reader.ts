@@ -1,9 +1,9 @@
-import { type FieldFault, FieldReader } from '../base/field-reader.ts';
+import { type FieldFault, type FieldObserver, FieldReader } from '../base/field-reader.ts';
 import { invalidParameter } from './errors.ts';
 
 /** Reads what a caller of the library wrote. `whole`: the name of the object. `path`: before the names of its fields. */
-export const parameterReader = (value: unknown, whole: string, path = ''): FieldReader =>
-  new FieldReader(value, (fault) => parameterError(fault, whole), path);
+export const parameterReader = (value: unknown, whole: string, path = '', observer?: FieldObserver): FieldReader =>
+  new FieldReader(value, (fault) => parameterError(fault, whole), path, { observer });
 
 function parameterError(fault: FieldFault, whole: string): Error {
   const { actual } = fault;

@@ -5,6 +5,7 @@ import {
   completeSampling,
   parseSamplingParams,
   type SamplingLimits,
+  unsetSampling,
   withSeed,
 } from './sampling-parse.ts';
 
@@ -105,6 +106,17 @@ describe('parseSamplingParams', () => {
     expect(checkSampling(structuredClone(read), 1000)).toEqual(read);
     expect(() => checkSampling({ ...structuredClone(read), minP: 2 }, 1000)).toThrow('`minP` must be');
     expect(Object.getOwnPropertySymbols(parse(read))).toEqual([]);
+  });
+
+  it("absent parameters have the values that the model's publisher recommends, if there are any", () => {
+    const ofModel = { temperature: 0.6, topK: 20, topP: 0.95 };
+    const complete = (input: object) =>
+      completeSampling(withSeed(checkSampling(input, 1000), limits.drawSeed), 77, ofModel);
+    expect(complete({})).toEqual(parse(ofModel));
+    expect(complete({ temperature: 0, topK: -1 })).toEqual(parse({ temperature: 0, topK: 0, topP: 0.95 }));
+    expect(unsetSampling(ofModel)).toBe(ofModel);
+    expect(unsetSampling({})).toEqual(unsetSampling());
+    expect(unsetSampling()).toEqual({ temperature: 0.7, minP: 0.05 });
   });
 
   it('wraps a drawn seed into 64 bits', () => {

@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import { type FieldReader, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldObserver, type FieldReader, withoutUndefined } from '../base/field-reader.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 import { parameterReader } from './parameter-reader.ts';
@@ -44,9 +44,9 @@ export interface CheckedSampling extends Partial<SamplingParams> {
  *
  * @throws KvasirError `invalidParameter` with the parameter's name, the expected value and the actual value.
  */
-export function checkSampling(input: unknown, vocabSize: number): CheckedSampling {
+export function checkSampling(input: unknown, vocabSize: number, observer?: FieldObserver): CheckedSampling {
   if (isChecked(input)) return input;
-  const reader = parameterReader(input ?? {}, 'params');
+  const reader = parameterReader(input ?? {}, 'params', '', observer);
   const topK = reader.integer('topK', { min: -1 });
   const structured = reader.object('structuredOutputs');
   const params = withoutUndefined({
@@ -107,11 +107,27 @@ export const withSeed = (given: CheckedSampling, drawSeed: () => bigint): Seeded
   seed: given.seed ?? BigInt.asUintN(64, drawSeed()),
 });
 
+/** For absent parameters, before the general defaults: what the model's publisher recommends. */
+export type ModelSampling = Partial<
+  Pick<SamplingParams, 'temperature' | 'topK' | 'topP' | 'minP' | 'repetitionPenalty'>
+>;
+
+/**
+ * What `kvasir generate`, `kvasir chat` and the page use without settings: what the model's publisher recommends, else these. With the
+ * defaults of the API, a temperature of 1 without filters, small models often take tokens with a tiny probability.
+ */
+export const unsetSampling = (ofModel: ModelSampling = {}): ModelSampling =>
+  Object.keys(ofModel).length > 0 ? ofModel : { temperature: 0.7, minP: 0.05 };
+
 /** With all defaults, frozen. @throws KvasirError `invalidParameter` for a `minTokens` above the default of `maxTokens`. */
-export function completeSampling({ [checked]: _, ...given }: SeededSampling, maxTokensDefault: number): SamplingParams {
+export function completeSampling(
+  { [checked]: _, ...given }: SeededSampling,
+  maxTokensDefault: number,
+  ofModel: ModelSampling = {},
+): SamplingParams {
   const { maxTokens = maxTokensDefault, logitBias = new Map() } = given;
   checkMinTokens(given.minTokens, maxTokens);
-  return Object.freeze({ ...defaults, ...given, logitBias, maxTokens });
+  return Object.freeze({ ...defaults, ...ofModel, ...given, logitBias, maxTokens });
 }
 
 /** All in one step: a caller's input as `SamplingParams`. */

@@ -3,10 +3,11 @@ import type { JsonObject } from '../base/json.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, Pooling, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
+import type { ModelSampling } from '../core/sampling-parse.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
-import type { PairTokens } from '../tokenizer/contract.ts';
+import type { FimTokens, PairTokens } from '../tokenizer/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
 import type { EngineAdapters } from './adapters.ts';
 import type { CacheMonitor } from './cache-contract.ts';
@@ -205,7 +206,7 @@ export interface ModelInfo {
   /** The source of the template for conversations with tools, if the model has one of its own. */
   readonly toolTemplate?: string;
   /** The tokens around the parts of a text with a gap; absent if the model cannot fill in the middle. */
-  readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
+  readonly fimTokens?: FimTokens;
   /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */
   readonly embedding?: { readonly length: number; readonly pooling?: Pooling };
   /** Present if the model is a reranker, which makes scores and no embeddings. */
@@ -214,6 +215,8 @@ export interface ModelInfo {
   readonly hasPooledHead?: boolean;
   /** The model makes embeddings or scores, but no text. */
   readonly makesNoText?: boolean;
+  /** The file's `general.sampling.*`: for absent parameters of requests, as vLLM takes them from `generation_config.json`. */
+  readonly samplingDefaults?: ModelSampling;
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
 }

@@ -80,11 +80,11 @@ export function checkRequest(request: GenerateRequest, parts: PrepareParts): Che
 export function prepareRequest(
   { sampling, prompt: _, ...fields }: CheckedRequest,
   promptTokens: Int32Array,
-  { maxModelLen }: ModelInfo,
+  { maxModelLen, samplingDefaults }: ModelInfo,
 ): PreparedRequest {
   if (promptTokens.length === 0) throw promptEmpty();
   // At least 1, so that the error for a too long prompt names the prompt's length and not a limit of 0.
-  const params = completeSampling(sampling, Math.max(1, maxModelLen - promptTokens.length));
+  const params = completeSampling(sampling, Math.max(1, maxModelLen - promptTokens.length), samplingDefaults);
   if (promptTokens.length + params.maxTokens <= maxModelLen) return { ...fields, promptTokens, params };
   const isEmbedding = fields.pooling !== undefined;
   throw tooManyTokens({ promptTokens: promptTokens.length, maxTokens: sampling.maxTokens, maxModelLen, isEmbedding });

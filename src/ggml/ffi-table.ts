@@ -290,6 +290,8 @@ export const table = {
   llama_vocab_fim_pre: ['llama', 'i32', 'vocab'],
   llama_vocab_fim_suf: ['llama', 'i32', 'vocab'],
   llama_vocab_fim_mid: ['llama', 'i32', 'vocab'],
+  llama_vocab_fim_rep: ['llama', 'i32', 'vocab'],
+  llama_vocab_fim_sep: ['llama', 'i32', 'vocab'],
   llama_vocab_get_add_bos: ['llama', 'bool', 'vocab'],
   llama_vocab_sep: ['llama', 'i32', 'vocab'],
   llama_vocab_get_add_sep: ['llama', 'bool', 'vocab'],

@@ -179,8 +179,7 @@ export class GraphBuilder {
   }
   /** A tensor with the shape of x, in which every element is 0. */
   zerosLike(x: TensorPtr): TensorPtr {
-    const { native } = this.#device;
-    return native.ggml_fill(this.#context, this.contiguous(x), 0);
+    return this.#device.native.ggml_fill(this.#context, this.contiguous(x), 0);
   }
   /** `columns`: the rows of a, each followed by the same row of b. `rows`: the rows of a, then those of b. */
   concat(a: TensorPtr, b: TensorPtr, by: 'columns' | 'rows'): TensorPtr {

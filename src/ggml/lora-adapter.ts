@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { cpus } from 'node:os';
 import { defineError, KvasirError } from '../base/errors.ts';
+import { notGguf } from './errors.ts';
 import { digestFile } from './file-digest.ts';
 import { type FileState, isSameState } from './file-state.ts';
 import { type GgufFile, type GgufTensor, readGguf } from './gguf.ts';
@@ -86,6 +87,8 @@ async function refusing<T>(path: string, read: () => Promise<T>): Promise<T> {
     return await read();
   } catch (error) {
     if (!(error instanceof KvasirError) || error.code === adapterUnusable.definition.code) throw error;
+    // The message has the first bytes of the file, which clients that only name it must not read.
+    if (error.code === notGguf.definition.code) throw unusable(path, 'it is not a GGUF file');
     throw adapterUnusable({ path, problem: error.message }, error);
   }
 }

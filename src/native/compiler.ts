@@ -48,14 +48,20 @@ export interface Compiled {
 }
 
 /**
- * For a caller that can work without the library: sends an event if this machine could have the library. Throws errors
+ * For a caller that can work without the library: sends an event if an operator can change that. Throws errors
  * that are no `CompileFailure`. `what` and `instead` are parts of the event's text.
  */
 export function doWithout(error: unknown, what: string, instead: string, { event }: CompileOptions): undefined {
   if (!(error instanceof CompileFailure)) throw error;
-  if (error.isAvoidable) event?.(`${what} cannot be used: ${error.message}. ${instead}`);
+  if (error.needsCompiler) event?.(withoutCompiler(error.message));
+  else if (error.isAvoidable) event?.(`${what} cannot be used: ${error.message}. ${instead}`);
   return undefined;
 }
+
+/** The same sentences for each kernel, so that an engine reports them once. */
+const withoutCompiler = (reason: string): string =>
+  `Kernels of Kvasir are missing: the package has none for this machine and model, and ${reason}. ggml computes instead, ` +
+  'at as little as half the speed, and the text may differ from engines that have them. `kvasir doctor` says what to change.';
 
 const run = promisify(execFile);
 
@@ -261,7 +267,7 @@ async function compilerVersion(compiler: string, before: readonly string[]): Pro
   } catch (error) {
     versions.delete(place);
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
+    if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``, { needsCompiler: true });
     throw new CompileFailure(reasonOf(error), { isAvoidable: true });
   }
 }

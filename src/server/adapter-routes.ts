@@ -1,10 +1,11 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { nameLengthMax } from '../base/field-reader.ts';
+import type { FastifyContextConfig, FastifyInstance } from 'fastify';
+import { type FieldReader, nameLengthMax } from '../base/field-reader.ts';
 import type { EngineAdapters } from '../engine/adapters.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { bodyReader, ignoreSmall } from './body-reader.ts';
+import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
 import type { Callers } from './callers.ts';
 import type { ParseLimits } from './openai-parse.ts';
+import { loadAdapterExample, unloadAdapterExample } from './openapi/examples.ts';
 import { runtimeLoraOff } from './server-errors.ts';
 
 interface AdapterRouteOptions {
@@ -19,30 +20,49 @@ interface AdapterRouteOptions {
  */
 export function registerAdapterRoutes(app: FastifyInstance, engine: AsyncEngine, options: AdapterRouteOptions): void {
   const { limits, callers, enableRuntimeLora } = options;
-  const config = { isForAdmins: true };
-  const adaptersFor = (request: FastifyRequest): EngineAdapters => {
+  const allowed = (): EngineAdapters => {
     if (!enableRuntimeLora || !callers.requiresKey || engine.adapters === undefined) throw runtimeLoraOff();
-    request.log.info({ body: request.body }, 'LoRA adapters change');
     return engine.adapters;
   };
-  app.post('/v1/load_lora_adapter', { config }, async (request, reply) => {
-    const adapters = adaptersFor(request);
-    const reader = bodyReader(request.body, limits);
-    const name = reader.required('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax }), 'a text');
-    const path = reader.required('lora_path', reader.string('lora_path', { min: 1, max: 4 * nameLengthMax }), 'a path');
-    ignoreSmall(reader, ['base_model_name']);
-    reader.refuse('load_inplace', (value) => value === false);
-    reader.finish();
+  const about = (summary: string, example: object, read: typeof readLoad | typeof readUnload): FastifyContextConfig => {
+    const reads = [(body: object, given: BodyOptions) => read(body, { ...limits, ...given })];
+    return { isForAdmins: true, about: { summary, body: { example, reads }, media: 'text/plain' } };
+  };
+  const ofLoad = about('Loads a LoRA adapter.', loadAdapterExample, readLoad);
+  app.post('/v1/load_lora_adapter', { config: ofLoad }, async (request, reply) => {
+    const adapters = allowed();
+    const { name, path } = readLoad(request.body, limits);
     await adapters.load({ name, path });
+    request.log.info({ name, path }, 'a LoRA adapter was loaded');
     return reply.type('text/plain').send(`Success: LoRA adapter '${name}' added successfully.`);
   });
-  app.post('/v1/unload_lora_adapter', { config }, async (request, reply) => {
-    const adapters = adaptersFor(request);
-    const reader = bodyReader(request.body, limits);
-    const name = reader.required('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax }), 'a text');
-    ignoreSmall(reader, ['lora_int_id']);
-    reader.finish();
+  const ofUnload = about('Unloads a LoRA adapter.', unloadAdapterExample, readUnload);
+  app.post('/v1/unload_lora_adapter', { config: ofUnload }, async (request, reply) => {
+    const adapters = allowed();
+    const { name } = readUnload(request.body, limits);
     await adapters.unload(name);
+    request.log.info({ name }, 'a LoRA adapter was unloaded');
     return reply.type('text/plain').send(`Success: LoRA adapter '${name}' removed successfully.`);
   });
 }
+
+function readLoad(body: unknown, limits: ParseLimits) {
+  const reader = bodyReader(body, limits);
+  const name = readName(reader);
+  const path = reader.required('lora_path', reader.string('lora_path', { min: 1, max: 4 * nameLengthMax }), 'a path');
+  ignoreSmall(reader, ['base_model_name']);
+  reader.refuse('load_inplace', (value) => value === false);
+  reader.finish();
+  return { name, path };
+}
+
+function readUnload(body: unknown, limits: ParseLimits) {
+  const reader = bodyReader(body, limits);
+  const name = readName(reader);
+  ignoreSmall(reader, ['lora_int_id']);
+  reader.finish();
+  return { name };
+}
+
+const readName = (reader: FieldReader): string =>
+  reader.required('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax }), 'a text');

@@ -1,4 +1,4 @@
-import { type FieldFault, FieldReader } from '../base/field-reader.ts';
+import { type FieldFault, type FieldObserver, FieldReader } from '../base/field-reader.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
 import type { UnknownFields } from './unknown-fields.ts';
@@ -7,12 +7,17 @@ import type { UnknownFields } from './unknown-fields.ts';
 const ignoredLengthMax = 16 * 1024;
 
 /** Reads the fields of a request's body. */
-export const bodyReader = (body: unknown, { unknownFields }: BodyOptions = {}): FieldReader =>
-  new FieldReader(body, bodyError, '', unknownFields && ((parameter) => unknownFields.note(parameter)));
+export const bodyReader = (body: unknown, { unknownFields, observer }: BodyOptions = {}): FieldReader =>
+  new FieldReader(body, bodyError, '', {
+    onUnknown: unknownFields && ((parameter) => unknownFields.note(parameter)),
+    observer,
+  });
 
 export interface BodyOptions {
   /** Is told of fields that are not known. Absent: they are errors. */
   readonly unknownFields?: UnknownFields | undefined;
+  /** Is told of the fields that are read. */
+  readonly observer?: FieldObserver | undefined;
 }
 
 function bodyError(fault: FieldFault): Error {

@@ -31,16 +31,13 @@ interface ParsedEmbeddings {
   readonly settings: Omit<EmbedRequest, 'prompt'>;
 }
 
-/** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
+/** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. What depends on the model is checked later. */
 export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
   const reader = bodyReader(body, limits);
   const model = reader.name('model');
-  engineFor(engine, model);
-  poolingFor(engine.model);
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
   const dimensions = reader.raw('dimensions') as number | undefined;
-  checkDimensions(dimensions, engine.model);
   const cacheSalt = readCacheSalt(reader);
   // vLLM's new name comes first.
   const normalize = reader.boolean('use_activation') ?? reader.boolean('normalize');
@@ -79,6 +76,8 @@ export async function answerEmbeddings(
   const body = form === undefined ? request.body : form.body(request.body);
   const parsed = parseEmbeddings(body, limits, served);
   const engine = engineFor(served, parsed.model);
+  poolingFor(engine.model);
+  checkDimensions(parsed.settings.dimensions, engine.model);
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();

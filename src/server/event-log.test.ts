@@ -20,7 +20,7 @@ it('writes a line in the format of the server log, JSON or readable', () => {
     msg: 'A load failed.',
   });
   expect(lines[0]!.endsWith('\n')).toBe(true);
-  expect(lines[1]).toBe('03:04:05 error A load failed. requests=2 tokens=32\n');
+  expect(lines[1]).toBe('2026-01-02T03:04:05.000Z error A load failed. requests=2 tokens=32\n');
 });
 
 it.each([

@@ -7,12 +7,14 @@ import type { Socket } from 'node:net';
  *
  *     open -> sent                 every byte of the response is written
  *          -> gone                 the connection has closed
+ *          -> released             another application answers
  */
 export class Exchange {
   readonly response: ServerResponse;
   readonly #gone = new AbortController();
   readonly #listeners: (() => void)[] = [];
   #hasEnded: boolean = false;
+  #isReleased: boolean = false;
 
   /** Called for every request, before the head of the response is written. */
   constructor(response: ServerResponse) {
@@ -32,6 +34,17 @@ export class Exchange {
   /** Whether the client has sent the whole request and still gets bytes of the response. */
   get isServed(): boolean {
     return !this.#hasEnded && this.response.req.complete;
+  }
+
+  /** Whether another application answers the request, with an exchange of its own. */
+  get isReleased(): boolean {
+    return this.#isReleased;
+  }
+
+  /** Another application answers the request from now on. Nothing of the response is written yet. */
+  release(): void {
+    this.#isReleased = true;
+    this.#end();
   }
 
   /** Calls `listener` once: when the response is sent, or the client is gone. */
@@ -54,7 +67,7 @@ export class Exchange {
     this.#hasEnded = true;
     exchangesOf(this.response.req.socket).delete(this);
     for (const listener of this.#listeners.splice(0)) listener();
-    if (!this.response.writableFinished) this.#gone.abort();
+    if (!this.response.writableFinished && !this.#isReleased) this.#gone.abort();
   }
 }
 

@@ -3,24 +3,37 @@ import { tokenizeText } from './generation.ts';
 import type { ParsedCompletion } from './openai-parse.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
+/** A text with a gap. */
+export interface TextWithGap extends Pick<ParsedCompletion, 'prompts' | 'suffix' | 'addSpecial'> {
+  /** Other files or parts of files, which the text may refer to. */
+  readonly extra?: readonly ExtraText[];
+  /** The tokens that the extra texts and the text may have together. The first tokens of the extra texts are left out. */
+  readonly tokensMax?: number;
+  /** The field of the suffix; by default its name in completions. */
+  readonly parameter?: string;
+}
+
+export interface ExtraText {
+  readonly name: string;
+  readonly text: string;
+}
+
 /**
  * The prompts of a completion. With a `suffix`, the model fills the gap between prompt and suffix. The order is that of the models'
  * training: prefix, suffix, middle.
  *
- *     BOS? <prefix> prompt <suffix> suffix <middle>
+ *     extra? BOS? <prefix> prompt <suffix> suffix <middle>
  */
 export async function promptsOf(
   engine: AsyncEngine,
-  { prompts, suffix, addSpecial }: ParsedCompletion,
+  { prompts, suffix, addSpecial, parameter = 'suffix', ...others }: TextWithGap,
   signal: AbortSignal,
 ): Promise<readonly (string | Int32Array)[]> {
   if (suffix === undefined) return prompts;
   const { fimTokens, name } = engine.model;
   if (fimTokens === undefined) {
-    throw fieldNotSupported({
-      parameter: 'suffix',
-      detail: `: the model \`${name}\` has no tokens for filling in the middle (FIM)`,
-    });
+    const detail = `: the model \`${name}\` has no tokens for filling in the middle (FIM)`;
+    throw fieldNotSupported({ parameter, detail });
   }
   const after = [fimTokens.suffix, ...(await tokenizeText(engine, suffix, false, signal)), fimTokens.middle];
   const filled: Int32Array[] = [];
@@ -28,7 +41,43 @@ export async function promptsOf(
     const isText = typeof prompt === 'string';
     const before = isText ? await tokenizeText(engine, prompt, false, signal) : prompt;
     const special = isText && addSpecial ? engine.tokenize('', { addSpecial }) : [];
-    filled.push(Int32Array.from([...special, fimTokens.prefix, ...before, ...after]));
+    const text = [...special, fimTokens.prefix, ...before, ...after];
+    filled.push(Int32Array.from([...(await extraTokens(engine, text.length, others, signal)), ...text]));
   }
   return filled;
+}
+
+/** As llama-server writes them, whose clients expect the answers of its prompts. */
+const repository = 'myproject\n';
+const currentFile = 'filename\n';
+const betweenSnippets = '\n\n--- snippet ---\n\n';
+
+/**
+ * The extra texts as the files of a repository, as in Qwen2.5-Coder's training; without tokens for files, as snippets.
+ *
+ *     <repository> name <file> name text <file> name text <file> name
+ */
+async function extraTokens(
+  engine: AsyncEngine,
+  textLength: number,
+  { extra, tokensMax = Number.POSITIVE_INFINITY }: Pick<TextWithGap, 'extra' | 'tokensMax'>,
+  signal: AbortSignal,
+): Promise<readonly number[]> {
+  const { fimTokens } = engine.model;
+  if (extra === undefined || fimTokens === undefined) return [];
+  const tokensOf = async (text: string): Promise<Int32Array> =>
+    text === '' ? new Int32Array() : await tokenizeText(engine, text, false, signal);
+  const { repository: repositoryToken, file } = fimTokens;
+  const tokens: number[] = [];
+  const addFile = async (name: string): Promise<void> => {
+    if (file !== undefined) tokens.push(file);
+    for (const token of await tokensOf(file === undefined ? betweenSnippets : name)) tokens.push(token);
+  };
+  if (repositoryToken !== undefined) tokens.push(repositoryToken, ...(await tokensOf(repository)));
+  for (const { name, text } of extra) {
+    await addFile(`${name}\n`);
+    for (const token of await tokensOf(text)) tokens.push(token);
+  }
+  if (file !== undefined) await addFile(currentFile);
+  return tokens.slice(Math.max(0, tokens.length - Math.max(0, tokensMax - textLength)));
 }

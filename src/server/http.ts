@@ -38,6 +38,8 @@ export interface HttpOptions extends AccessOptions {
   readonly clock: Clock;
   /** Every response is registered here. */
   readonly connections: Connections;
+  /** What routes get as the body. Default: its JSON. */
+  readonly parseBody?: (bytes: Buffer) => unknown;
 }
 
 declare module 'fastify' {
@@ -117,7 +119,7 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
     holdBody(request, options.memory, body.length);
     while (!turn.take(Math.min(body.length / BYTES_PER_COST, turn.costMax))) await nextTurn();
     try {
-      return parseJson(body);
+      return (options.parseBody ?? parseJson)(body);
     } catch (error) {
       // Only now: a middleware may have decoded the body.
       const actual = request.headers['content-encoding'];
@@ -155,7 +157,9 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   request.requestLog = log;
   connections.add(exchange);
   reply.header('x-request-id', request.id);
-  exchange.onEnd(() => log.write(request, reply));
+  exchange.onEnd(() => {
+    if (!exchange.isReleased) log.write(request, reply);
+  });
 }
 
 /** Answers in the format of the route. Internal errors go to the log with their stack. */
@@ -188,7 +192,7 @@ export function noteError(error: unknown, request: FastifyRequest): void {
 }
 
 /** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. Some requests have no body. */
-function parseJson(body: Buffer): unknown {
+export function parseJson(body: Buffer): unknown {
   if (body.length === 0) return undefined;
   let text: string;
   try {

@@ -9,8 +9,8 @@ import type { AsyncEngine } from '../engine/contract.ts';
 export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngine): void {
   if (cache === undefined) return;
   const { kvEvents } = cache;
-  const config = { isForAdmins: true };
-  app.get('/kv_event_sources', { config }, () =>
+  const about = (summary: string) => ({ config: { isForAdmins: true, about: { summary } } });
+  app.get('/kv_event_sources', about('Where KV events are published.'), () =>
     (kvEvents?.sources() ?? []).map(({ dataParallelRank, endpoint, replayEndpoint, topic }) => ({
       data_parallel_rank: dataParallelRank,
       endpoint,
@@ -19,7 +19,7 @@ export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngi
     })),
   );
   if (kvEvents !== undefined)
-    app.get('/kv_events/blocks', { config }, () => {
+    app.get('/kv_events/blocks', about('The cached blocks.'), () => {
       const { nextSequence, media } = kvEvents.snapshot();
       return {
         next_seq: nextSequence,
@@ -31,5 +31,5 @@ export function registerKvEventRoutes(app: FastifyInstance, { cache }: AsyncEngi
         })),
       };
     });
-  app.post('/reset_prefix_cache', { config }, () => ({ blocks_left: cache.reset() }));
+  app.post('/reset_prefix_cache', about('Empties the prefix cache.'), () => ({ blocks_left: cache.reset() }));
 }

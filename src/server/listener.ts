@@ -57,19 +57,25 @@ export class Listener {
     return chosen;
   }
 
+  /** Listens on a Unix socket, or on a named pipe of Windows. */
+  async listenAt(path: string): Promise<void> {
+    await this.#listenOn(path);
+  }
+
   /** Accepts no connection any more, and resolves when the last connection is closed. */
   async close(): Promise<void> {
     await Promise.all(this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))));
   }
 
-  async #listenOn(port: number, host: string): Promise<number> {
+  async #listenOn(place: number | string, host?: string): Promise<number> {
     const server = this.#tls === undefined ? this.#createPlain() : this.#createTls(this.#tls);
-    server.listen(port, host);
+    if (typeof place === 'number') server.listen(place, host);
+    else server.listen(place);
     await once(server, 'listening');
     // A connection that cannot be accepted, for example without a free file descriptor, must not end the process.
     server.on('error', () => undefined);
     this.#servers.push(server);
-    return (server.address() as AddressInfo).port;
+    return typeof place === 'number' ? (server.address() as AddressInfo).port : 0;
   }
 
   #createPlain(): HttpServer {

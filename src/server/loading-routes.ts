@@ -1,3 +1,4 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { Registry } from 'prom-client';
 import { addGauge } from './metrics/collected.ts';
@@ -23,14 +24,29 @@ export interface LoadingRouteOptions {
   readonly version: string;
   readonly httpMetrics: HttpMetrics;
   loadStatus(): LoadStatus;
+  /** Resolves when the server serves (true), after the time limit of requests, or when the signal is aborted. */
+  served(signal: AbortSignal): Promise<boolean>;
+  /** Lets the application that serves answer the request. */
+  handOver(request: IncomingMessage, response: ServerResponse): void;
 }
 
 /**
- * The endpoints of a server whose engine is not there yet. Probes, scrapes and the page get an answer; every other request
- * gets status 503 with the progress, before its body is read.
+ * The endpoints of a server whose engine is not there yet. Probes, scrapes and the page get an answer. Requests for work wait, before
+ * their bodies are read. After the time limit, and every other request at once, they get status 503 with the progress.
  */
 export function registerLoadingRoutes(app: FastifyInstance, options: LoadingRouteOptions): void {
   const { loadStatus, httpMetrics } = options;
+  app.addHook('onRequest', (request, reply, done) => {
+    const { exchange, id, method, routeOptions } = request;
+    if (method !== 'POST' || routeOptions.config?.isPublic === true) return done();
+    void options.served(exchange.signal).then((isServed) => {
+      if (!isServed) return done();
+      request.raw.headers['x-request-id'] = id;
+      reply.hijack();
+      exchange.release();
+      options.handOver(request.raw, reply.raw);
+    });
+  });
   httpMetrics.watch(app);
   app.addHook('onRequest', (request, _, done) => {
     if (request.routeOptions.config?.isPublic === true) return done();

@@ -14,7 +14,9 @@ it('writes the time, the level, the message and all fields in one line', () => {
     status: 200,
     msg: 'request',
   };
-  expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 info  request id=req-1 path=/v1/models status=200\n');
+  expect(formatLogLine(JSON.stringify(line))).toBe(
+    '2026-01-02T03:04:05.000Z info  request id=req-1 path=/v1/models status=200\n',
+  );
 });
 
 it('quotes values with spaces and shows the stack of an error', () => {
@@ -27,11 +29,13 @@ it('quotes values with spaces and shows the stack of an error', () => {
     err: { stack: 'Error: x\n  at y' },
     msg: 'failed',
   };
-  expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 error failed what="a b"\nError: x\n  at y\n');
+  expect(formatLogLine(JSON.stringify(line))).toBe(
+    '2026-01-02T03:04:05.000Z error failed what="a b"\nError: x\n  at y\n',
+  );
 });
 
 it('writes readable lines to its destination', () => {
   const written: string[] = [];
   readableLog({ write: (text) => written.push(text) }).write(JSON.stringify({ level: 40, time, msg: 'careful' }));
-  expect(written).toEqual(['03:04:05 warn  careful\n']);
+  expect(written).toEqual(['2026-01-02T03:04:05.000Z warn  careful\n']);
 });

@@ -1,7 +1,7 @@
 /**
  * Formats pino's lines (one JSON object each) for people:
  *
- *     10:31:07 info  request  id=req-1 path=/v1/completions status=200 promptTokens=12 durationMs=40.2
+ *     2026-11-26T10:31:07.250Z info  request id=req-1 path=/v1/completions status=200 promptTokens=12 durationMs=40.2
  *
  * The line has all fields of the JSON object.
  */
@@ -16,7 +16,7 @@ const LEVELS: Readonly<Record<number, string>> = {
 
 export function formatLogLine(line: string): string {
   const { level, time, msg, pid, hostname, reqId, err, ...fields } = JSON.parse(line) as Record<string, unknown>;
-  const at = new Date(Number(time)).toISOString().slice(11, 19);
+  const at = new Date(Number(time)).toISOString();
   const words = [at, (LEVELS[Number(level)] ?? String(level)).padEnd(5), String(msg)];
   if (reqId !== undefined) words.push(`id=${formatValue(reqId)}`);
   for (const [name, value] of Object.entries(fields)) words.push(`${name}=${formatValue(value)}`);

@@ -2,7 +2,7 @@ import { describeValue } from '../base/describe-value.ts';
 import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
-import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
+import { type CheckedSampling, logprobsMax, type ModelSampling } from '../core/sampling-parse.ts';
 import type { AskedStructure } from '../core/structured-outputs.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import type { ReadChat } from '../engine/chat/prepare-chat.ts';
@@ -32,6 +32,8 @@ export interface ParseLimits extends BodyOptions {
   readonly maxModelLen: number;
   /** The largest number of prompts times `n` in one request. */
   readonly choicesMax: number;
+  /** The model's values of absent parameters, for answers that repeat them. */
+  readonly samplingDefaults?: ModelSampling | undefined;
 }
 
 /** The fields that both endpoints have. */
@@ -324,10 +326,7 @@ export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetok
   const reader = bodyReader(body, limits);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
   if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
-  const { maxModelLen } = limits;
-  if (value.length > maxModelLen) {
-    throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);
-  }
+  // As many as `/tokenize` returns: more than the context, and limited by the size and the memory of the request.
   const tokens = readTokens(reader, value, 'tokens', limits);
   const model = reader.name('model');
   reader.finish();

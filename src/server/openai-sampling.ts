@@ -30,7 +30,10 @@ export function readSamplingParams(
   raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.
   if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;
-  return checkSampling(raw, vocabSize);
+  // Each endpoint has described the parameters that it reads itself.
+  const observer = reader.observed(snakeCase);
+  const names: ReadonlySet<string> = new Set(common);
+  return checkSampling(raw, vocabSize, observer && ((name, shape) => names.has(name) && observer(name, shape)));
 }
 
 const SMALLEST_TOP_P = 1e-300;

@@ -45,13 +45,14 @@ export function registerPage(app: FastifyInstance): void {
   // Now, because later there may be no free file descriptor.
   pageFiles();
   const config = { isPublic: true };
-  app.get('/', { config }, (request, reply) => {
+  const about = (summary: string) => ({ config: { ...config, about: { summary, media: 'text/html' } as const } });
+  app.get('/', about('The page.'), (request, reply) => {
     const path = request.url.split('?', 1)[0]!;
     // Below a prefix: relative URLs need the slash at the end.
     if (!path.endsWith('/')) return reply.redirect(`${path.slice(path.lastIndexOf('/') + 1)}/`);
     return sendFile('index.html', request, reply);
   });
-  app.get<{ Params: { file: string } }>('/page/:file', { config }, (request, reply) =>
+  app.get<{ Params: { file: string } }>('/page/:file', about('A file of the page.'), (request, reply) =>
     sendFile(request.params.file, request, reply),
   );
 }

@@ -1,9 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { basename } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { withoutUndefined } from '../base/field-reader.ts';
+import type { JsonObject } from '../base/json.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
+import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
@@ -14,7 +18,8 @@ import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-route
 import type { Callers } from './callers.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
-import { answerEmbeddings } from './embeddings.ts';
+import { registerConversationRoutes } from './conversation-routes.ts';
+import { answerEmbeddings, parseEmbeddings } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
 import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
@@ -27,6 +32,7 @@ import {
   tokenizeText,
 } from './generation.ts';
 import { noteError } from './http.ts';
+import { registerInfillRoute } from './infill/infill-routes.ts';
 import { LazyList } from './json-pieces.ts';
 import type { Place } from './key-queues.ts';
 import { registerKvEventRoutes } from './kv-event-routes.ts';
@@ -43,13 +49,22 @@ import {
 } from './openai-parse.ts';
 import { chatRenderer, completionRenderer, type RenderContext, type Renderer } from './openai-render.ts';
 import type { ModelCard } from './openai-types.ts';
+import {
+  chatExample,
+  completionExample,
+  detokenizeExample,
+  embeddingExample,
+  tokenizeExample,
+} from './openapi/examples.ts';
+import { registerOpenApi } from './openapi/openapi.ts';
 import { registerPage } from './page-routes.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOf, needsOfTokens } from './request-needs.ts';
 import { registerResponseRoutes } from './responses/response-routes.ts';
-import { answerRerank, answerScore } from './scores.ts';
+import { registerScoreRoutes } from './scores.ts';
 import { sendJson } from './send-json.ts';
 import { errorAnswer } from './server-errors.ts';
+import { addShortPaths } from './short-paths.ts';
 import { EventStream } from './sse.ts';
 import { traceHeadersOf } from './trace-headers.ts';
 import type { UnknownFields } from './unknown-fields.ts';
@@ -60,6 +75,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly callers: Pick<Callers, 'requiresKey'>;
   readonly version: string;
   readonly choicesMax: number;
+  readonly maxNumSeqs: number;
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
@@ -94,7 +110,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     maxModelLen: model.maxModelLen,
     choicesMax: options.choicesMax,
     unknownFields: options.unknownFields,
+    samplingDefaults: model.samplingDefaults,
   };
+  registerOpenApi(app, options.version);
+  addShortPaths(app);
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string, parent: string | null = null): ModelCard => ({
     id,
@@ -111,108 +130,209 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   ];
   const generations = new GenerationRoute(options);
 
-  app.post('/v1/completions', (request, reply) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const parsed = parseCompletion(request.body, limits);
-      const chosen = engineFor(engine, parsed.model);
-      const promptsAtOnce = place.enter(parsed.prompts.length, parsed.params.n);
-      await place.turn(signal);
-      const prompts = await preparePrompts(
-        engine,
-        parsed,
-        { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: COMPLETION_MAX_TOKENS_DEFAULT },
-        signal,
-      );
-      const { bestOf } = parsed;
-      const generation: Generation = {
-        engine: chosen,
-        parsed,
-        prompts,
-        promptsAtOnce,
-        render: completionRenderer,
-        idPrefix: 'cmpl',
-        ...(bestOf === undefined ? {} : { bestOf }),
-      };
-      return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
-    }),
+  app.post(
+    '/v1/completions',
+    {
+      config: {
+        about: {
+          summary: 'Completions of texts or tokens.',
+          body: {
+            example: completionExample,
+            reads: [(body, options) => parseCompletion(body, { ...limits, ...options })],
+          },
+          answer: 'CompletionBody',
+          chunk: 'CompletionChunk',
+          media: 'text/event-stream',
+        },
+      },
+    },
+    (request, reply) =>
+      generations.answer(request, reply, async (signal, place) => {
+        const parsed = parseCompletion(request.body, limits);
+        const chosen = engineFor(engine, parsed.model);
+        const promptsAtOnce = place.enter(parsed.prompts.length, parsed.params.n);
+        await place.turn(signal);
+        const prompts = await preparePrompts(
+          engine,
+          parsed,
+          { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: COMPLETION_MAX_TOKENS_DEFAULT },
+          signal,
+        );
+        const { bestOf } = parsed;
+        const generation: Generation = {
+          engine: chosen,
+          parsed,
+          prompts,
+          promptsAtOnce,
+          render: completionRenderer,
+          idPrefix: 'cmpl-',
+          ...(bestOf === undefined ? {} : { bestOf }),
+        };
+        return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
+      }),
   );
-  app.post('/v1/chat/completions', (request, reply) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const asked = parseChat(request.body, limits);
-      const chosen = engineFor(engine, asked.model);
-      const promptsAtOnce = place.enter(1, asked.params.n);
-      await place.turn(signal);
-      const prepared = await prepareAnswer(chosen, asked, options, signal);
-      return { ...prepared, engine: chosen, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl' };
-    }),
+  app.post(
+    '/v1/chat/completions',
+    {
+      config: {
+        about: {
+          summary: 'Answers to conversations.',
+          body: { example: chatExample, reads: [(body, options) => parseChat(body, { ...limits, ...options })] },
+          answer: 'ChatBody',
+          chunk: 'ChatChunk',
+          media: 'text/event-stream',
+        },
+      },
+    },
+    (request, reply) =>
+      generations.answer(request, reply, async (signal, place) => {
+        const asked = parseChat(request.body, limits);
+        const chosen = engineFor(engine, asked.model);
+        const promptsAtOnce = place.enter(1, asked.params.n);
+        await place.turn(signal);
+        const prepared = await prepareAnswer(chosen, asked, options, signal);
+        return { ...prepared, engine: chosen, promptsAtOnce, render: chatRenderer, idPrefix: 'chatcmpl-' };
+      }),
   );
+  registerConversationRoutes(app, engine, { limits, options });
+  registerInfillRoute(app, engine, { limits, generations });
   registerMessageRoutes(app, engine, { limits, options, generations });
   registerOllamaRoutes(app, engine, { limits, options, generations });
   registerResponseRoutes(app, engine, limits, options);
-  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }));
-  for (const path of ['/rerank', '/v1/rerank', '/v2/rerank'])
-    app.post(path, (request, reply) => answerRerank(engine, request, reply, { ...options, limits }));
-  for (const path of ['/score', '/v1/score'])
-    app.post(path, (request, reply) => answerScore(engine, request, reply, { ...options, limits }));
-  app.get('/v1/models', () => ({ object: 'list', data: cards() }));
-  app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
-    engineFor(engine, request.params.model);
-    return cards().find(({ id }) => id === request.params.model);
-  });
-  app.post('/tokenize', async (request, reply) => {
-    const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
-    engineFor(engine, asked);
-    const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
-      const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
-      const tokens = await tokenizeText(engine, text, addSpecial, signal);
-      const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
-      const ids = Array.from(tokens);
-      const body = { count: ids.length, max_model_len: model.maxModelLen, tokens: ids, token_strs: strings };
-      return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant) };
-    });
-    if (answer === undefined) return reply;
-    using _held = answer.held;
-    return await sendJson(reply, answer.body, options);
-  });
-  app.post('/detokenize', async (request, reply) => {
-    const { model: asked, tokens } = parseDetokenize(request.body, limits);
-    engineFor(engine, asked);
-    using _held = await options.memory.hold(
-      needsOfTokens(tokens.length),
-      abortWhenGone(reply).signal,
-      request.caller.tenant,
-    );
-    let prompt = '';
-    for (const part of engine.detokenizeParts(tokens, { skipSpecialTokens: false })) {
-      prompt += part;
-      await nextTurn();
-    }
-    return await sendJson(reply, { prompt }, options);
-  });
+  app.post(
+    '/v1/embeddings',
+    {
+      config: {
+        about: {
+          summary: 'Vectors of texts or tokens.',
+          body: {
+            example: embeddingExample,
+            reads: [(body, options) => parseEmbeddings(body, { ...limits, ...options }, engine)],
+          },
+        },
+      },
+    },
+    (request, reply) => answerEmbeddings(engine, request, reply, { ...options, limits }),
+  );
+  registerScoreRoutes(app, engine, { ...options, limits });
+  app.get('/v1/models', { config: { about: { summary: 'The model, by each of its names.' } } }, () => ({
+    object: 'list',
+    data: cards(),
+  }));
+  app.get<{ Params: { model: string } }>(
+    '/v1/models/:model',
+    { config: { about: { summary: 'The model.', answer: 'ModelCard' } } },
+    (request) => {
+      engineFor(engine, request.params.model);
+      return cards().find(({ id }) => id === request.params.model);
+    },
+  );
+  app.post(
+    '/tokenize',
+    {
+      config: {
+        about: {
+          summary: 'Tokens of a text or a conversation.',
+          body: {
+            example: tokenizeExample,
+            reads: [(body, options) => parseTokenize(body, { ...limits, ...options })],
+          },
+        },
+      },
+    },
+    async (request, reply) => {
+      const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
+      engineFor(engine, asked);
+      const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+        const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
+        const tokens = await tokenizeText(engine, text, addSpecial, signal);
+        const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
+        const ids = Array.from(tokens);
+        const body = { count: ids.length, max_model_len: model.maxModelLen, tokens: ids, token_strs: strings };
+        return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant) };
+      });
+      if (answer === undefined) return reply;
+      using _held = answer.held;
+      return await sendJson(reply, answer.body, options);
+    },
+  );
+  app.post(
+    '/detokenize',
+    {
+      config: {
+        about: {
+          summary: 'The text of tokens.',
+          body: {
+            example: detokenizeExample,
+            reads: [(body, options) => parseDetokenize(body, { ...limits, ...options })],
+          },
+        },
+      },
+    },
+    async (request, reply) => {
+      const { model: asked, tokens } = parseDetokenize(request.body, limits);
+      engineFor(engine, asked);
+      using _held = await options.memory.hold(
+        needsOfTokens(tokens.length),
+        abortWhenGone(reply).signal,
+        request.caller.tenant,
+      );
+      let prompt = '';
+      for (const part of engine.detokenizeParts(tokens, { skipSpecialTokens: false })) {
+        prompt += part;
+        await nextTurn();
+      }
+      return await sendJson(reply, { prompt }, options);
+    },
+  );
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
     const health = engine.health();
     const serves = health.status === 'ok' || health.status === 'degraded';
     return reply.status(serves ? 200 : 503).send(health);
   };
-  app.get('/health', { config: { isPublic: true } }, answerHealth);
+  const health = { isPublic: true, about: { summary: 'Whether the server serves.' } };
+  app.get('/health', { config: health }, answerHealth);
   // Amazon SageMaker's name for the same.
-  app.get('/ping', { config: { isPublic: true } }, answerHealth);
-  app.post('/ping', { config: { isPublic: true } }, answerHealth);
+  app.get('/ping', { config: health }, answerHealth);
+  app.post('/ping', { config: health }, answerHealth);
   // While a worker process is replaced, the server must not be restarted: a restart would end every request.
-  app.get('/health/live', { config: { isPublic: true } }, (_, reply) => {
-    const { status, message } = engine.health();
-    if (status !== 'broken') return { status: 'ok' };
-    return reply.status(503).send({ status, ...(message === undefined ? {} : { message }) });
-  });
+  app.get(
+    '/health/live',
+    { config: { isPublic: true, about: { summary: 'Whether the server lives: a restart does not help.' } } },
+    (_, reply) => {
+      const { status, message } = engine.health();
+      if (status !== 'broken') return { status: 'ok' };
+      return reply.status(503).send({ status, ...(message === undefined ? {} : { message }) });
+    },
+  );
   if (options.hasPage) registerPage(app);
   registerCacheRoutes(app, engine, options);
   registerMetrics(app, engine, options.httpMetrics);
   registerKvEventRoutes(app, engine);
   registerAdapterRoutes(app, engine, { ...options, limits });
-  app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.connector) }));
-  app.get('/version', () => ({ version: options.version }));
+  app.get('/tiers', { config: { about: { summary: 'The tiers below the pool.' } } }, () => ({
+    tiers: tierReports(engine.stats().transfers.connector),
+  }));
+  app.get('/version', { config: { about: { summary: 'The version of Kvasir.' } } }, () => ({
+    version: options.version,
+  }));
+  // llama-server's, for clients that read the length of the context from it.
+  app.get('/props', { config: { about: { summary: 'Properties of the server and its model.' } } }, () => ({
+    default_generation_settings: { n_ctx: model.maxModelLen, params: samplingFields(model.samplingDefaults) },
+    // What the page uses without settings.
+    recommended_sampling: samplingFields(unsetSampling(model.samplingDefaults)),
+    total_slots: options.maxNumSeqs,
+    model_alias: model.name,
+    model_path: basename(model.path),
+    chat_template: model.chatTemplate ?? '',
+    build_info: `kvasir ${options.version}`,
+  }));
 }
+
+/** Only what differs from the defaults of OpenAI's API. */
+const samplingFields = ({ temperature, topK, topP, minP, repetitionPenalty }: ModelSampling = {}): JsonObject =>
+  withoutUndefined({ temperature, top_k: topK, top_p: topP, min_p: minP, repetition_penalty: repetitionPenalty });
 
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
   new LazyList(function* () {
@@ -274,7 +394,7 @@ export class GenerationRoute {
     }
     const meter = new GenerationMeter(prompts, n, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
-    const id = `${generation.idPrefix}-${randomUUID().replaceAll('-', '')}`;
+    const id = `${generation.idPrefix}${randomUUID().replaceAll('-', '')}`;
     const renderer = generation.render({
       engine,
       id,

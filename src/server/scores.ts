@@ -1,17 +1,18 @@
 import { randomUUID } from 'node:crypto';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { FieldReader } from '../base/field-reader.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { poolingFor } from '../engine/embed.ts';
 import { asInputError, type ScoreRequest, scoreAll } from '../engine/score.ts';
-import { bodyReader, ignoreSmall } from './body-reader.ts';
+import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { type EmbeddingsOptions, inputsMax, usageOf } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority } from './openai-parse.ts';
+import { rerankExample, scoreExample } from './openapi/examples.ts';
 import { readTruncation } from './read-truncation.ts';
 import { needsOfVectors } from './request-needs.ts';
 import { sendJson } from './send-json.ts';
@@ -21,8 +22,7 @@ import { traceHeadersOf } from './trace-headers.ts';
 type Pairs = readonly Pick<ScoreRequest, 'query' | 'document'>[];
 
 interface ParsedScores {
-  /** That of the model, or of its adapter. */
-  readonly engine: AsyncEngine;
+  readonly model: string | undefined;
   readonly pairs: Pairs;
   readonly settings: Omit<ScoreRequest, 'query' | 'document'>;
 }
@@ -34,8 +34,8 @@ interface ParsedRerank extends ParsedScores {
 }
 
 /** vLLM's `/score`: `text_1` and `text_2`, or the same under other names. One text is paired with each of the others. */
-export function parseScore(body: unknown, limits: ParseLimits, served: AsyncEngine): ParsedScores {
-  const { reader, engine } = openReader(body, limits, served);
+export function parseScore(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedScores {
+  const reader = bodyReader(body, limits);
   const isGiven = (name: string): boolean => reader.raw(name) !== undefined;
   const [first, second] =
     textNames.find(([, two]) => isGiven(two)) ?? textNames.find(([one]) => isGiven(one)) ?? textNames[0];
@@ -59,8 +59,8 @@ const textNames = [
 ] as const;
 
 /** The rerank API of Jina and Cohere, as vLLM has it. */
-export function parseRerank(body: unknown, limits: ParseLimits, served: AsyncEngine): ParsedRerank {
-  const { reader, engine } = openReader(body, limits, served);
+export function parseRerank(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedRerank {
+  const reader = bodyReader(body, limits);
   const query = readText(reader, 'query', reader.required('query', reader.raw('query'), 'a text'));
   const documents = readTexts(reader, 'documents');
   const topCount = reader.integer('top_n', { min: 0 }) ?? 0;
@@ -69,14 +69,8 @@ export function parseRerank(body: unknown, limits: ParseLimits, served: AsyncEng
   return { ...finish(reader, engine, pairs), topCount, returnsDocuments };
 }
 
-function openReader(body: unknown, limits: ParseLimits, served: AsyncEngine) {
-  const reader = bodyReader(body, limits);
-  const engine = engineFor(served, reader.name('model'));
-  if (engine.model.scores === undefined) poolingFor(engine.model);
-  return { reader, engine };
-}
-
 function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedScores {
+  const model = reader.name('model');
   const settings = withoutUndefined({
     useActivation: reader.boolean('use_activation'),
     truncation: readTruncation(reader, engine),
@@ -90,7 +84,7 @@ function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedS
     reader.refuse(name, (value) => value === null);
   ignoreSmall(reader, ['user', 'request_id']);
   reader.finish();
-  return { engine, pairs, settings };
+  return { model, pairs, settings };
 }
 
 /** A text, or a list of texts. */
@@ -111,36 +105,60 @@ function readText(reader: FieldReader, name: string, value: unknown): string {
   return text;
 }
 
-export const answerScore = (
+/** vLLM's `/score`, and the rerank API under the paths of Jina and Cohere. */
+export function registerScoreRoutes(app: FastifyInstance, engine: AsyncEngine, options: EmbeddingsOptions): void {
+  const { limits } = options;
+  const ofScores = {
+    summary: 'How relevant texts are for other texts.',
+    body: {
+      example: scoreExample,
+      reads: [(body: object, given: BodyOptions) => parseScore(body, { ...limits, ...given }, engine)],
+    },
+  };
+  const ofRerank = {
+    summary: 'Documents by their relevance for a query.',
+    body: {
+      example: rerankExample,
+      reads: [(body: object, given: BodyOptions) => parseRerank(body, { ...limits, ...given }, engine)],
+    },
+  };
+  app.post('/v1/score', { config: { about: ofScores } }, (request, reply) =>
+    answerScore(engine, request, reply, options),
+  );
+  for (const path of ['/v1/rerank', '/v2/rerank'])
+    app.post(path, { config: { about: ofRerank } }, (request, reply) => answerRerank(engine, request, reply, options));
+}
+
+const answerScore = (
   served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   options: EmbeddingsOptions,
 ): Promise<FastifyReply> =>
-  answer(served, { request, reply, options }, parseScore, (scores, { engine }, usage) => ({
+  answer(served, { request, reply, options }, parseScore, (scores, { model }, usage) => ({
     id: `score-${randomUUID().replaceAll('-', '')}`,
     object: 'list',
     created: Math.floor(Date.now() / 1000),
-    model: engine.model.name,
+    model: model ?? served.model.name,
     data: new LazyList(function* () {
       for (const [index, score] of scores.entries()) yield { index, object: 'score', score };
     }),
     usage,
   }));
 
-export const answerRerank = (
+const answerRerank = (
   served: AsyncEngine,
   request: FastifyRequest,
   reply: FastifyReply,
   options: EmbeddingsOptions,
 ): Promise<FastifyReply> =>
   answer(served, { request, reply, options }, parseRerank, (scores, parsed, usage) => {
-    const { engine, topCount, returnsDocuments, pairs } = parsed;
+    const { model, topCount, returnsDocuments, pairs } = parsed;
     // Equal scores stay in the order of the documents.
     const order = [...scores.keys()].sort((a, b) => scores[b]! - scores[a]!);
     return {
       id: `score-${randomUUID().replaceAll('-', '')}`,
-      model: engine.model.name,
+      model: model ?? served.model.name,
       usage: { prompt_tokens: usage.prompt_tokens, total_tokens: usage.total_tokens },
       results: new LazyList(function* () {
         for (const index of topCount === 0 ? order : order.slice(0, topCount)) {
@@ -169,7 +187,9 @@ async function answer<Parsed extends ParsedScores>(
   request.body = undefined;
   const { caller } = request;
   using place = caller.place();
-  const { engine, pairs, settings } = parsed;
+  const engine = engineFor(served, parsed.model);
+  if (engine.model.scores === undefined) poolingFor(engine.model);
+  const { pairs, settings } = parsed;
   const atOnce = place.enter(pairs.length);
   const { signal } = abortWhenGone(reply);
   const held = await unlessGone(reply, signal, async () => {

@@ -89,7 +89,7 @@ export const modelNotFound = defineError(
 );
 export const routeNotFound = defineError(
   'KVASIR_ROUTE_NOT_FOUND',
-  'There is no endpoint {method} {path}. README.md lists the endpoints.',
+  'There is no endpoint {method} {path}. docs/api.md in the package lists the endpoints, and GET / is a page to try them.',
   404,
 );
 export const faultInjectionOff = defineError(
@@ -104,7 +104,7 @@ export const methodNotAllowed = defineError(
 );
 export const modelLoading = defineError(
   'KVASIR_MODEL_LOADING',
-  'The server does not serve yet. {progress} Send the request again in {retryAfterSeconds} s.',
+  'The model is not loaded yet. {progress} Send the request again in {retryAfterSeconds} s.',
   503,
   { retryable: true },
 );
@@ -128,6 +128,7 @@ export const tlsUnusable = defineError(
 const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
   KVASIR_MODEL_NOT_FOUND: 'model_not_found',
+  KVASIR_MODEL_UNKNOWN: 'model_not_found',
   KVASIR_UNAUTHORIZED: 'invalid_api_key',
   KVASIR_FIELD_UNKNOWN: 'unknown_parameter',
   KVASIR_FIELD_MISSING: 'missing_required_parameter',
@@ -138,7 +139,11 @@ const openAiCodes: Readonly<Record<string, string>> = {
 };
 
 /** Errors of the model: clients need the message, and a stack says nothing. */
-const modelErrors: ReadonlySet<string> = new Set(['KVASIR_BROKEN_LOGITS', 'KVASIR_BROKEN_EMBEDDING']);
+const modelErrors: ReadonlySet<string> = new Set([
+  'KVASIR_BROKEN_LOGITS',
+  'KVASIR_BROKEN_EMBEDDING',
+  'KVASIR_MODEL_OVER_MEMORY',
+]);
 
 /** Seconds that a client should wait before it repeats a request that the server had no room for. */
 const RETRY_AFTER_SECONDS = 1;

@@ -42,6 +42,8 @@ export interface ServerOptions {
   readonly keepAliveMs?: number;
   /** A client that reads nothing of its answer, or sends its body slower than 2 KiB per second, for this time loses its connection. */
   readonly clientTimeoutMs?: number;
+  /** How long a request waits for a model that is being loaded. Default: 10 minutes. */
+  readonly loadWaitMaxMs?: number;
   readonly logLevel?: LogLevel;
   /** Receives pino's lines; default: readable lines on stderr. */
   readonly logDestination?: { write(line: string): void };
@@ -67,6 +69,7 @@ export const serverDefaults = {
   maxNumSeqs: engineDefaults.maxNumSeqs,
   keepAliveMs: 15_000,
   clientTimeoutMs: 30_000,
+  loadWaitMaxMs: 600_000,
   logLevel: 'info',
   enableFaultInjection: false,
   enableRuntimeLora: false,

@@ -7,7 +7,7 @@ import { answerBrokenRequest, createHttp } from './http.ts';
 import { Listener } from './listener.ts';
 import { type LoadStatus, registerLoadingRoutes } from './loading-routes.ts';
 import { createHttpMetrics, type HttpMetrics } from './metrics/http-metrics.ts';
-import { mountEngine, withDefaults } from './mount.ts';
+import { type MountOptions, mountEngine, withDefaults } from './mount.ts';
 import type { ServerOptions } from './server-options.ts';
 import type { TlsIdentity } from './tls.ts';
 
@@ -18,6 +18,17 @@ export type DrainOutcome = { readonly how: 'drained' } | { readonly how: 'cut'; 
 
 /** How long the connections stay open after the requests are aborted, so that clients can read the last events. */
 export const abortAnswerMs = 250;
+
+/** What answers the requests of a server: an engine, or several models. */
+export interface ServedApp {
+  register(app: FastifyInstance, options: MountOptions & { readonly httpMetrics: HttpMetrics }): void;
+  /** Default: the body is JSON. */
+  parseBody?(bytes: Buffer): unknown;
+  /** Resolves when no request is running. */
+  drain(): Promise<void>;
+  /** Aborts the running requests. */
+  close(): Promise<void>;
+}
 
 /**
  * Serves an engine over HTTP. The caller owns the engine and closes it; `drain` closes it only after the timeout.
@@ -32,11 +43,13 @@ export class Server {
   readonly #listener: Listener;
   /** Answers the requests: without an engine, that of `registerLoadingRoutes`. */
   #app: FastifyInstance;
-  #engine: AsyncEngine | undefined;
+  #served: ServedApp | undefined;
   #isAccepting = true;
+  /** Requests that wait until the server serves. */
+  readonly #waiting = new Set<(isServed: boolean) => void>();
 
-  /** @param source the engine, or what the server says about the load until there is one */
-  constructor(source: AsyncEngine | { loadStatus(): LoadStatus }, options: ServerOptions) {
+  /** @param source the engine, several models, or what the server says about the load until there is an engine */
+  constructor(source: AsyncEngine | ServedApp | { loadStatus(): LoadStatus }, options: ServerOptions) {
     this.#options = withDefaults(options);
     this.#httpMetrics = createHttpMetrics(this.#options);
     const handlers = {
@@ -46,7 +59,8 @@ export class Server {
       onHandshake: (socket: Socket) => this.#connections.watchHandshake(socket),
     };
     this.#listener = new Listener(handlers, options.tls);
-    this.#app = 'loadStatus' in source ? this.#appWithout(source) : this.#appOf(source);
+    if ('loadStatus' in source) this.#app = this.#appWithout(source);
+    else this.#app = this.#appOf('register' in source ? source : servedEngine(source));
   }
 
   get app(): FastifyInstance {
@@ -61,12 +75,19 @@ export class Server {
     return chosen;
   }
 
+  /** Listens on a Unix socket, or on a named pipe. */
+  async listenAt(path: string): Promise<void> {
+    await this.#app.ready();
+    await this.#listener.listenAt(path);
+  }
+
   /** From now on, requests go to the engine. Called once, by a server that was created without an engine. */
   async serve(engine: AsyncEngine): Promise<void> {
     await engine.warmUp();
-    const app = this.#appOf(engine);
+    const app = this.#appOf(servedEngine(engine));
     await app.ready();
     this.#app = app;
+    for (const settle of [...this.#waiting]) settle(true);
   }
 
   /** A new certificate for later connections of a server with TLS. Open connections continue. */
@@ -98,7 +119,7 @@ export class Server {
     const aborted = hasFinished ? 0 : this.requestCount;
     if (!hasFinished) {
       // A step that hangs delays the end of the engine, but must not delay the end of the connections.
-      this.#engine?.close().catch(() => undefined);
+      this.#served?.close().catch(() => undefined);
       await within(abortAnswerMs, this.#connections.sent());
     }
     await this.close();
@@ -113,21 +134,42 @@ export class Server {
   }
 
   async #finish(): Promise<void> {
-    await this.#engine?.drain();
+    await this.#served?.drain();
     await this.#connections.sent();
   }
 
   #appWithout(source: { loadStatus(): LoadStatus }): FastifyInstance {
     const app = this.#createApp();
     const { version } = this.#options;
-    registerLoadingRoutes(app, { version, httpMetrics: this.#httpMetrics, loadStatus: () => source.loadStatus() });
+    registerLoadingRoutes(app, {
+      version,
+      httpMetrics: this.#httpMetrics,
+      loadStatus: () => source.loadStatus(),
+      served: (signal) => this.#whenServed(signal),
+      handOver: (request, response) => this.#app.routing(request, response),
+    });
     return app;
   }
 
-  #appOf(engine: AsyncEngine): FastifyInstance {
-    this.#engine = engine;
-    const app = this.#createApp();
-    mountEngine(app, engine, {
+  #whenServed(signal: AbortSignal): Promise<boolean> {
+    const { loadWaitMaxMs } = this.#options;
+    if (loadWaitMaxMs === 0 || signal.aborted) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const settle = (isServed: boolean): void => {
+        clearTimeout(limit);
+        this.#waiting.delete(settle);
+        resolve(isServed);
+      };
+      const limit = setTimeout(() => settle(false), loadWaitMaxMs).unref();
+      signal.addEventListener('abort', () => settle(false), { once: true });
+      this.#waiting.add(settle);
+    });
+  }
+
+  #appOf(served: ServedApp): FastifyInstance {
+    this.#served = served;
+    const app = this.#createApp(served);
+    served.register(app, {
       ...this.#options,
       httpMetrics: this.#httpMetrics,
       hasPage: true,
@@ -136,12 +178,19 @@ export class Server {
     return app;
   }
 
-  #createApp(): FastifyInstance {
-    const app = createHttp({ ...this.#options, connections: this.#connections });
+  #createApp(served?: ServedApp): FastifyInstance {
+    const parseBody = served?.parseBody?.bind(served);
+    const app = createHttp({ ...this.#options, connections: this.#connections, ...(parseBody && { parseBody }) });
     app.addHook('onClose', () => this.#listener.close());
     return app;
   }
 }
+
+const servedEngine = (engine: AsyncEngine): ServedApp => ({
+  register: (app, options) => mountEngine(app, engine, options),
+  drain: () => engine.drain(),
+  close: () => engine.close(),
+});
 
 /** Whether `work` ended in time. Its later errors are ignored. */
 async function within(timeoutMs: number, work: Promise<void>): Promise<boolean> {

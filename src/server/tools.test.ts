@@ -24,7 +24,7 @@ const templates = {
   ids: '{{ tools }}[TOOL_CALLS][CALL_ID][ARGS]{{ tool_calls }}',
   lfm2: 'List of tools: <|tool_list_start|>[{{ tools }}',
   llama: '{{ tools }}<|python_tag|>',
-  unknown: '{{ tools }}<tool_call><arg_key>',
+  unknown: '{{ tools }}<tool_call><invoke name=',
   openai: '{{ tools }}<|channel|>',
   none: '{{ messages }}',
   qwen3: '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}',

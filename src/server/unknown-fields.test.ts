@@ -61,6 +61,16 @@ describe('fields that no endpoint knows', () => {
     ]);
   });
 
+  it('may have any names and be many: the header has what a header may have', async () => {
+    const { post } = await serveLetters({ answer: 'Sunny.' });
+    const named = { prompt: 'a', 'é"\\\n\u0000x': 1, '': 1 };
+    const { status, headers } = await post(named, '/v1/completions');
+    expect([status, headers.get('warning')]).toEqual([200, '299 kvasir "ignored: ?????x, "']);
+    const fields = Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`field_${i}_${'x'.repeat(200)}`, 1]));
+    const many = await post({ prompt: 'a', ...fields }, '/v1/completions');
+    expect([many.status, many.headers.get('warning')]).toEqual([200, expect.stringMatching(/, and 450 more"$/)]);
+  });
+
   it('do not hide fields that are known and would change the answer', async () => {
     const { post } = await serveLetters({ answer: 'Sunny.' });
     const messages = [{ role: 'user', content: 'a' }];

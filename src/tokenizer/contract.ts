@@ -66,6 +66,10 @@ export interface FimTokens {
   readonly prefix: number;
   readonly suffix: number;
   readonly middle: number;
+  /** Before the name of a repository, if the model was trained on whole repositories. */
+  readonly repository?: number;
+  /** Before the name of each file of a repository. */
+  readonly file?: number;
 }
 
 export interface EncodeOptions {

@@ -65,7 +65,10 @@ function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined 
   const prefix = native.llama_vocab_fim_pre(vocab);
   const suffix = native.llama_vocab_fim_suf(vocab);
   const middle = native.llama_vocab_fim_mid(vocab);
-  return Math.min(prefix, suffix, middle) < 0 ? undefined : { prefix, suffix, middle };
+  const repository = native.llama_vocab_fim_rep(vocab);
+  const file = native.llama_vocab_fim_sep(vocab);
+  if (Math.min(prefix, suffix, middle) < 0) return undefined;
+  return { prefix, suffix, middle, ...(repository < 0 ? {} : { repository }), ...(file < 0 ? {} : { file }) };
 }
 
 /** What libllama adds to a text. WordPiece always adds CLS, which is its BOS, and SEP. */

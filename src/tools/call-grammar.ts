@@ -5,7 +5,7 @@ import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
 import { readSchema } from '../grammar/structured-grammar.ts';
 import type { ToolFormat } from './formats.ts';
-import { gemmaArguments, namedArguments, taggedArguments } from './parameter-grammar.ts';
+import { argumentTags, gemmaArguments, namedArguments, taggedArguments } from './parameter-grammar.ts';
 import type { Tool } from './tool.ts';
 
 /** A tool as plain data without loss: threads copy objects, and forget the order of names and the digits of numbers. */
@@ -62,6 +62,11 @@ export function callsOf(options: CallOptions): Expression {
         '\n',
         options,
       );
+    case 'glm47': {
+      const call = (tool: ToolText): Expression =>
+        sequence(text(tool.name), taggedArguments(schemaOf(tool), options.json, tool.strict, argumentTags));
+      return listed(sequence(token('<tool_call>'), each(call), token('</tool_call>')), '', options);
+    }
     case 'lfm2': {
       const calls = listed(
         each((tool) => pythonCall(tool, options.json)),

@@ -4,12 +4,21 @@ import { mistralParser } from './mistral-calls.ts';
 import { HarmonyParser } from './parse-harmony.ts';
 import { ContentParser, gemmaThoughts, ThinkingParser, type ThoughtTags, tagsOfThink } from './parse-thinking.ts';
 import { pythonParser } from './python-calls.ts';
-import { functionTagsParser, hermesParser } from './tag-calls.ts';
+import { argumentTagsParser, functionTagsParser, hermesParser } from './tag-calls.ts';
 import type { AnswerParser, Tool } from './tool.ts';
 import { WholeAnswerCalls } from './whole-answer-calls.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
-export const toolFormats = ['hermes', 'llama3_json', 'mistral', 'openai', 'qwen3_coder', 'lfm2', 'gemma4'] as const;
+export const toolFormats = [
+  'hermes',
+  'llama3_json',
+  'mistral',
+  'openai',
+  'qwen3_coder',
+  'glm47',
+  'lfm2',
+  'gemma4',
+] as const;
 /** How a model writes calls of tools: the name of one of vLLM's tool parsers. */
 export type ToolFormat = (typeof toolFormats)[number];
 
@@ -19,6 +28,7 @@ const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerPar
   mistral: mistralParser,
   openai: (tools) => new HarmonyParser(tools),
   qwen3_coder: functionTagsParser,
+  glm47: argumentTagsParser,
   lfm2: pythonParser,
   gemma4: gemmaParser,
 };
@@ -36,6 +46,7 @@ export function formatOfTemplate(template: string): ToolFormat | undefined {
   if (template.includes('<|tool_call>call:')) return 'gemma4';
   if (template.includes('<|tool_call_start|>') || /List of tools: (?:<\|tool_list_start\|>)?\[/.test(template))
     return 'lfm2';
+  if (template.includes('<tool_call>') && template.includes('<arg_key>')) return 'glm47';
   if (template.includes('<tool_call>') && !otherTags.some((tag) => template.includes(tag))) {
     return template.includes('<function=') && template.includes('<parameter=') ? 'qwen3_coder' : 'hermes';
   }
@@ -47,7 +58,7 @@ export function formatOfTemplate(template: string): ToolFormat | undefined {
 const bareCall = /\{\\?"name\\?": [^{}"\\]*, \\?"parameters\\?":/;
 
 /** Templates with these write `<tool_call>` too, but other texts inside. */
-const otherTags = ['<arg_key>', '<invoke name='];
+const otherTags = ['<invoke name='];
 
 /** The format for a template whose own format is not known; its tools are described in these words if it shows none itself. */
 export const defaultFormat: ToolFormat = 'hermes';

@@ -3,12 +3,42 @@ import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 import { asJson, isOnlyText, typesOfParameter } from './written-values.ts';
 
-const parameterOpen = '<parameter=';
-const parameterClose = '</parameter>';
-const functionClose = '</function>';
+/** The texts around the parts of a call. */
+export interface TagSyntax {
+  /** After the name of the function. Undefined: the name ends before a tag or a line break. */
+  readonly nameEnd?: string;
+  readonly parameterOpen: string;
+  /** After the name of a parameter. */
+  readonly parameterNameEnd: string;
+  /** Between the name of a parameter and its value, perhaps after white space. */
+  readonly valueOpen?: string;
+  readonly valueClose: string;
+  readonly close: string;
+  /** Whether one line break after the opening tag of a value and one before its closing tag belong to the tags. */
+  readonly hasLineBreaks: boolean;
+}
+
+export const functionTagSyntax: TagSyntax = {
+  nameEnd: '>',
+  parameterOpen: '<parameter=',
+  parameterNameEnd: '>',
+  valueClose: '</parameter>',
+  close: '</function>',
+  hasLineBreaks: true,
+};
+
+/** Of GLM, behind `<tool_call>`: `f<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>`, perhaps with line breaks between. */
+export const argumentTagSyntax: TagSyntax = {
+  parameterOpen: '<arg_key>',
+  parameterNameEnd: '</arg_key>',
+  valueOpen: '<arg_value>',
+  valueClose: '</arg_value>',
+  close: '</tool_call>',
+  hasLineBreaks: false,
+};
 
 /**
- * Reads a call behind `<function=`:
+ * Reads a call of `functionTagSyntax` behind `<function=`, or one of another syntax:
  *
  *   f>
  *   <parameter=city>
@@ -20,7 +50,8 @@ const functionClose = '</function>';
  */
 export class FunctionTags extends SteppedReader {
   readonly #source: CallSource;
-  #state: 'name' | 'between' | 'parameter' | 'text' | 'value' = 'name';
+  readonly #syntax: TagSyntax;
+  #state: 'name' | 'between' | 'parameter' | 'open' | 'text' | 'value' = 'name';
   #tool: Tool | undefined;
   #hasBegun: boolean = false;
   #count = 0;
@@ -31,9 +62,10 @@ export class FunctionTags extends SteppedReader {
   #lineBreak = '';
   #value = '';
 
-  constructor(source: CallSource) {
+  constructor(source: CallSource, syntax: TagSyntax = functionTagSyntax) {
     super();
     this.#source = source;
+    this.#syntax = syntax;
   }
 
   /** The answer was cut: its last value is not complete. */
@@ -51,6 +83,8 @@ export class FunctionTags extends SteppedReader {
         return this.#readBetween();
       case 'parameter':
         return this.#readParameterName();
+      case 'open':
+        return this.#readValueOpen();
       case 'text':
         return this.#readText();
       default:
@@ -59,30 +93,40 @@ export class FunctionTags extends SteppedReader {
   }
 
   #readName(): 'again' | 'open' | 'refused' {
-    const name = this.#takeName();
+    const { nameEnd } = this.#syntax;
+    const name = nameEnd === undefined ? this.#takeBareName() : this.#takeName(nameEnd);
     if (typeof name !== 'string') return name === undefined ? 'open' : 'refused';
     this.#tool = this.#source.tools.get(name.trim());
     this.#state = 'between';
     return this.#tool === undefined ? 'refused' : 'again';
   }
 
-  /** The text up to `>`; undefined: more text decides; null: it is too long for a name. */
-  #takeName(): string | undefined | null {
+  /** The text up to `nameEnd`; undefined: more text decides; null: it is too long for a name. */
+  #takeName(nameEnd: string): string | undefined | null {
     const text = this.#source.held.peek();
-    const end = text.slice(0, nameLengthMax + 1).indexOf('>');
+    const end = text.slice(0, nameLengthMax + nameEnd.length).indexOf(nameEnd);
+    if (end === -1) return text.length >= nameLengthMax + nameEnd.length ? null : undefined;
+    return this.#source.take(end + nameEnd.length).slice(0, -nameEnd.length);
+  }
+
+  /** The same for a name that ends before a tag or a line break. White space may come before it. */
+  #takeBareName(): string | undefined | null {
+    this.#source.takeSpace();
+    const text = this.#source.held.peek();
+    const end = text.slice(0, nameLengthMax + 1).search(/[<\n]/);
     if (end === -1) return text.length > nameLengthMax ? null : undefined;
-    return this.#source.take(end + 1).slice(0, -1);
+    return this.#source.take(end);
   }
 
   #readBetween(): 'again' | 'open' | 'ended' | 'refused' {
     this.#source.takeSpace();
     if (this.#source.held.isEmpty) return 'open';
-    const isParameter = this.#source.takeTag(parameterOpen);
+    const isParameter = this.#source.takeTag(this.#syntax.parameterOpen);
     if (isParameter === true) {
       this.#state = 'parameter';
       return 'again';
     }
-    const isEnd = this.#source.takeTag(functionClose);
+    const isEnd = this.#source.takeTag(this.#syntax.close);
     if (isEnd === true) {
       this.#begin();
       this.#source.arguments('}');
@@ -90,10 +134,8 @@ export class FunctionTags extends SteppedReader {
       return 'ended';
     }
     if (isParameter === undefined || isEnd === undefined) return 'open';
-    if (!this.#hasBegun) return 'refused';
-    // The model has left out the closing tag.
-    this.#source.arguments('}');
-    return 'ended';
+    // The model may have left out the closing tag.
+    return this.#breakOff();
   }
 
   #begin(): void {
@@ -104,16 +146,32 @@ export class FunctionTags extends SteppedReader {
   }
 
   #readParameterName(): 'again' | 'open' | 'ended' | 'refused' {
-    const name = this.#takeName();
+    const name = this.#takeName(this.#syntax.parameterNameEnd);
     if (name === undefined) return 'open';
-    if (name === null) {
-      if (!this.#hasBegun) return 'refused';
-      this.#source.arguments('}');
-      return 'ended';
+    if (name === null) return this.#breakOff();
+    this.#parameter = name.trim();
+    this.#state = 'open';
+    return 'again';
+  }
+
+  /** What follows belongs to no call. */
+  #breakOff(): 'ended' | 'refused' {
+    if (!this.#hasBegun) return 'refused';
+    this.#source.arguments('}');
+    return 'ended';
+  }
+
+  #readValueOpen(): 'again' | 'open' | 'ended' | 'refused' {
+    const { valueOpen } = this.#syntax;
+    if (valueOpen !== undefined) {
+      this.#source.takeSpace();
+      if (this.#source.held.isEmpty) return 'open';
+      const isOpen = this.#source.takeTag(valueOpen);
+      if (isOpen === undefined) return 'open';
+      if (!isOpen) return this.#breakOff();
     }
     this.#begin();
     this.#source.drop();
-    this.#parameter = name.trim();
     this.#source.arguments(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(this.#parameter)}: `);
     const isText = isOnlyText(typesOfParameter(this.#tool!, this.#parameter));
     if (isText) this.#source.arguments('"');
@@ -126,11 +184,12 @@ export class FunctionTags extends SteppedReader {
 
   /** One line break after the opening tag and one before the closing tag belong to the tags. */
   #readText(): 'again' | 'open' {
-    const { text, tag } = this.#source.held.takeUntil(parameterClose);
-    const begin = this.#isFirst && text.startsWith('\n') ? 1 : 0;
+    const { hasLineBreaks, valueClose } = this.#syntax;
+    const { text, tag } = this.#source.held.takeUntil(valueClose);
+    const begin = hasLineBreaks && this.#isFirst && text.startsWith('\n') ? 1 : 0;
     if (text !== '') this.#isFirst = false;
     const all = this.#lineBreak + text.slice(begin);
-    this.#lineBreak = all.endsWith('\n') ? '\n' : '';
+    this.#lineBreak = hasLineBreaks && all.endsWith('\n') ? '\n' : '';
     this.#source.arguments(escaped(all.slice(0, all.length - this.#lineBreak.length)));
     if (tag === undefined) return 'open';
     this.#source.arguments('"');
@@ -139,10 +198,11 @@ export class FunctionTags extends SteppedReader {
   }
 
   #readValue(): 'again' | 'open' {
-    const { text, tag } = this.#source.held.takeUntil(parameterClose);
+    const { hasLineBreaks, valueClose } = this.#syntax;
+    const { text, tag } = this.#source.held.takeUntil(valueClose);
     this.#value += text;
     if (tag === undefined) return 'open';
-    const value = this.#value.replace(/^\n/, '').replace(/\n$/, '');
+    const value = hasLineBreaks ? this.#value.replace(/^\n/, '').replace(/\n$/, '') : this.#value;
     this.#source.arguments(asJson(value, typesOfParameter(this.#tool!, this.#parameter)));
     this.#state = 'between';
     return 'again';

@@ -78,25 +78,60 @@ function jsonOf({ name, schema }: Parameter, { root, isStrict }: Parameters, jso
   }
 }
 
-/** `<parameter=name>`, a line break, the value, a line break and `</parameter>`, for each parameter. */
-export function taggedArguments(schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression {
+/** The texts around a parameter's name and value. */
+export interface ParameterTags {
+  readonly open: string;
+  /** Between the name and the value. */
+  readonly between: string;
+  /** After the value: the closing tag, which begins with a line break in some formats, and the rest. */
+  readonly close: { readonly before: string; readonly tag: string; readonly after: string };
+  /** What no name can have. */
+  readonly notInName: RegExp;
+}
+
+/** `<parameter=name>`, a line break, the value, a line break and `</parameter>`. */
+export const parameterTags: ParameterTags = {
+  open: '<parameter=',
+  between: '>\n',
+  close: { before: '\n', tag: '</parameter>', after: '\n' },
+  notInName: /[>\n]/,
+};
+/** `<arg_key>name</arg_key><arg_value>value</arg_value>`. */
+export const argumentTags: ParameterTags = {
+  open: '<arg_key>',
+  between: '</arg_key><arg_value>',
+  close: { before: '', tag: '</arg_value>', after: '' },
+  notInName: /[<\n]/,
+};
+
+/** Each parameter with its name and its value in tags. */
+export function taggedArguments(
+  schema: JsonObject,
+  json: JsonGrammar,
+  isStrict: boolean,
+  tags: ParameterTags = parameterTags,
+): Expression {
   const parameters = parametersOf(schema, isStrict);
   const parts = parameters.list.map((parameter) => {
     const { name, isRequired } = parameter;
-    if (name === '' || /[>\n]/.test(name))
+    if (name === '' || tags.notInName.test(name) || name.trim() !== name)
       throw new SchemaError(pointer('#/properties', name), 'no tag can have this name');
-    const tag = sequence(text(`<parameter=${name}>\n`), taggedValue(parameter, parameters, json));
+    const tag = sequence(text(tags.open + name + tags.between), taggedValue(parameter, parameters, json, tags));
     return isRequired ? tag : optional(tag);
   });
   if (parameters.others === undefined) return sequence(...parts);
   const anyName = repeat(characters('az', 'AZ', '09', '_', '-', '.'), 1, 64);
-  const value = taggedValue({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
-  return repeat(sequence(text('<parameter='), anyName, text('>\n'), value), 0, Infinity);
+  const value = taggedValue({ name: '*', schema: parameters.others, isRequired: false }, parameters, json, tags);
+  return repeat(sequence(text(tags.open), anyName, text(tags.between), value), 0, Infinity);
 }
 
-const close = '\n</parameter>\n';
-
-function taggedValue(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression {
+function taggedValue(
+  parameter: Parameter,
+  parameters: Parameters,
+  json: JsonGrammar,
+  { close: { before, tag, after } }: ParameterTags,
+): Expression {
+  const close = before + tag + after;
   const types = typesOfSchema(parameter.schema, parameters.root);
   if (!types.has('string')) return sequence(jsonOf(parameter, parameters, json), text(close));
   const schema = isJsonObject(parameter.schema) ? parameter.schema : {};
@@ -107,10 +142,10 @@ function taggedValue(parameter: Parameter, parameters: Parameters, json: JsonGra
     ...rest
   } = isJsonObject(target) ? target : {};
   const place = pointer('#/properties', parameter.name);
-  if (Array.isArray(constants)) return sequence(constantTexts(constants, types, place), text(close));
+  if (Array.isArray(constants)) return sequence(constantTexts(constants, types, place, tag), text(close));
   const limited = isOnlyText(types) ? plainTextOf(rest, place) : undefined;
   // A value that may be a text or something else can be any text.
-  return limited === undefined ? sequence(until('</parameter>'), text('\n')) : sequence(limited, text(close));
+  return limited === undefined ? sequence(until(tag), text(after)) : sequence(limited, text(close));
 }
 
 /** Constants that are read as they are written. */
@@ -118,10 +153,11 @@ function constantTexts(
   constants: readonly unknown[],
   types: ReturnType<typeof typesOfSchema>,
   place: string,
+  tag: string,
 ): Expression {
   const written = constants
     .map((value) => ({ raw: typeof value === 'string' ? value : writeExactJson(value), value: writeExactJson(value) }))
-    .filter(({ raw, value }) => asJson(raw, types) === value && !raw.includes('</parameter>'));
+    .filter(({ raw, value }) => asJson(raw, types) === value && !raw.includes(tag));
   if (written.length === 0) throw new SchemaError(place, 'no value can be written without quotes');
   return choice(...[...new Set(written.map(({ raw }) => raw))].map(text));
 }

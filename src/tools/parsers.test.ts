@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
 import type { JsonObject } from '../base/json.ts';
-import { parserOf, type ToolFormat, toolFormats } from './formats.ts';
+import { formatOfTemplate, parserOf, type ToolFormat, toolFormats } from './formats.ts';
 import type { AnswerPart, Tool } from './tool.ts';
 
 interface Answer {
@@ -284,6 +284,36 @@ const cases: [ToolFormat, string, string, Answer][] = [
     answer('', call('v', '{"text": "abc</para')),
   ],
   [
+    'glm47',
+    'values of each type, in one line or in several',
+    'I look.<tool_call>v<arg_key>text</arg_key><arg_value>\n12 </arg_value><arg_key>count</arg_key><arg_value>1234567890123456789</arg_value>' +
+      '</tool_call><tool_call>v\n<arg_key>list</arg_key>\n<arg_value>[1, {"a": "b"}]</arg_value>\n</tool_call>',
+    answer(
+      'I look.',
+      call('v', '{"text": "\\n12 ", "count": 1234567890123456789}'),
+      call('v', '{"list": [1, {"a": "b"}]}'),
+    ),
+  ],
+  [
+    'glm47',
+    'no arguments',
+    '<tool_call>f</tool_call>\n<tool_call>f\n</tool_call>',
+    answer('', call('f', '{}'), call('f', '{}')),
+  ],
+  ['glm47', 'an unknown tool', 'a <tool_call>h</tool_call>', answer('a <tool_call>h</tool_call>')],
+  [
+    'glm47',
+    'a key without a value',
+    '<tool_call>f<arg_key>a</arg_key></tool_call>',
+    answer('<tool_call>f<arg_key>a</arg_key></tool_call>'),
+  ],
+  [
+    'glm47',
+    'an answer that was cut',
+    '<tool_call>v<arg_key>text</arg_key><arg_value>abc</arg',
+    answer('', call('v', '{"text": "abc</arg')),
+  ],
+  [
     'lfm2',
     'calls of Python',
     "Let me see. <|tool_call_start|>[f(a=1, b=\"x\"), ns.f(c='it\\'s', d=True, e=None)]<|tool_call_end|>Done.",
@@ -443,6 +473,18 @@ describe('parsers of answers', () => {
     const deep = tool('deep', { type: 'object', properties: { a: { $ref: '#/$defs/d0' }, self }, $defs });
     const text = '<function=deep><parameter=a>1</parameter><parameter=self>1</parameter></function>';
     expect(read('qwen3_coder', [text], [deep])).toEqual(answer('', call('deep', '{"a": "1", "self": 1}')));
+  });
+
+  it.each([
+    [
+      'glm47',
+      '<tools>{{ tools }}</tools> <tool_call>{name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value></tool_call>',
+    ],
+    ['qwen3_coder', '<tool_call>\n<function=example>\n<parameter=a>\n1\n</parameter>'],
+    ['hermes', '<tool_call>\n{"name": "f"}'],
+    [undefined, '<tool_call><invoke name="f">'],
+  ] as const)('have the format %s if the template has its tags', (format, template) => {
+    expect(formatOfTemplate(template)).toBe(format);
   });
 
   it('pass arguments on as they come, once the name is known', () => {

@@ -1,5 +1,5 @@
 import type { CallSource } from './call-source.ts';
-import { FunctionTags } from './function-tags.ts';
+import { argumentTagSyntax, FunctionTags } from './function-tags.ts';
 import { JsonCalls } from './json-calls.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
@@ -55,5 +55,13 @@ const hermes: CallSyntax = { markers: [open], reader: (source, marker) => new Ta
  */
 const functionTags: CallSyntax = { ...hermes, markers: [open, functionOpen] };
 
+/**
+ * The format of GLM 4.5 to 4.7:
+ *
+ *   content <tool_call>f<arg_key>a</arg_key><arg_value>value</arg_value></tool_call>
+ */
+const argumentTags: CallSyntax = { markers: [open], reader: (source) => new FunctionTags(source, argumentTagSyntax) };
+
+export const argumentTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(argumentTags, tools);
 export const hermesParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(hermes, tools);
 export const functionTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(functionTags, tools);

@@ -77,7 +77,7 @@ describe('an answer that is JSON alone', () => {
   );
 
   it('is read alike in any pieces, in every format', () => {
-    const formats = ['hermes', 'mistral', 'qwen3_coder', 'lfm2'] as const;
+    const formats = ['hermes', 'mistral', 'qwen3_coder', 'glm47', 'lfm2'] as const;
     const texts = fc.constantFrom(...calls.map(([text]) => text), ...others);
     fc.assert(
       fc.property(texts, fc.array(fc.nat(40)), fc.constantFrom(...formats), (text, cuts, format) => {

@@ -124,9 +124,9 @@ describe('servers that share a directory', () => {
     expected = await askAll(server);
     const log = await server.stop();
     expect(log).toContain(
-      `connector SharedStorageConnector (kv_producer), in ${store}; load failure policy: recompute`,
+      `connector="SharedStorageConnector (kv_producer), in ${store}; load failure policy: recompute`,
     );
-    expect(log).toMatch(/^KV outside: \d\d+ blocks stored, 0 loaded for 0 tokens, 0 failed$/m);
+    expect(log).toMatch(/Z info {2}KV outside: \d\d+ blocks stored, 0 loaded for 0 tokens, 0 failed$/m);
     for (const { tokenIds, details } of expected) {
       expect(tokenIds).toHaveLength(40);
       expect(details).toEqual({ cached_tokens: 0 });

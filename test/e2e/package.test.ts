@@ -91,6 +91,24 @@ function run(name: string, code: string): string {
   return execFileSync(process.execPath, [name], { cwd: consumer, encoding: 'utf8' });
 }
 
+it('is not packed without its kernels, unless that is wanted', () => {
+  const here = folder.file('without-kernels');
+  mkdirSync(here);
+  const pack = (more: NodeJS.ProcessEnv) => {
+    const env = { ...process.env, ZIG: '/nonexistent/zig', ...more };
+    const args = [resolve('dist/scripts/prebuild.js'), '--for-package'];
+    const { status, stderr } = spawnSync(process.execPath, args, { cwd: here, env, encoding: 'utf8' });
+    return { status, stderr };
+  };
+  const reason = 'because there is no Zig. Install Zig';
+  expect(pack({ npm_command: 'pack' })).toEqual({ status: 1, stderr: expect.stringContaining(reason) });
+  expect(pack({ npm_command: 'publish' })).toEqual({ status: 1, stderr: expect.stringContaining(reason) });
+  const warning = { status: 0, stderr: expect.stringMatching(/^WARNING: the package has no prebuilt kernels/) };
+  expect(pack({ npm_command: 'pack', KVASIR_PACK_WITHOUT_KERNELS: '1' })).toEqual(warning);
+  // A user who installs the repository has no Zig.
+  expect(pack({ npm_command: 'install' })).toEqual(warning);
+});
+
 it('its documents link to files in it', () => {
   const files = readdirSync(installed, { recursive: true, encoding: 'utf8' });
   const documents = files.filter((path) => path.endsWith('.md'));
@@ -138,6 +156,44 @@ it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
   expect(version.trim()).toBe('0.1.0');
 });
 
+it('exports its examples, as its documents name them', () => {
+  const names = readdirSync('docs')
+    .filter((name) => name.endsWith('.md'))
+    .flatMap((name) => readFileSync(join('docs', name), 'utf8').match(/kvasir\/examples\/[\w/-]+/g) ?? []);
+  const modules = [...new Set(names), 'kvasir/examples/disaggregated/router'];
+  expect(modules.length).toBeGreaterThan(3);
+  const code = `for (const name of ${JSON.stringify(modules)}) console.log(Object.keys(await import(name)).join());`;
+  const exported = run('examples.mjs', code);
+  for (const name of ['MapConnector', 'FolderTier', 'CompressedConnector']) expect(exported).toContain(name);
+  // The command line finds them too, in the folder that has node_modules.
+  const main = join(installed, 'dist/src/main.js');
+  const transfer = ['MapConnector', 'kvasir/examples/map-connector'];
+  const args = ['kv_connector', 'kv_connector_module_path'].flatMap((name, i) => [
+    `--kv-transfer-config.${name}`,
+    transfer[i]!,
+  ]);
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    [
+      main,
+      'generate',
+      '--prompt',
+      'Once',
+      '--max-tokens',
+      '1',
+      '--kv-cache-memory',
+      '16MiB',
+      '--max-model-len',
+      '256',
+      ...args,
+      '--kv-transfer-config.kv_role',
+      'kv_both',
+    ],
+    { cwd: consumer, encoding: 'utf8' },
+  );
+  expect(status, stderr).toBe(0);
+});
+
 it('has types for every entry point', () => {
   expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual([
     '.',
@@ -145,6 +201,8 @@ it('has types for every entry point', () => {
     './server',
     './tracing',
     './ai-sdk',
+    './examples/compressed-kv-connector',
+    './examples/*',
   ]);
   for (const name of ['@types/node', '@ai-sdk/provider', 'undici-types']) link(name);
   const options = {

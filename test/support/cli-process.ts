@@ -59,7 +59,7 @@ export async function serve(args: readonly string[] = [], environment: Record<st
       await Promise.race([once(child.stderr, 'data'), once(child, 'exit')]);
     }
   };
-  const origin = (await logged(/address(?: +|":")(http:[^\s"]+)/))[1]!;
+  const origin = (await logged(/address(?:=|":")(http:[^\s"]+)/))[1]!;
   const post = (path: string, body: object, headers: Record<string, string> = {}) =>
     fetch(origin + path, {
       method: 'POST',

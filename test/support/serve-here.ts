@@ -15,7 +15,7 @@ import { until } from './until.ts';
 export async function serveHere(
   flags: readonly string[] = [],
   engineOptions: LetterEngineOptions = {},
-  context: Pick<CliContext, 'hasTerminal'> = {},
+  { isTTY, ...context }: Pick<CliContext, 'hasTerminal'> & { readonly isTTY?: boolean } = {},
 ) {
   const engine = new LetterEngine(engineOptions);
   const signals = new EventEmitter();
@@ -36,7 +36,7 @@ export async function serveHere(
         return promise;
       },
       stdout: { write: () => undefined },
-      stderr: { write: (text) => (stderr += text) },
+      stderr: { write: (text) => (stderr += text), isTTY: isTTY === true },
       stdin: Readable.from([]),
       signals,
       exitNow: () => undefined,

@@ -51,7 +51,7 @@ async function chat(model: string, flags: ChatFlags, context: CliContext): Promi
     const { name, hasChatTemplate } = engine.model;
     if (!hasChatTemplate) throw chatTemplateMissing({ model: name });
     if (context.terminal !== undefined) context.stdout.write(`${name}. /help shows the commands, Ctrl-D leaves.\n`);
-    const conversation = new Conversation(engine, samplingOptionsOf(flags), flags.system);
+    const conversation = new Conversation(engine, samplingOptionsOf(flags, engine.model), flags.system);
     const loop = new ChatLoop({ conversation, context, signal: interruption.signal, showsStats: flags.stats });
     await loop.run();
   } finally {

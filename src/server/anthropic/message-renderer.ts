@@ -7,7 +7,15 @@ import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
 import { errorAnswer } from '../server-errors.ts';
 import { messageError } from './message-errors.ts';
-import type { BlockDelta, Message, MessageBlock, MessageEvent, MessageUsage, StopReason } from './message-types.ts';
+import type {
+  BlockDelta,
+  Message,
+  MessageBlock,
+  MessageEvent,
+  MessageStop,
+  MessageUsage,
+  StopReason,
+} from './message-types.ts';
 
 /** Writes an answer as a message: its blocks one after the other, each begun, extended and stopped by events. */
 export function messageRenderer(context: RenderContext): Renderer<MessageEvent, Message> {
@@ -42,13 +50,13 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
     name,
     arguments: json,
   }: ToolCallDelta): Generator<MessageEvent, void, void> {
-    const empty = { type: 'tool_use', id: callId ?? '', name: name ?? '', input: new RawJson<object>('{}') } as const;
+    const empty = { ...directCall, id: callId ?? '', name: name ?? '', input: new RawJson<object>('{}') };
     yield* extend(empty, json === '' ? undefined : { type: 'input_json_delta', partial_json: json }, index);
   }
   function* events(delta: OutputDelta, usage: MessageUsage): Generator<MessageEvent, void, void> {
     if (!hasBegun) {
       hasBegun = true;
-      const message: Message = { ...head, content: [], stop_reason: null, stop_sequence: null, usage };
+      const message: Message = { ...head, content: [], ...notStopped, usage };
       yield { type: 'message_start', message };
     }
     const { content, reasoning, toolCalls } = answer.add(delta);
@@ -74,7 +82,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
         ...(reasoning === '' ? [] : [{ ...emptyThinking, thinking: reasoning }]),
         ...(content === '' ? [] : [{ ...emptyText, text: content }]),
         ...toolCalls.map(({ id, name, arguments: json }) => ({
-          type: 'tool_use' as const,
+          ...directCall,
           id,
           name,
           input: argumentsJson(json),
@@ -86,16 +94,27 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
 }
 
 const emptyThinking = { type: 'thinking', thinking: '', signature: '' } as const;
-const emptyText = { type: 'text', text: '' } as const;
+const emptyText = { type: 'text', text: '', citations: null } as const;
+const directCall = { type: 'tool_use', caller: { type: 'direct' } } as const;
+const notStopped = { stop_reason: null, stop_sequence: null, stop_details: null, container: null } as const;
 
-function stopOf(answer: ChatAnswer, finish: OutputDelta['finish']): Pick<Message, 'stop_reason' | 'stop_sequence'> {
+function stopOf(answer: ChatAnswer, finish: OutputDelta['finish']): MessageStop {
   const { stopReason } = finish ?? {};
   const stop_sequence = typeof stopReason === 'string' ? stopReason : null;
   const reasons: Readonly<Record<string, StopReason>> = { length: 'max_tokens', tool_calls: 'tool_use' };
   const stop_reason =
     reasons[answer.finishReason(finish) ?? ''] ?? (stop_sequence === null ? 'end_turn' : 'stop_sequence');
-  return { stop_reason, stop_sequence };
+  return { ...notStopped, stop_reason, stop_sequence };
 }
+
+/** What only Anthropic's servers have. */
+const elsewhere = {
+  cache_creation: null,
+  inference_geo: null,
+  output_tokens_details: null,
+  server_tool_use: null,
+  service_tier: 'standard',
+} as const;
 
 function messageUsage({ prompt_tokens, completion_tokens, prompt_tokens_details }: Usage): MessageUsage {
   const cached = prompt_tokens_details.cached_tokens;
@@ -104,5 +123,6 @@ function messageUsage({ prompt_tokens, completion_tokens, prompt_tokens_details 
     cache_creation_input_tokens: 0,
     cache_read_input_tokens: cached,
     output_tokens: completion_tokens,
+    ...elsewhere,
   };
 }

@@ -1,11 +1,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { renderConversation } from '../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { answerPrompt, inputTokens } from '../conversation-routes.ts';
 import { engineFor } from '../engine-for.ts';
-import { prepareAnswer, tokenizeText } from '../generation.ts';
+import { prepareAnswer } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
-import { needsOfTokens } from '../request-needs.ts';
+import { messageExample } from '../openapi/examples.ts';
+import type { BodyDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
 import { messageError } from './message-errors.ts';
 import { messageRenderer } from './message-renderer.ts';
@@ -23,6 +23,11 @@ export function registerMessageRoutes(
   engine: AsyncEngine,
   { limits, options, generations }: MessageRouteParts,
 ): void {
+  const reads: BodyDescription['reads'] = [
+    (body, given) => chatOfMessages(body, { ...limits, ...given }),
+    (body, given) => parseChat(chatOfMessages(body, limits).body, { ...limits, ...given }),
+  ];
+  const about = { body: { example: messageExample, reads }, error: 'MessageError' };
   const config = { errorBody: messageError };
   const parse = (request: FastifyRequest, reply: FastifyReply): ParsedChat => {
     // Anthropic's name of the header.
@@ -32,24 +37,34 @@ export function registerMessageRoutes(
     engineFor(engine, asked.model);
     return { ...asked, ignored: [...asked.ignored, ...ignored] };
   };
-  app.post('/v1/messages', { config }, (request, reply) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const asked = parse(request, reply);
-      const chosen = engineFor(engine, asked.model);
-      const promptsAtOnce = place.enter(1);
-      await place.turn(signal);
-      // Each event may have the usage so far.
-      const prepared = await prepareAnswer(chosen, { ...asked, continuousUsage: true }, options, signal);
-      return { ...prepared, engine: chosen, promptsAtOnce, render: messageRenderer, idPrefix: 'msg' };
-    }),
+  app.post(
+    '/v1/messages',
+    {
+      config: {
+        ...config,
+        about: {
+          ...about,
+          summary: "Anthropic's API.",
+          answer: 'Message',
+          chunk: 'MessageEvent',
+          media: 'text/event-stream',
+        },
+      },
+    },
+    (request, reply) =>
+      generations.answer(request, reply, async (signal, place) => {
+        const asked = parse(request, reply);
+        const chosen = engineFor(engine, asked.model);
+        const promptsAtOnce = place.enter(1);
+        await place.turn(signal);
+        // Each event may have the usage so far.
+        const prepared = await prepareAnswer(chosen, { ...asked, continuousUsage: true }, options, signal);
+        return { ...prepared, engine: chosen, promptsAtOnce, render: messageRenderer, idPrefix: 'msg_' };
+      }),
   );
-  app.post('/v1/messages/count_tokens', { config }, async (request, reply) => {
-    const asked = parse(request, reply);
-    return await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
-      const text = await renderConversation(engine, asked, signal);
-      const tokens = await tokenizeText(engine, text, asked.addSpecial, signal);
-      using _held = await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant);
-      return { input_tokens: tokens.length };
-    });
-  });
+  app.post(
+    '/v1/messages/count_tokens',
+    { config: { ...config, about: { ...about, summary: 'The number of tokens of a prompt.' } } },
+    (request, reply) => answerPrompt({ engine, options }, [request, reply], parse(request, reply), inputTokens),
+  );
 }

@@ -4,6 +4,7 @@ import type { RawJson } from '../json-pieces.ts';
 export interface TextBlock {
   readonly type: 'text';
   readonly text: string;
+  readonly citations: null;
 }
 
 /** The thoughts of a reasoning model. No provider has signed them. */
@@ -19,16 +20,26 @@ export interface ToolUseBlock {
   readonly name: string;
   /** The arguments of the call, with all digits of numbers. In a stream it is empty, and the deltas have the JSON. */
   readonly input: RawJson<object>;
+  /** The model itself calls, not a program of it. */
+  readonly caller: { readonly type: 'direct' };
 }
 
 export type MessageBlock = TextBlock | ThinkingBlock | ToolUseBlock;
 
-/** `input_tokens` are the tokens of the prompt that were computed: those of the cache are not among them. */
+/**
+ * `input_tokens` are the tokens of the prompt that were computed: those of the cache are not among them. Fields that are null concern
+ * what only Anthropic's servers have.
+ */
 export interface MessageUsage {
   readonly input_tokens: number;
   readonly cache_creation_input_tokens: 0;
   readonly cache_read_input_tokens: number;
   readonly output_tokens: number;
+  readonly cache_creation: null;
+  readonly inference_geo: null;
+  readonly output_tokens_details: null;
+  readonly server_tool_use: null;
+  readonly service_tier: 'standard';
 }
 
 export type StopReason = 'end_turn' | 'max_tokens' | 'stop_sequence' | 'tool_use';
@@ -42,8 +53,14 @@ export interface Message {
   /** Null in the first event of a stream. */
   readonly stop_reason: StopReason | null;
   readonly stop_sequence: string | null;
+  /** Of refusals. */
+  readonly stop_details: null;
+  readonly container: null;
   readonly usage: MessageUsage;
 }
+
+/** How a message ends. */
+export type MessageStop = Pick<Message, 'stop_reason' | 'stop_sequence' | 'stop_details' | 'container'>;
 
 export type BlockDelta =
   | { readonly type: 'text_delta'; readonly text: string }
@@ -58,7 +75,7 @@ export type MessageEvent =
   | { readonly type: 'content_block_stop'; readonly index: number }
   | {
       readonly type: 'message_delta';
-      readonly delta: Pick<Message, 'stop_reason' | 'stop_sequence'>;
+      readonly delta: MessageStop;
       readonly usage: MessageUsage;
     }
   | { readonly type: 'message_stop' }

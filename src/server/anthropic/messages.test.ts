@@ -32,15 +32,27 @@ describe('an answer', () => {
     const message = await anthropic.messages.create({ model, max_tokens, messages: [user('Rome?')] });
     const { input_tokens, ...usage } = message.usage as unknown as Record<string, number>;
     expect(message).toMatchObject({
-      id: expect.stringMatching(/^msg-[0-9a-f]{32}$/),
+      id: expect.stringMatching(/^msg_[0-9a-f]{32}$/),
       type: 'message',
       role: 'assistant',
       model,
-      content: [{ type: 'text', text: 'Sunny.' }],
+      content: [{ type: 'text', text: 'Sunny.', citations: null }],
       stop_reason: 'end_turn',
       stop_sequence: null,
+      // Anthropic's schema requires all fields, also those of its own servers.
+      stop_details: null,
+      container: null,
     });
-    expect(usage).toEqual({ cache_creation_input_tokens: 0, cache_read_input_tokens: 4, output_tokens: 6 });
+    expect(usage).toEqual({
+      cache_creation_input_tokens: 0,
+      cache_read_input_tokens: 4,
+      output_tokens: 6,
+      cache_creation: null,
+      inference_geo: null,
+      output_tokens_details: null,
+      server_tool_use: null,
+      service_tier: 'standard',
+    });
     const counted = await anthropic.messages.countTokens({ model, messages: [user('Rome?')] });
     expect(counted.input_tokens).toBe(input_tokens! + 4);
     expect(message._request_id).toMatch(/^req-/);
@@ -52,7 +64,7 @@ describe('an answer', () => {
     expect([cut.stop_reason, cut.stop_sequence, cut.content]).toEqual([
       'max_tokens',
       null,
-      [{ type: 'text', text: 'Sun' }],
+      [{ type: 'text', text: 'Sun', citations: null }],
     ]);
     const stop_sequences = ['Warm'];
     const stopped = await anthropic.messages.create({ model, max_tokens, stop_sequences, messages: [user('Rome?')] });
@@ -70,8 +82,14 @@ describe('an answer', () => {
     const { content, stop_reason } = JSON.parse(text);
     expect(content).toMatchObject([
       { type: 'thinking', thinking: 'Hm.', signature: '' },
-      { type: 'text', text: 'I look.' },
-      { type: 'tool_use', id: expect.stringMatching(/./), name: 'get_weather', input: { city: 'Rome' } },
+      { type: 'text', text: 'I look.', citations: null },
+      {
+        type: 'tool_use',
+        id: expect.stringMatching(/./),
+        name: 'get_weather',
+        input: { city: 'Rome' },
+        caller: { type: 'direct' },
+      },
     ]);
     expect(stop_reason).toBe('tool_use');
   });

@@ -6,7 +6,8 @@ import { tierReports } from '../../connector/offloading/tier-report.ts';
 import { engineClosed } from '../../core/errors.ts';
 import type { LossChoice } from '../../engine/cache-contract.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
-import { bodyReader } from '../body-reader.ts';
+import { type BodyOptions, bodyReader } from '../body-reader.ts';
+import { lossExample } from '../openapi/examples.ts';
 import { faultInjectionOff } from '../server-errors.ts';
 import { EventStream, type EventStreamOptions } from '../sse.ts';
 import { CacheFeed, everyTenant } from './cache-feed.ts';
@@ -44,7 +45,8 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
     for (const events of open) events.close();
   });
   // The answer to a `HEAD` would not end.
-  app.get('/cache/events', { exposeHeadRoute: false }, (request, reply) => {
+  const about = { summary: 'The pool and its requests, live.', media: 'text/event-stream' } as const;
+  app.get('/cache/events', { exposeHeadRoute: false, config: { about } }, (request, reply) => {
     if (!options.isAccepting()) throw engineClosed();
     const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, options);
     open.add(events);
@@ -61,17 +63,26 @@ export function registerCacheRoutes(app: FastifyInstance, engine: AsyncEngine, o
     });
     return reply.hijack();
   });
-  app.post('/cache/lose', { config: { isForAdmins: true } }, async (request) => {
-    if (!options.enableFaultInjection) throw faultInjectionOff({});
-    const loss = await cache.loseBlocks(parseLoss(request.body));
-    feed.lost(loss);
-    return loss;
-  });
+  app.post(
+    '/cache/lose',
+    {
+      config: {
+        isForAdmins: true,
+        about: { summary: 'Loses blocks.', body: { example: lossExample, reads: [parseLoss] } },
+      },
+    },
+    async (request) => {
+      if (!options.enableFaultInjection) throw faultInjectionOff({});
+      const loss = await cache.loseBlocks(parseLoss(request.body));
+      feed.lost(loss);
+      return loss;
+    },
+  );
 }
 
 /** `{ "blocks": [3, 4] }`, or `{ "count": 2 }` with `request` and `seed` if wanted. */
-function parseLoss(body: unknown): LossChoice {
-  const reader = bodyReader(body);
+function parseLoss(body: unknown, options?: BodyOptions): LossChoice {
+  const reader = bodyReader(body, options);
   const blocks = reader.list('blocks', readBlock, { min: 1, max: LOST_MAX });
   const count = reader.integer('count', { min: 1, max: LOST_MAX });
   const request = reader.name('request');

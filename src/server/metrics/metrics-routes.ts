@@ -22,12 +22,20 @@ export function registerMetrics(
   const stop = engine.observe(completionMetrics(ofModel, engine.model.maxModelLen));
   app.addHook('onClose', async () => stop());
   ofServer.watch(app);
-  app.get('/metrics', { config: { isPublic: true } }, async (_, reply) => {
-    reply.type(ofModel.contentType);
-    return `${await ofModel.metrics()}${await ofServer.text()}`;
-  });
-  app.get('/load', { config: { isPublic: true } }, () => {
-    const { running, waiting, waitingForRemoteKv } = engine.stats();
-    return { server_load: running + waiting + waitingForRemoteKv };
-  });
+  app.get(
+    '/metrics',
+    { config: { isPublic: true, about: { summary: 'Metrics for Prometheus.', media: 'text/plain' } } },
+    async (_, reply) => {
+      reply.type(ofModel.contentType);
+      return `${await ofModel.metrics()}${await ofServer.text()}`;
+    },
+  );
+  app.get(
+    '/load',
+    { config: { isPublic: true, about: { summary: 'The number of running and waiting completions.' } } },
+    () => {
+      const { running, waiting, waitingForRemoteKv } = engine.stats();
+      return { server_load: running + waiting + waitingForRemoteKv };
+    },
+  );
 }

@@ -14,7 +14,8 @@ export interface OllamaMessage {
 }
 
 interface OllamaEnd {
-  readonly done_reason: 'stop' | 'length';
+  /** `load`: a request without a prompt asks for the model only. */
+  readonly done_reason: 'stop' | 'length' | 'load';
   readonly total_duration: number;
   readonly load_duration: number;
   readonly prompt_eval_count: number;

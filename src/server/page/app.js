@@ -1,9 +1,10 @@
+import { call } from './api.js';
 import { CacheView } from './cache-view.js';
 import { Chat } from './chat.js';
 import { newConversation } from './conversation.js';
 import { byId } from './dom.js';
 import { showModels } from './models.js';
-import { openSettings } from './settings.js';
+import { openSettings, recommend } from './settings.js';
 import { openSidebar, showConversations } from './sidebar.js';
 import { Conversations, current, read, write } from './store.js';
 
@@ -104,6 +105,11 @@ function route() {
 }
 addEventListener('hashchange', route);
 
+async function takeRecommended() {
+  const response = await call('props');
+  if (response.ok) recommend((await response.json()).recommended_sampling ?? {});
+}
+
 openSettings();
 openSidebar(conversations, list);
 const last = conversations.get(current.id);
@@ -111,4 +117,6 @@ if (last !== undefined) chat.open(last);
 list();
 route();
 
-showModels().catch(() => undefined);
+showModels()
+  .then(takeRecommended)
+  .catch(() => undefined);

@@ -5,6 +5,7 @@ import { showCounts, showTiers, showTiles } from './cache-numbers.js';
 import { CacheState, groupName, isFinished } from './cache-state.js';
 import { byId, el, plural } from './dom.js';
 import { openExperiment } from './experiment.js';
+import { pathOfModel } from './models.js';
 import { PoolCanvas } from './pool-canvas.js';
 import { RequestRows } from './request-rows.js';
 
@@ -75,7 +76,7 @@ export class CacheView {
     const note = byId('feed-state', HTMLElement);
     while (!signal.aborted) {
       try {
-        const response = await call('cache/events', { signal });
+        const response = await call(pathOfModel('cache/events'), { signal });
         note.hidden = true;
         for await (const event of eventsOf(response)) this.#take(event);
         throw new Error('The server has closed the connection.');
@@ -164,7 +165,7 @@ export class CacheView {
     }
     const body = isByNumber ? { blocks } : { count, ...(request === '' ? {} : { request }) };
     try {
-      const loss = await jsonOf(await call('cache/lose', { method: 'POST', body }));
+      const loss = await jsonOf(await call(pathOfModel('cache/lose'), { method: 'POST', body }));
       result.textContent = `${plural(loss.blocks.length, 'block')} lost. ${plural(loss.requests, 'request')} had ${plural(loss.tokens, 'token')} in them.`;
       blocksField.value = '';
       this.#showChosen();

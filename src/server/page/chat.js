@@ -2,7 +2,7 @@ import { Answer } from './answer.js';
 import { Composer } from './composer.js';
 import { branchesOf, newConversation, openBranch, pathOf, toRequest } from './conversation.js';
 import { announce, byId, el } from './dom.js';
-import { requestModel } from './models.js';
+import { chooseModel, onModelChoice, requestModel } from './models.js';
 import { Problems } from './problems.js';
 import { followReading } from './reading.js';
 import { requestSettings, systemMessages } from './settings.js';
@@ -46,6 +46,10 @@ export class Chat {
     document.addEventListener('keydown', (event) => {
       if (event.key === 'Escape' && !event.defaultPrevented && !hasOwnEscape(event.target)) this.stop();
     });
+    onModelChoice((model) => {
+      this.conversation.model = model;
+      if (this.conversation.messages.length > 0) this.conversations.save(this.conversation);
+    });
     addEventListener('pagehide', () => {
       for (const id of this.#running.keys()) this.#save(this.conversations.get(id));
       // Requests end with the page, and their errors say nothing about the conversations.
@@ -82,6 +86,7 @@ export class Chat {
   /** @param {Conversation} conversation */
   open(conversation) {
     this.conversation = conversation;
+    chooseModel(conversation.model);
     this.#render();
     toEnd();
     this.composer.open();
@@ -165,6 +170,8 @@ export class Chat {
    */
   async #write(conversation, answer) {
     const path = pathOf(conversation);
+    const { model } = requestModel();
+    if (model !== undefined) conversation.model = model;
     const isContinued = answer.content !== '';
     const body = () => ({
       messages: [...systemMessages(), ...(isContinued ? path : path.slice(0, -1)).map(toRequest)],

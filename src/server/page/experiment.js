@@ -1,6 +1,6 @@
 import { call, eventsOf, jsonOf, messageOf } from './api.js';
 import { byId, plural } from './dom.js';
-import { requestModel } from './models.js';
+import { pathOfModel, requestModel } from './models.js';
 
 const start = byId('experiment-start', HTMLButtonElement);
 const loseNow = byId('experiment-lose', HTMLButtonElement);
@@ -46,7 +46,7 @@ async function run() {
   let lost = 0;
   /** @param {string} request */
   const lose = async (request) => {
-    const response = await call('cache/lose', { method: 'POST', body: { count: LOST_AT_ONCE, request } });
+    const response = await call(pathOfModel('cache/lose'), { method: 'POST', body: { count: LOST_AT_ONCE, request } });
     // The answer may have ended meanwhile.
     if (response.status !== 409) lost += (await jsonOf(response)).blocks.length;
   };

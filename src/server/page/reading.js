@@ -1,5 +1,6 @@
 import { call, eventsOf } from './api.js';
 import { CacheState, isFinished } from './cache-state.js';
+import { followLoad, pathOfModel } from './models.js';
 
 /** Answers to short prompts begin earlier, and need no second request. */
 const WAIT_MS = 1000;
@@ -7,19 +8,21 @@ const WAIT_MS = 1000;
 let isWatching = false;
 
 /**
- * Tells how much of a prompt the model has read, until the signal is aborted. The events of the cache have the requests of all pages with
+ * Tells how far the load of the model is, and then how much of a prompt the model has read, until the signal is aborted. The events of the cache have the requests of all pages with
  * this key, under names that a page cannot know. So the number of tokens is told only while a single request reads its prompt.
  * @param {AbortSignal} signal
  * @param {(text: string) => void} tell
  */
 export async function followReading(signal, tell) {
+  const path = pathOfModel('cache/events');
+  await followLoad(signal, tell);
   tell('The model reads the prompt.');
   await new Promise((resolve) => setTimeout(resolve, WAIT_MS));
   if (signal.aborted || isWatching) return;
   const state = new CacheState();
   isWatching = true;
   try {
-    for await (const event of eventsOf(await call('cache/events', { signal }))) {
+    for await (const event of eventsOf(await call(path, { signal }))) {
       state.take(event);
       if (event.type !== 'start') tell(readingText(state));
     }

@@ -23,8 +23,8 @@ const numbers = /** @type {const} */ ([
   ['maxTokens', 'max_tokens', 'at most ', ' tokens'],
   ['seed', 'seed', 'seed '],
 ]);
-/** @type {Settings} */
-const defaults = { system: '', temperature: '0.7', topP: '', minP: '', maxTokens: '', seed: '' };
+/** Until the server has said what it recommends for the model. @type {Settings} */
+let defaults = { system: '', temperature: '0.7', topP: '', minP: '0.05', maxTokens: '', seed: '' };
 const names = /** @type {(keyof Settings)[]} */ (Object.keys(fields));
 const choice = byId('preset', HTMLSelectElement);
 const remove = byId('delete-preset', HTMLButtonElement);
@@ -47,6 +47,18 @@ export function openSettings() {
     if (confirm(`Delete the preset "${choice.value}"?`))
       keep(presets().filter((preset) => preset.name !== choice.value));
   });
+  show();
+}
+
+/**
+ * Takes over what the publisher of the model recommends, unless the user has other settings. The server adds parameters without a field.
+ * @param {Record<string, unknown>} recommended by the names of requests
+ */
+export function recommend(recommended) {
+  const isDefault = names.every((name) => fields[name].value === defaults[name]);
+  const of = (/** @type {string} */ name) => String(recommended[name] ?? '');
+  defaults = { ...defaults, temperature: of('temperature'), topP: of('top_p'), minP: of('min_p') };
+  if (isDefault) fill(defaults);
   show();
 }
 

@@ -82,10 +82,12 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const history = previous === null ? undefined : earlier.history(previous);
   const { items: input, ignored } = readItems(reader, { itemsMax: limits.maxModelLen, item: earlier.item });
   const unknown = reader.finish();
+  // The fields of the chat have other names for the client.
+  const ofChat = { ...limits, observer: undefined };
   const chatOf = (items: readonly ConversationItem[]): ParsedChat => {
     const messages = asMessages(items, own.echo.instructions ?? undefined);
     try {
-      return parseChat({ ...passed, ...tools.chat, ...own.chat, messages }, limits);
+      return parseChat({ ...passed, ...tools.chat, ...own.chat, messages }, ofChat);
     } catch (error) {
       throw withResponseNames(error);
     }
@@ -96,8 +98,10 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
     chat,
     echo: {
       ...own.echo,
-      temperature: chat.params.temperature ?? 1,
-      top_p: passed.top_p === undefined ? 1 : Number(passed.top_p),
+      temperature: chat.params.temperature ?? limits.samplingDefaults?.temperature ?? 1,
+      presence_penalty: chat.params.presencePenalty ?? 0,
+      frequency_penalty: chat.params.frequencyPenalty ?? 0,
+      top_p: passed.top_p === undefined ? (limits.samplingDefaults?.topP ?? 1) : Number(passed.top_p),
       tools: tools.tools,
       tool_choice: tools.choice,
       parallel_tool_calls: tools.areParallel,

@@ -6,7 +6,9 @@ import { readVerbosity } from '../field-lists.ts';
 import type { RequestEcho } from './response-types.ts';
 
 /** The fields of a request that a response repeats and that are read here, besides those of tools and of sampling. */
-export type OwnEcho = Omit<RequestEcho, 'tools' | 'tool_choice' | 'parallel_tool_calls' | 'temperature' | 'top_p'>;
+export type OwnEcho = Omit<RequestEcho, EchoOfTools | EchoOfSampling>;
+type EchoOfTools = 'tools' | 'tool_choice' | 'parallel_tool_calls';
+type EchoOfSampling = 'temperature' | 'top_p' | 'presence_penalty' | 'frequency_penalty';
 
 export interface OwnFields {
   readonly echo: OwnEcho;

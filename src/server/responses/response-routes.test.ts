@@ -74,6 +74,8 @@ describe('POST /v1/responses', () => {
       tool_choice: 'auto',
       tools: [],
       top_logprobs: 0,
+      presence_penalty: 0,
+      frequency_penalty: 0,
       top_p: 1,
       truncation: 'disabled',
       user: null,

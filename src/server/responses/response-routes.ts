@@ -3,12 +3,15 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { engineClosed } from '../../core/errors.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import { answerPrompt, type ConversationPrompt, inputTokens } from '../conversation-routes.ts';
 import { engineFor } from '../engine-for.ts';
 import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
+import { responseExample } from '../openapi/examples.ts';
+import type { BodyDescription, RouteDescription } from '../openapi/openapi.ts';
 import type { HeldMemory } from '../request-memory.ts';
 import { needsOf } from '../request-needs.ts';
 import type { RouteOptions } from '../routes.ts';
@@ -31,19 +34,51 @@ export function registerResponseRoutes(
   const responses = new TenantResponses(options.responseStoreMaxBytes);
   const route = new ResponseRoute(engine, responses, limits, options);
   type WithId = { Params: { id: string }; Querystring: { stream?: string } };
-  app.post('/v1/responses', (request, reply) => route.create(request, reply));
-  app.get<WithId>('/v1/responses/:id', ({ params, query, caller }, reply) => {
-    if (query.stream === 'true') {
-      throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
-    }
-    return sendJson(reply, responses.of(caller).get(params.id), options);
-  });
-  app.delete<WithId>('/v1/responses/:id', ({ params: { id }, caller }) => {
-    responses.of(caller).delete(id);
-    return { id, object: 'response', deleted: true };
-  });
-  app.post<WithId>('/v1/responses/:id/cancel', async ({ params: { id }, caller }, reply) =>
-    sendJson(reply, await responses.of(caller).cancel(id), options),
+  const earlier = new TenantResponses(0).of({ tenant: undefined });
+  const body: BodyDescription = {
+    example: responseExample,
+    reads: [(given, observed) => parseResponse(given, { ...limits, ...observed }, earlier)],
+  };
+  const answer = 'ResponseBody';
+  const about: RouteDescription = {
+    summary: 'Answers whose conversations the server stores.',
+    body,
+    answer,
+    chunk: 'ResponseEvent',
+    media: 'text/event-stream',
+  };
+  app.post('/v1/responses', { config: { about } }, (request, reply) => route.create(request, reply));
+  app.post(
+    '/v1/responses/input_tokens',
+    { config: { about: { summary: 'The number of tokens of the prompt.', body } } },
+    (request, reply) => {
+      const asked = parseResponse(request.body, limits, responses.of(request.caller));
+      const count = (prompt: ConversationPrompt) => ({ object: 'response.input_tokens', ...inputTokens(prompt) });
+      return answerPrompt({ engine, options }, [request, reply], asked.chat, count);
+    },
+  );
+  app.get<WithId>(
+    '/v1/responses/:id',
+    { config: { about: { summary: 'A stored response.', answer } } },
+    ({ params, query, caller }, reply) => {
+      if (query.stream === 'true') {
+        throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
+      }
+      return sendJson(reply, responses.of(caller).get(params.id), options);
+    },
+  );
+  app.delete<WithId>(
+    '/v1/responses/:id',
+    { config: { about: { summary: 'Deletes a stored response.' } } },
+    ({ params: { id }, caller }) => {
+      responses.of(caller).delete(id);
+      return { id, object: 'response', deleted: true };
+    },
+  );
+  app.post<WithId>(
+    '/v1/responses/:id/cancel',
+    { config: { about: { summary: 'Cancels a response in the background.', answer } } },
+    async ({ params: { id }, caller }, reply) => sendJson(reply, await responses.of(caller).cancel(id), options),
   );
 }
 

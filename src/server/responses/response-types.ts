@@ -70,11 +70,13 @@ export interface ResponseUsage {
 /** The fields of a response that repeat its request. */
 export interface RequestEcho {
   readonly background: boolean;
+  readonly frequency_penalty: number;
   readonly instructions: string | null;
   readonly max_output_tokens: number | null;
   readonly max_tool_calls: number | null;
   readonly metadata: Readonly<Record<string, string>>;
   readonly parallel_tool_calls: boolean;
+  readonly presence_penalty: number;
   readonly previous_response_id: string | null;
   readonly prompt_cache_key: string | null;
   readonly reasoning: { readonly effort: string | null; readonly summary: string | null };

@@ -37,7 +37,7 @@ export class TenantResponses {
     this.#storeMaxBytes = storeMaxBytes;
   }
 
-  of({ tenant }: Caller): Responses {
+  of({ tenant }: Pick<Caller, 'tenant'>): Responses {
     const known = this.#tenants.get(tenant);
     if (known !== undefined) return known;
     const store = new ResponseStore(this.#storeMaxBytes, this.#stores);

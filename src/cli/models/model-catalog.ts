@@ -1,0 +1,133 @@
+import { readdir, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { downloadedModels } from '../../hub/downloaded-models.ts';
+import { modelFile } from '../../hub/model-file.ts';
+import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
+import { modelsAmong } from '../../hub/select-model.ts';
+import { hubSettings } from '../../hub/settings.ts';
+import type { LoadStatus } from '../../server/loading-routes.ts';
+import type { ModelEntry, ModelSource, PreparedModel } from '../../server/models/contract.ts';
+import { fileUnreadable, modelNameTwice } from '../cli-errors.ts';
+import { LoadWatch } from '../load-watch.ts';
+import type { ServeFlags } from '../serve.ts';
+import { ForkedModel } from './forked-model.ts';
+import { needsOfModel } from './model-needs.ts';
+
+/** The models of a command line. */
+export interface GivenModels {
+  /** Paths and names on the hub, by the model's name. */
+  readonly given: ReadonlyMap<string, string>;
+  readonly folder?: string;
+  /** Names on the hub that are not given: none, those that are downloaded, or all, which are downloaded when they are asked for. */
+  readonly hub: 'none' | 'downloaded' | 'any';
+  /** With the settings of this model. */
+  flagsOf(name: string): ServeFlags;
+  /** A new path for each process. */
+  socketPath(): string;
+}
+
+interface CatalogEntry extends ModelEntry {
+  /** A path or a name on the hub. */
+  readonly model: string;
+}
+
+const silent = { write: () => undefined };
+
+/** Finds the models of a server: those that are given, files of a folder, and models of the hub. */
+export class ModelCatalog implements ModelSource {
+  readonly #models: GivenModels;
+  readonly #memoryMaxBytes: number;
+  /** At the last look. */
+  #inFolder: readonly CatalogEntry[] = [];
+
+  constructor(models: GivenModels, memoryMaxBytes: number) {
+    this.#models = models;
+    this.#memoryMaxBytes = memoryMaxBytes;
+  }
+
+  /** @throws fileUnreadable if there is no such folder, modelNameTwice */
+  async check(): Promise<void> {
+    const { folder } = this.#models;
+    if (folder !== undefined) this.#inFolder = await this.#readFolder(folder);
+    const names = [...this.#given(), ...this.#inFolder].flatMap(({ name, aliases }) => [name, ...aliases]);
+    const twice = names.find((name, i) => names.indexOf(name) < i);
+    if (twice !== undefined) throw modelNameTwice({ name: twice });
+  }
+
+  async list(): Promise<readonly CatalogEntry[]> {
+    const { folder, hub } = this.#models;
+    // A folder that cannot be read now has no models now.
+    if (folder !== undefined) this.#inFolder = await this.#readFolder(folder).catch(() => []);
+    const given = await Promise.all(this.#given().map(withSize));
+    const all = [...given, ...this.#inFolder, ...(hub === 'none' ? [] : await this.#downloaded())];
+    return [...new Map(all.toReversed().map((entry) => [entry.name, entry])).values()].reverse();
+  }
+
+  async find(name: string): Promise<CatalogEntry | undefined> {
+    const isNamed = (entry: CatalogEntry): boolean => entry.name === name || entry.aliases.includes(name);
+    const given = this.#given().find(isNamed);
+    if (given !== undefined) return given;
+    const inFolder = this.#inFolder.find(isNamed);
+    if (inFolder !== undefined && (await stat(inFolder.model).catch(() => undefined)) !== undefined) return inFolder;
+    const { hub } = this.#models;
+    if (hub === 'any' && isHubName(name)) {
+      const parsed = parseHubName(name);
+      return hubName(parsed) === name ? this.#entryOf(name, name) : undefined;
+    }
+    return (await this.list()).find(isNamed);
+  }
+
+  async prepare(entry: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel> {
+    const { name, aliases, model } = entry as CatalogEntry;
+    const { onDownloadProgress } = new LoadWatch(model, silent, onProgress);
+    const path = await modelFile(model, { onProgress: onDownloadProgress });
+    const { bytes, kvCacheMemory } = await needsOfModel(path, this.#models.flagsOf(name), this.#memoryMaxBytes);
+    const flags = { ...this.#models.flagsOf(name), kvCacheMemory };
+    return {
+      bytes,
+      start: (hooks) => new ForkedModel({ name, aliases, path, flags, socketPath: this.#models.socketPath() }, hooks),
+    };
+  }
+
+  #given(): CatalogEntry[] {
+    return Array.from(this.#models.given, ([name, model]) => this.#entryOf(name, model));
+  }
+
+  #entryOf(name: string, model: string): CatalogEntry {
+    return { name, aliases: this.#models.flagsOf(name).servedModelName ?? [], model };
+  }
+
+  async #readFolder(folder: string): Promise<CatalogEntry[]> {
+    let names: string[];
+    try {
+      names = await readdir(folder, { recursive: true });
+    } catch (error) {
+      const reason = (error as NodeJS.ErrnoException).code ?? 'unknown';
+      throw fileUnreadable({ what: 'folder of models', path: folder, reason }, error);
+    }
+    const models = modelsAmong(names.map((path) => ({ path: path.replaceAll('\\', '/') })));
+    const entries = models.map(({ files: [first] }) => {
+      const { path } = first!;
+      return this.#entryOf(nameOfFile(path), join(folder, path));
+    });
+    const found = await Promise.all(entries.map(withSize));
+    return found.filter(({ modifiedMs }) => modifiedMs !== undefined).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  async #downloaded(): Promise<CatalogEntry[]> {
+    const models = await downloadedModels(hubSettings().cacheFolder).catch(() => []);
+    return models
+      .filter(({ receivedBytes }) => receivedBytes === undefined)
+      .map(({ name, bytes }) => ({ ...this.#entryOf(name, name), sizeBytes: bytes }));
+  }
+}
+
+/** The name of a model that is given without one. */
+export const nameOfModel = (model: string): string => (isHubName(model) ? model : nameOfFile(basename(model)));
+
+const nameOfFile = (path: string): string => path.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
+
+async function withSize(entry: CatalogEntry): Promise<CatalogEntry> {
+  const found = await stat(entry.model).catch(() => undefined);
+  return found?.isFile() === true ? { ...entry, sizeBytes: found.size, modifiedMs: found.mtimeMs } : entry;
+}

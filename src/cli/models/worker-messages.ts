@@ -1,0 +1,24 @@
+import type { LoadStatus } from '../../server/loading-routes.ts';
+import type { ServedFacts } from '../../server/models/contract.ts';
+import type { ErrorMessage } from '../../worker/error-codec.ts';
+import type { ServeFlags } from '../serve.ts';
+
+/** What the process of a model needs. Flags are plain data, read by its parent. */
+export interface ModelSetup {
+  readonly name: string;
+  readonly aliases: readonly string[];
+  /** A GGUF file. */
+  readonly path: string;
+  readonly flags: ServeFlags;
+  /** Where it listens. */
+  readonly socketPath: string;
+}
+
+export type ToModel = { readonly kind: 'load'; readonly setup: ModelSetup } | { readonly kind: 'stop' };
+
+export type FromModel =
+  | { readonly kind: 'progress'; readonly status: LoadStatus }
+  | { readonly kind: 'ready'; readonly facts: ServedFacts }
+  /** Sent when it changes. */
+  | { readonly kind: 'busy'; readonly isBusy: boolean }
+  | { readonly kind: 'failed'; readonly error: ErrorMessage };

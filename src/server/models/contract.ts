@@ -1,0 +1,72 @@
+import type { LoadStatus } from '../loading-routes.ts';
+
+/** A model that a server of several models can load. */
+export interface ModelEntry {
+  readonly name: string;
+  /** Other names by which requests may ask for it. */
+  readonly aliases: readonly string[];
+  /** Of its file, if it is known: for lists. */
+  readonly sizeBytes?: number;
+  readonly modifiedMs?: number;
+}
+
+/** Where the models come from. Files may appear and vanish while the server runs. */
+export interface ModelSource {
+  /** In the order of lists. */
+  list(): Promise<readonly ModelEntry[]>;
+  /** By its name or an alias; undefined: there is no such model. */
+  find(name: string): Promise<ModelEntry | undefined>;
+  /** Finds the file, downloads it if that is allowed, and says how much memory the model needs. @throws why it cannot be loaded */
+  prepare(model: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel>;
+}
+
+export interface PreparedModel {
+  /** Memory of its process: weights, KV pool, and an estimate of the rest. */
+  readonly bytes: number;
+  /** Starts a process, which loads the model. */
+  start(hooks: ModelProcessHooks): ModelProcess;
+}
+
+export interface ModelProcessHooks {
+  onProgress(status: LoadStatus): void;
+  /** Called when `isBusy` has become false. */
+  onIdle(): void;
+}
+
+/** What the process says when it serves. */
+export interface ServedFacts {
+  /** The name, and all other names that its requests may have. */
+  readonly names: readonly string[];
+  readonly maxModelLen: number;
+  readonly architecture: string;
+}
+
+/** A model in a process of its own, which serves the whole API of one model on a socket that only its parent knows. */
+export interface ModelProcess {
+  /** Path of a Unix socket, or of a named pipe. */
+  readonly socketPath: string;
+  /** Rejects if the model cannot be loaded, or if the process ends before. */
+  readonly ready: Promise<ServedFacts>;
+  /** Resolves to the predicate of a sentence when the process has ended: `died of SIGKILL`. */
+  readonly gone: Promise<string>;
+  /** Whether the engine has work, such as a response in the background, also without an open request. */
+  readonly isBusy: boolean;
+  /** Refuses new requests, finishes the running ones within the shutdown timeout, and ends. */
+  stop(): void;
+  /** Ends at once. */
+  kill(): void;
+}
+
+export type ModelState = 'unloaded' | 'loading' | 'loaded' | 'failed';
+
+/** A model as lists show it. */
+export interface ModelReport {
+  readonly entry: ModelEntry;
+  readonly state: ModelState;
+  /** While it loads. */
+  readonly progress?: LoadStatus;
+  /** Why the last load failed, or how the process ended. */
+  readonly failure?: { readonly code: string; readonly message: string };
+  readonly facts?: ServedFacts;
+  readonly bytes?: number;
+}

@@ -1,0 +1,130 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { JsonObject } from '../../base/json.ts';
+import { engineClosed } from '../../core/errors.ts';
+import { abortWhenGone, unlessGone } from '../client-connection.ts';
+import type { HttpMetrics } from '../metrics/http-metrics.ts';
+import type { MountOptions } from '../mount.ts';
+import { registerPage } from '../page-routes.ts';
+import { responseNotFound } from '../responses/response-errors.ts';
+import { fieldMissing } from '../server-errors.ts';
+import { addShortPaths } from '../short-paths.ts';
+import { modelNotLoaded } from './errors.ts';
+import { ask, forward, passOn } from './forward.ts';
+import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
+import { registerModelLists } from './model-lists.ts';
+import type { ModelPool } from './model-pool.ts';
+import { isUnloadOf, registerOllamaLists, unloadAnswer } from './ollama-lists.ts';
+import { registerPoolMetrics } from './pool-metrics.ts';
+
+/** A body that is sent on as it was received. */
+export interface ForwardedBody {
+  readonly bytes: Buffer;
+  readonly fields: JsonObject;
+}
+
+export interface RouterOptions extends MountOptions {
+  readonly httpMetrics: HttpMetrics;
+}
+
+/**
+ * The endpoints of a server with several models. It has no engine: the process of a model gets its requests as they were received, checks
+ * them and answers.
+ */
+export function registerRouter(app: FastifyInstance, pool: ModelPool, options: RouterOptions): void {
+  options.httpMetrics.watch(app);
+  addShortPaths(app);
+  const isPublic = { config: { isPublic: true } };
+  const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
+    if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
+    return reply.send({ status: 'ok', models: countStates(pool) });
+  };
+  app.get('/health', isPublic, answerHealth);
+  app.get('/ping', isPublic, answerHealth);
+  app.post('/ping', isPublic, answerHealth);
+  app.get('/health/live', isPublic, () => ({ status: 'ok' }));
+  app.get('/version', () => ({ version: options.version }));
+  if (options.hasPage) registerPage(app);
+  registerModelLists(app, pool);
+  registerOllamaLists(app, pool, options.version);
+  registerPoolMetrics(app, pool, options.httpMetrics);
+  const router = new Router(pool, options);
+  for (const { method, url, by, config = {} } of forwardedRoutes)
+    app.route({ method, url, config, exposeHeadRoute: false, handler: (...pair) => router[by](...pair) });
+}
+
+class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, reply: FastifyReply) => unknown> {
+  readonly #pool: ModelPool;
+  readonly #options: RouterOptions;
+
+  constructor(pool: ModelPool, options: RouterOptions) {
+    this.#pool = pool;
+    this.#options = options;
+  }
+
+  async body(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | object> {
+    if (!this.#options.isAccepting()) throw engineClosed();
+    const given = request.body as ForwardedBody | undefined;
+    const name = await this.#nameOf(request);
+    if (isUnloadOf(request, given?.fields)) {
+      await this.#pool.unload(name);
+      return unloadAnswer(name);
+    }
+    const lease = await unlessGone(reply, abortWhenGone(reply).signal, (signal) => this.#pool.acquire(name, signal));
+    if (lease === undefined) return reply;
+    using _held = lease;
+    request.body = undefined;
+    await forward(request, reply, { ...lease, ...bodyOf(given), ...this.#options });
+    if (given?.fields.keep_alive === 0) await this.#pool.unload(name);
+    return reply;
+  }
+
+  async query(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    if (!this.#options.isAccepting()) throw engineClosed();
+    const name = await this.#nameOf(request);
+    const loaded = await this.#pool.peek(name);
+    if (loaded === undefined) throw modelNotLoaded({ model: name.slice(0, 100) });
+    await forward(request, reply, {
+      ...loaded,
+      ...bodyOf(request.body as ForwardedBody | undefined),
+      ...this.#options,
+    });
+    return reply;
+  }
+
+  /** Each stored response is in one process. */
+  async every(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const targets = this.#pool.loaded;
+    for (const [i, { name: model, socketPath }] of targets.entries()) {
+      const target = { model, socketPath, ...bodyOf(request.body as ForwardedBody | undefined), ...this.#options };
+      const answer = await ask(request, target);
+      if (answer === undefined) return reply.hijack();
+      if (answer.statusCode !== 404 || i === targets.length - 1) {
+        await passOn(answer, request, reply, target);
+        return reply;
+      }
+      answer.resume();
+    }
+    const { id } = request.params as { readonly id: string };
+    throw responseNotFound({ id: id.slice(0, 100) });
+  }
+
+  /** The model that a request asks for. @throws fieldMissing if it does not say, and there are several */
+  async #nameOf(request: FastifyRequest): Promise<string> {
+    const fields = (request.body as ForwardedBody | undefined)?.fields;
+    const { model = fields?.model } = request.query as { readonly model?: unknown };
+    if (typeof model === 'string' && model !== '')
+      return request.url.startsWith('/api/') ? model.replace(/:latest$/, '') : model;
+    const [only, ...others] = await this.#pool.reports();
+    if (only !== undefined && others.length === 0) return only.entry.name;
+    throw fieldMissing({ parameter: 'model', expected: 'this server has several models, which GET /v1/models lists' });
+  }
+}
+
+const bodyOf = (given: ForwardedBody | undefined): { readonly body?: Buffer } =>
+  given === undefined ? {} : { body: given.bytes };
+
+function countStates(pool: ModelPool): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = { loaded: 0, loading: 0, failed: 0 };
+  for (const { state } of pool.all) if (state in counts) counts[state]!++;
+  return counts;
+}

@@ -1,0 +1,116 @@
+import { assert } from '../../base/assert.ts';
+import type { Timer } from '../../base/timers.ts';
+import type { LoadStatus } from '../loading-routes.ts';
+import type { ModelEntry, ModelProcess, ModelReport, ServedFacts } from './contract.ts';
+
+/** A request that waits for the model. */
+export interface Waiter {
+  serve(): void;
+  refuse(error: Error): void;
+}
+
+/** The state of one model in the pool. Transitions are methods; `ModelPool` decides when they happen. */
+export class PooledModel {
+  entry: ModelEntry;
+  process: ModelProcess | undefined;
+  facts: ServedFacts | undefined;
+  /** Memory that it has, from before its process starts until the process has ended. */
+  bytes = 0;
+  progress: LoadStatus;
+  /** Its open requests. */
+  active = 0;
+  readonly waiters = new Set<Waiter>();
+  /** The larger, the later. */
+  lastUse = 0;
+  /** Its memory is needed: new requests wait for its next load. */
+  isLeaving: boolean = false;
+  /** It is unloaded when its last request has ended, whether or not its memory is needed. */
+  endsWhenIdle: boolean = false;
+  idle: Timer | undefined;
+  loads = 0;
+  failures = 0;
+  #state: ModelReport['state'] | 'unloading' = 'unloaded';
+  #failure: ModelReport['failure'];
+
+  constructor(entry: ModelEntry) {
+    this.entry = entry;
+    this.progress = opens(entry.name);
+  }
+
+  get name(): string {
+    return this.entry.name;
+  }
+
+  get state(): ModelReport['state'] | 'unloading' {
+    return this.#state;
+  }
+
+  /** Whether it takes new requests. */
+  get isServing(): boolean {
+    return this.#state === 'loaded' && !this.isLeaving;
+  }
+
+  /** Whether a load may begin: also the process of a failed load has ended. */
+  get canBegin(): boolean {
+    return (this.#state === 'unloaded' || this.#state === 'failed') && this.process === undefined;
+  }
+
+  get isIdle(): boolean {
+    return this.active === 0 && this.process?.isBusy !== true;
+  }
+
+  begin(): void {
+    assert(this.canBegin && this.bytes === 0, `${this.name} is ${this.#state} when a load begins`);
+    this.#state = 'loading';
+    this.#failure = undefined;
+    this.endsWhenIdle = false;
+    this.progress = opens(this.name);
+  }
+
+  loaded(): void {
+    assert(this.#state === 'loading', `${this.name} is ${this.#state} when its load ends`);
+    this.#state = 'loaded';
+    this.isLeaving = false;
+    this.loads++;
+  }
+
+  unloading(): void {
+    assert(this.#state === 'loaded', `${this.name} is ${this.#state} when it is unloaded`);
+    this.#state = 'unloading';
+  }
+
+  unloaded(): void {
+    this.#state = 'unloaded';
+    this.isLeaving = false;
+    this.facts = undefined;
+  }
+
+  failed(failure: NonNullable<ModelReport['failure']>): void {
+    this.#state = 'failed';
+    this.#failure = failure;
+    this.isLeaving = false;
+    this.facts = undefined;
+    this.failures++;
+  }
+
+  refuseAll(error: Error): void {
+    for (const waiter of [...this.waiters]) waiter.refuse(error);
+  }
+
+  report(entry = this.entry): ModelReport {
+    return {
+      entry,
+      state: this.#state === 'unloading' ? 'unloaded' : this.#state,
+      ...(this.#state === 'loading' ? { progress: this.progress } : {}),
+      ...(this.#failure === undefined ? {} : { failure: this.#failure }),
+      ...(this.facts === undefined ? {} : { facts: this.facts }),
+      ...(this.bytes === 0 ? {} : { bytes: this.bytes }),
+    };
+  }
+}
+
+const opens = (name: string): LoadStatus => ({
+  phase: 'starting',
+  message: `The server opens ${name}.`,
+  retryAfterSeconds: 5,
+});

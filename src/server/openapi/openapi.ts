@@ -1,0 +1,155 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { FastifyInstance } from 'fastify';
+import type { BodyOptions } from '../body-reader.ts';
+import { FieldSchema, type Schema } from './field-schema.ts';
+
+/** What a route says about itself in `/openapi.json`. */
+export interface RouteDescription {
+  readonly summary: string;
+  readonly body?: BodyDescription;
+  /** The name of the type of the answer, or of those of its forms. Absent: any JSON. */
+  readonly answer?: string | readonly string[];
+  /** The name of the type of an event or line of a stream. */
+  readonly chunk?: string;
+  /** The media type of a stream or of an answer that is not JSON. */
+  readonly media?: 'text/event-stream' | 'application/x-ndjson' | 'text/plain' | 'text/html';
+  /** The name of the type of an error. Default: OpenAI's. */
+  readonly error?: string;
+}
+
+export interface BodyDescription {
+  /** Has all objects whose fields are to be described. */
+  readonly example: object;
+  /**
+   * The functions that read the body. The fields that they look for are its schema. If two look for a field, the first describes it, and
+   * only the first requires fields.
+   */
+  readonly reads: readonly ((body: object, options: BodyOptions) => unknown)[];
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    about?: RouteDescription;
+    /** The route is another path of one that is described. */
+    isOtherPath?: boolean;
+  }
+}
+
+interface DescribedRoute {
+  readonly method: string;
+  readonly path: string;
+  readonly isPublic: boolean;
+  readonly about: RouteDescription;
+}
+
+/** The routes of a context that are registered after this call, each as it describes itself. */
+export function registerOpenApi(app: FastifyInstance, version: string): void {
+  const routes: DescribedRoute[] = [];
+  app.addHook('onRoute', ({ method, routePath, config }) => {
+    if (config?.about === undefined || config.isOtherPath === true) return;
+    const { about, isPublic = false } = config;
+    for (const each of [method].flat())
+      if (each !== 'HEAD') routes.push({ method: each, path: routePath, isPublic, about });
+  });
+  let json: string | undefined;
+  const about = { summary: 'This description.' };
+  app.get('/openapi.json', { config: { about, isPublic: true } }, (_, reply) => {
+    json ??= JSON.stringify(describeRoutes(routes, version));
+    return reply.type('application/json').send(json);
+  });
+}
+
+/** An OpenAPI document, of version 3.1. */
+export function describeRoutes(routes: readonly DescribedRoute[], version: string): Schema {
+  const paths: Record<string, Record<string, Schema>> = {};
+  for (const route of routes) {
+    const path = route.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Kvasir',
+      version,
+      description: 'Paths that begin with /v1 are routes without it too. Fields that are not described are ignored.',
+    },
+    paths,
+    components: {
+      schemas: answerSchemas(),
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer' },
+        header: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+      },
+    },
+  };
+}
+
+function operation({ method, path, isPublic, about }: DescribedRoute): Schema {
+  const { summary, body, error = 'OpenAiErrorBody' } = about;
+  const parameters = [...path.matchAll(/:(\w+)/g)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string', minLength: 1 },
+  }));
+  return {
+    operationId: `${method.toLowerCase()}${path.replace(/\W+(\w)/g, (_, letter: string) => letter.toUpperCase())}`,
+    summary,
+    ...(parameters.length === 0 ? {} : { parameters }),
+    security: isPublic ? [] : [{ bearer: [] }, { header: [] }],
+    ...(body === undefined ? {} : { requestBody: { required: true, content: bodyContent(body) } }),
+    responses: {
+      200: { description: 'The answer.', content: answerContent(about) },
+      default: { description: 'An error.', content: { 'application/json': { schema: reference(error) } } },
+    },
+  };
+}
+
+function bodyContent({ example, reads }: BodyDescription): Schema {
+  const read = reads.map((each) => {
+    const fields = new FieldSchema();
+    each(example, { observer: fields.observer });
+    return fields.schema;
+  });
+  const properties = Object.assign({}, ...read.map((schema) => schema.properties).reverse());
+  return { 'application/json': { schema: { ...read[0], properties }, example } };
+}
+
+function answerContent({ answer, chunk, media }: RouteDescription): Schema {
+  const isOtherMedia = media === 'text/plain' || media === 'text/html';
+  const names = answer === undefined ? [] : [answer].flat();
+  const forms = names.map(reference);
+  const whole = forms.length === 0 ? {} : forms.length === 1 ? forms[0] : { anyOf: forms };
+  const content = chunk === undefined ? {} : { contentMediaType: 'application/json', contentSchema: reference(chunk) };
+  // Of a stream of events, the schema is that of an event. OpenAI's streams end with `[DONE]`.
+  const stream =
+    media === 'text/event-stream'
+      ? {
+          type: 'object',
+          properties: {
+            event: { type: 'string' },
+            data: { anyOf: [{ const: '[DONE]' }, { type: 'string', ...content }] },
+          },
+        }
+      : { type: 'string', ...content };
+  return {
+    ...(isOtherMedia ? {} : { 'application/json': { schema: whole } }),
+    ...(media === undefined ? {} : { [media]: { schema: stream } }),
+  };
+}
+
+const reference = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
+
+let read: Schema | undefined;
+
+/** Written by `scripts/answer-schemas.ts` from the types of answers. */
+function answerSchemas(): Schema {
+  const isSource = import.meta.url.endsWith('.ts');
+  const url = new URL(
+    isSource ? './answer-schemas.json' : '../../../../src/server/openapi/answer-schemas.json',
+    import.meta.url,
+  );
+  read ??= JSON.parse(readFileSync(fileURLToPath(url), 'utf8')) as Schema;
+  return read;
+}
