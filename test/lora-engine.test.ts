@@ -8,7 +8,7 @@ import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { Server, type ServerOptions } from '../src/server/server.ts';
 import { buildCommand } from './support/cli-process.ts';
-import { inLongForm } from './support/long-form.ts';
+import { inLongForm, itInLongForm } from './support/long-form.ts';
 import { allGone, childrenOf } from './support/processes.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 import { until } from './support/until.ts';
@@ -71,48 +71,54 @@ const all = (engine: AsyncEngine) =>
   Promise.all([undefined, 'sql', 'poem'].map((lora) => completion(engine, { lora })));
 
 describe('an engine with adapters', () => {
-  it('has the same tokens with one rank, with ranks in processes, and after both of them have died', async () => {
-    const { engine } = await open({ loraModules: modules() });
-    const expected = await all(engine);
-    expect(new Set(expected.map(({ tokens }) => tokens.join())).size).toBe(3);
-    const apart = await open({ loraModules: modules(), pipelineParallelSize: 2 });
-    expect(await all(apart.engine)).toEqual(expected);
-    const killed = apart.processIds();
-    let tokens = 0;
-    const onToken = (count: number): void => {
-      tokens = count;
-      if (count === 5) for (const id of killed) process.kill(id, 'SIGKILL');
-    };
-    const during = completion(apart.engine, { lora: 'sql', onToken });
-    expect(await during).toEqual(expected[1]);
-    expect(tokens).toBe(12);
-    expect(await all(apart.engine)).toEqual(expected);
-  });
+  itInLongForm(
+    'has the same tokens with one rank, with ranks in processes, and after both of them have died',
+    async () => {
+      const { engine } = await open({ loraModules: modules() });
+      const expected = await all(engine);
+      expect(new Set(expected.map(({ tokens }) => tokens.join())).size).toBe(3);
+      const apart = await open({ loraModules: modules(), pipelineParallelSize: 2 });
+      expect(await all(apart.engine)).toEqual(expected);
+      const killed = apart.processIds();
+      let tokens = 0;
+      const onToken = (count: number): void => {
+        tokens = count;
+        if (count === 5) for (const id of killed) process.kill(id, 'SIGKILL');
+      };
+      const during = completion(apart.engine, { lora: 'sql', onToken });
+      expect(await during).toEqual(expected[1]);
+      expect(tokens).toBe(12);
+      expect(await all(apart.engine)).toEqual(expected);
+    },
+  );
 
-  it('ends requests of an adapter whose file is gone when a process is replaced, and only these', async () => {
-    const path = folder.file('gone.gguf');
-    copyFileSync(sql, path);
-    const { engine, processIds } = await open({
-      loraModules: [...modules(), { name: 'gone', path }],
-      pipelineParallelSize: 2,
-    });
-    const expected = await all(engine);
-    expect((await completion(engine, { lora: 'poem' })).tokens).toEqual(expected[2]!.tokens);
-    // Both names have this content: it is in memory once.
-    await engine.adapters!.unload('sql');
-    expect((await completion(engine, { lora: 'gone' })).tokens).toEqual(expected[1]!.tokens);
-    rmSync(path);
-    const [first] = processIds();
-    process.kill(first!, 'SIGKILL');
-    await until(() => processIds()[0] !== first);
-    expect((await completion(engine, { lora: 'gone' })).error?.code).toBe('KVASIR_ADAPTER_LOST');
-    expect((await completion(engine)).tokens).toEqual(expected[0]!.tokens);
-    expect((await completion(engine, { lora: 'poem' })).tokens).toEqual(expected[2]!.tokens);
-    expect(engine.health().status).toBe('ok');
-    await engine.adapters!.unload('gone');
-    await engine.adapters!.load({ name: 'gone', path: sql });
-    expect((await completion(engine, { lora: 'gone' })).tokens).toEqual(expected[1]!.tokens);
-  });
+  itInLongForm(
+    'ends requests of an adapter whose file is gone when a process is replaced, and only these',
+    async () => {
+      const path = folder.file('gone.gguf');
+      copyFileSync(sql, path);
+      const { engine, processIds } = await open({
+        loraModules: [...modules(), { name: 'gone', path }],
+        pipelineParallelSize: 2,
+      });
+      const expected = await all(engine);
+      expect((await completion(engine, { lora: 'poem' })).tokens).toEqual(expected[2]!.tokens);
+      // Both names have this content: it is in memory once.
+      await engine.adapters!.unload('sql');
+      expect((await completion(engine, { lora: 'gone' })).tokens).toEqual(expected[1]!.tokens);
+      rmSync(path);
+      const [first] = processIds();
+      process.kill(first!, 'SIGKILL');
+      await until(() => processIds()[0] !== first);
+      expect((await completion(engine, { lora: 'gone' })).error?.code).toBe('KVASIR_ADAPTER_LOST');
+      expect((await completion(engine)).tokens).toEqual(expected[0]!.tokens);
+      expect((await completion(engine, { lora: 'poem' })).tokens).toEqual(expected[2]!.tokens);
+      expect(engine.health().status).toBe('ok');
+      await engine.adapters!.unload('gone');
+      await engine.adapters!.load({ name: 'gone', path: sql });
+      expect((await completion(engine, { lora: 'gone' })).tokens).toEqual(expected[1]!.tokens);
+    },
+  );
 
   it('unloads an adapter while requests use it: they end with the same tokens, and later requests are refused', async () => {
     const { engine } = await open({ loraModules: modules() });

@@ -13,6 +13,7 @@ import { distance } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
 import { libllamaDrafts } from './support/libllama-prediction.ts';
+import { itInLongForm } from './support/long-form.ts';
 import { pinKernels } from './support/pinned-kernels.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -74,7 +75,7 @@ describe.each(['glm4moe', 'glm4', 'deepseek2'] as const)('a %s model with a pred
   });
 });
 
-it('a model on two ranks in processes drafts, and continues after its last rank has died', async () => {
+itInLongForm('a model on two ranks in processes drafts, and continues after its last rank has died', async () => {
   const model = folder.file('ranks.gguf');
   await writeTinyModel(model, { architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 });
   const plain = await withEngine({ model }, (engine) => textsOf(engine, false));

@@ -78,7 +78,15 @@ describe('runCli', () => {
     const { run, engine } = cli();
     const flags = ['--top-k', '5', '--stop', 'q', '--stop', 'zz', '--seed', '9', '--ignore-eos', '--max-tokens', '3'];
     expect(await run('generate', '--prompt', '-', ...flags)).toBe(0);
-    expect(engine.requests[0]!.params).toEqual({ maxTokens: 3, topK: 5, stop: ['q', 'zz'], seed: 9n, ignoreEos: true });
+    expect(engine.requests[0]!.params).toEqual({
+      temperature: 0.7,
+      minP: 0.05,
+      maxTokens: 3,
+      topK: 5,
+      stop: ['q', 'zz'],
+      seed: 9n,
+      ignoreEos: true,
+    });
     expect([...(engine.requests[0]!.prompt as Int32Array)]).toEqual([97, 98, 99]);
   });
 

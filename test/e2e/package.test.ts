@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 import { dirname, join, normalize, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { buildCommand } from '../support/cli-process.ts';
-import { isLongForm } from '../support/long-form.ts';
+import { isLongForm, itInLongForm } from '../support/long-form.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
 
 interface Manifest {
@@ -91,7 +91,7 @@ function run(name: string, code: string): string {
   return execFileSync(process.execPath, [name], { cwd: consumer, encoding: 'utf8' });
 }
 
-it('is not packed without its kernels, unless that is wanted', () => {
+itInLongForm('is not packed without its kernels, unless that is wanted', () => {
   const here = folder.file('without-kernels');
   mkdirSync(here);
   const pack = (more: NodeJS.ProcessEnv) => {

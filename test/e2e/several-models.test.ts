@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { itInLongForm } from '../support/long-form.ts';
 import { allGone, childrenOf } from '../support/processes.ts';
 import { runHere } from '../support/run-here.ts';
 
@@ -58,7 +59,7 @@ describe('a server of several models', () => {
     await allGone([again!, ...processes]);
   });
 
-  it('ends with its requests finished; models have the settings of their sections', async () => {
+  itInLongForm('ends with its requests finished; models have the settings of their sections', async () => {
     const config = join(folder, 'server.yaml');
     const sections = `models:\n  small:\n    model: ${demo}\n    max-model-len: 64\n    served-model-name: [tiny]\n  large:\n    model: ${demo}\n`;
     writeFileSync(config, sections);

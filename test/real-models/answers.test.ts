@@ -173,7 +173,7 @@ describe.each(models)('$name', ({ path, isThere, reason, requestCount, schemaCou
         await streamed.finalText(),
         (await ollama.chat(asked)).message.content,
         lines.join(''),
-      ]).toEqual([[{ type: 'text', text }], text, text, text]);
+      ]).toEqual([[{ type: 'text', text, citations: null }], text, text, text]);
     },
     timeoutMs,
   );
