@@ -51,7 +51,7 @@ async function serveAsInit(...args: string[]) {
   await expect.poll(() => childrenOf(child.pid!).length, patience).toBe(1);
   const [id] = childrenOf(child.pid!);
   afters.push(() => child.kill('SIGKILL'));
-  const serves = () => expect.poll(() => log, patience).toMatch(/address +http/);
+  const serves = () => expect.poll(() => log, patience).toMatch(/ address=http/);
   return { child, id: id!, exited, serves, log: () => log };
 }
 

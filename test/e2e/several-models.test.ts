@@ -3,6 +3,7 @@ import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../../bench/make-model/adapter-maker.ts';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
 import { itInLongForm } from '../support/long-form.ts';
 import { allGone, childrenOf } from '../support/processes.ts';
@@ -61,13 +62,17 @@ describe('a server of several models', () => {
 
   itInLongForm('ends with its requests finished; models have the settings of their sections', async () => {
     const config = join(folder, 'server.yaml');
-    const sections = `models:\n  small:\n    model: ${demo}\n    max-model-len: 64\n    served-model-name: [tiny]\n  large:\n    model: ${demo}\n`;
+    const adapter = join(folder, 'adapter.lora');
+    await writeAdapter(adapter, demo);
+    const sections = `models:\n  small:\n    model: ${demo}\n    max-model-len: 64\n    served-model-name: [tiny]\n    lora-modules: [sql=${adapter}]\n  large:\n    model: ${demo}\n`;
     writeFileSync(config, sections);
     const server = await serve(['--config', config, '--max-model-len', '128']);
-    for (const model of ['tiny', 'large']) expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
+    // An adapter's name loads its model.
+    for (const model of ['sql', 'tiny', 'large']) expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
     expect(await cards(server)).toMatchObject([
       { id: 'small', max_model_len: 64 },
       { id: 'tiny', root: 'small' },
+      { id: 'sql', root: 'small' },
       { id: 'large', max_model_len: 128 },
     ]);
     const processes = childrenOf(server.child.pid!);

@@ -78,7 +78,8 @@ export class ModelCatalog implements ModelSource {
   }
 
   async prepare(entry: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel> {
-    const { name, aliases, model } = entry as CatalogEntry;
+    const { name, model } = entry as CatalogEntry;
+    const aliases = this.#models.flagsOf(name).servedModelName ?? [];
     const { onDownloadProgress } = new LoadWatch(model, silent, onProgress);
     const path = await modelFile(model, { onProgress: onDownloadProgress });
     const { bytes, kvCacheMemory } = await needsOfModel(path, this.#models.flagsOf(name), this.#memoryMaxBytes);
@@ -94,7 +95,8 @@ export class ModelCatalog implements ModelSource {
   }
 
   #entryOf(name: string, model: string): CatalogEntry {
-    return { name, aliases: this.#models.flagsOf(name).servedModelName ?? [], model };
+    const { servedModelName = [], loraModules = [] } = this.#models.flagsOf(name);
+    return { name, aliases: [...servedModelName, ...loraModules.map((adapter) => adapter.name)], model };
   }
 
   async #readFolder(folder: string): Promise<CatalogEntry[]> {

@@ -119,7 +119,10 @@ function readSections(flags: ServeFlags, fresh: () => Command): ReadonlyMap<stri
 }
 
 /** Flags of the engine, and these. The other flags concern the server. */
-const ofModels = new Set(['served-model-name', 'tool-call-parser', 'reasoning-parser', 'seed']);
+const ofModels = new Set([
+  ...['served-model-name', 'tool-call-parser', 'reasoning-parser', 'seed'],
+  ...['lora-modules', 'max-loras', 'max-lora-rank'],
+]);
 
 /**
  * Flags that a section gives replace those of the server. Flags that together make one setting, such as those of KV transfer, replace all of
