@@ -450,8 +450,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I10'],
     seed: 1,
     file: 'src/kv/block-hash.ts',
-    find: 'if (cacheSalt !== undefined) text(cacheSalt);',
-    replace: '',
+    find: '{ fingerprint, cacheSalt, adapter }: ChainRoot): Uint8Array {',
+    replace: '{ fingerprint, adapter }: ChainRoot, cacheSalt?: string): Uint8Array {',
   },
   {
     bug: 'the key does not depend on the adapter',
