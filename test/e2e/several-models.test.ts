@@ -68,7 +68,8 @@ describe('a server of several models', () => {
     writeFileSync(config, sections);
     const server = await serve(['--config', config, '--max-model-len', '128']);
     // An adapter's name loads its model.
-    for (const model of ['sql', 'tiny', 'large']) expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
+    for (const model of ['sql', 'tiny', 'large'])
+      expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
     expect(await cards(server)).toMatchObject([
       { id: 'small', max_model_len: 64 },
       { id: 'tiny', root: 'small' },
