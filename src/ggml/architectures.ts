@@ -2,7 +2,7 @@
 export interface ArchitectureTraits {
   /** The pairs of RoPE: adjacent elements (`normal`) or elements of two halves (`neox`). */
   readonly pairs: 'normal' | 'neox';
-  /** No RoPE, whatever the metadata has of it. */
+  /** No RoPE, also if the metadata has its parameters. */
   readonly hasNoRope?: boolean;
   /** RoPE may rotate only the first elements of a head. */
   readonly hasPartialRope?: boolean;

@@ -350,7 +350,7 @@ function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architectur
 
 /**
  * The layers with a network, and its width, of an architecture whose other layers have none. `layersWithout`: layers without KV heads.
- * As in llama.cpp, a layer with a width has a network, whatever else the metadata says.
+ * As in llama.cpp, a layer with a width has a network, also if other metadata says otherwise.
  */
 function readNetworkLayers(
   { metadata, path }: GgufFile,

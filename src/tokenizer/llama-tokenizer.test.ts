@@ -266,7 +266,7 @@ describe('the tokenizer of Gemma 4', () => {
     tokenizer.close();
   });
 
-  it('has its own pre-tokenizer, whatever the file names', async () => {
+  it('has its own pre-tokenizer, also if the file names another', async () => {
     const tokenizer = await open(['tokenizer.ggml.pre', { string: 'superbpe' }]);
     expect(spelled(tokenizer, 'the fox')).toEqual(['<bos>', 't', 'h', 'e', ' fox']);
     tokenizer.close();

@@ -38,7 +38,7 @@ const withoutRecursion = new Set([
   ...['kimi-k2', 'gemma4', 'granite-embed-multi-311m', 'sarvam-moe'],
 ]);
 
-/** Undefined if the file names none. The tokenizer of Gemma 4 has one, whatever the file names, and SentencePiece has none. */
+/** Undefined if the file names none. Gemma 4's tokenizer always has its own, and SentencePiece has none. */
 export function preTokenizerOf({ metadata }: GgufFile): string | undefined {
   return metadata.string('tokenizer.ggml.model') === 'gemma4' ? 'gemma4' : metadata.string('tokenizer.ggml.pre');
 }

@@ -69,7 +69,7 @@ export class ModelSize {
   readonly needs: MemoryNeeds;
   readonly #groups: readonly KvGroupSpec[];
   readonly #maxNumBatchedTokens: number;
-  /** An encoder keeps no KV: its pool has the texts of one step, whatever they are. */
+  /** An encoder keeps no KV: its pool has room for the texts of any one step. */
   readonly #encoderBlocks: number | undefined;
 
   /** @throws errors of ggml for files that Kvasir does not support */

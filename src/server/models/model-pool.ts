@@ -253,7 +253,7 @@ export class ModelPool {
   }
 
   #failed(model: PooledModel, error: unknown): void {
-    // Nobody waits for it any more.
+    // No request waits for it.
     if (error instanceof UnwantedLoad) {
       model.unloaded();
       this.#advance(model);
