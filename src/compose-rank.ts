@@ -1,11 +1,11 @@
 /** Creates one rank of the pipeline, in the engine's process or in a worker process (`worker-main.ts`). */
 import { systemClock } from './base/clock.ts';
 import type { KvConnector, KvIdentity, KvTransferConfig, WorkerConnector } from './connector/connector.ts';
-import { connectorNeedsHostMemory } from './connector/errors.ts';
 import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
-import type { BlockMemory } from './core/block-memory.ts';
-import { tokenCount } from './core/ids.ts';
+import { StagedWorker } from './connector/transfer/staged-worker.ts';
+import type { DeviceBlocks } from './core/block-memory.ts';
+import { type BlockId, tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
@@ -99,7 +99,6 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
     const identity = identityOf(runner.kvCacheSpec, setup);
     let side: WorkerConnector | undefined;
     if (context.connector !== undefined) {
-      if (runner.blockMemory === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
       const crc32 = await openCrc32(loadNative(), { event: context.event });
       side = await context.connector.openWorker({
         clock: systemClock,
@@ -108,13 +107,14 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
         identity,
         ...(crc32 === undefined ? {} : { crc32 }),
       });
-      side.registerKvCaches(runner.blockMemory);
+      if (runner.blockMemory === undefined) side = new StagedWorker(side, runner.deviceBlocks);
+      else side.registerKvCaches(runner.blockMemory);
     }
     return Object.assign(new InlineRank(runner, identity, side), {
       attentionDescription: runner.attentionDescription,
       processId: process.pid,
       timings: () => runner.timings,
-      overwrite: side === undefined ? overwriteIn(runner.blockMemory) : undefined,
+      overwrite: side === undefined ? overwriteIn(runner.deviceBlocks) : undefined,
     });
   } catch (error) {
     await runner.close();
@@ -125,8 +125,11 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
 /** Finite in every type of KV: a masked token with this KV changes no other token. */
 const OVERWRITTEN = 0x3b;
 
-function overwriteIn(memory: BlockMemory | undefined): LocalRank['overwrite'] {
-  return memory && ((blocks) => blocks.forEach((block) => void memory.bytesOf(block).fill(OVERWRITTEN)));
+function overwriteIn(memory: DeviceBlocks): (blocks: readonly BlockId[]) => void {
+  const bytes = new Uint8Array(memory.blockBytes).fill(OVERWRITTEN);
+  return (blocks) => {
+    for (const block of blocks) memory.write(block, bytes);
+  };
 }
 
 function runnerOptions(setup: RankSetup, { file, model, onProgress, event, digest }: RankContext): GgmlRunnerOptions {

@@ -87,8 +87,3 @@ export const tierClosed = defineError('KVASIR_TIER_CLOSED', 'The tier `{tier}` i
 export const tierFailed = defineError('KVASIR_TIER_FAILED', 'The tier `{tier}` failed to {action}: {reason}.', 503, {
   retryable: true,
 });
-export const connectorNeedsHostMemory = defineError(
-  'KVASIR_CONNECTOR_NEEDS_HOST_MEMORY',
-  'A KV connector moves blocks in the memory of this process, but the KV pool is on {device}. Start with --device cpu, or without --kv-transfer-config.',
-  400,
-);

@@ -236,6 +236,7 @@ export const table = {
   ggml_backend_buffer_clear: ['base', 'void', 'buffer', 'i32'],
   ggml_backend_tensor_set: ['base', 'void', 'tensor', 'data', 'size', 'size'],
   ggml_backend_tensor_get: ['base', 'void', 'tensor', 'data', 'size', 'size'],
+  ggml_backend_tensor_memset: ['base', 'void', 'tensor', 'i32', 'size', 'size'],
   ggml_backend_sched_new: ['base', 'sched', 'data', 'data', 'i32', 'size', 'bool', 'bool'],
   ggml_backend_sched_free: ['base', 'void', 'sched'],
   ggml_backend_sched_reset: ['base', 'void', 'sched'],

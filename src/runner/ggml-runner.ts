@@ -1,5 +1,5 @@
 import { assert, assertDefined } from '../base/assert.ts';
-import type { BlockMemory } from '../core/block-memory.ts';
+import type { BlockMemory, DeviceBlocks } from '../core/block-memory.ts';
 import { blockCount, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
@@ -295,7 +295,11 @@ export class GgmlRunner implements Runner {
   }
 
   get blockMemory(): BlockMemory | undefined {
-    return this.#device.kind === 'cpu' ? this.memory : undefined;
+    return this.memory.isHost ? this.memory : undefined;
+  }
+
+  get deviceBlocks(): DeviceBlocks {
+    return this.memory;
   }
 
   /** Compute graphs that were built so far. */
@@ -354,7 +358,7 @@ export class GgmlRunner implements Runner {
     const { memories, config } = this.#parts;
     const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder };
     const batch = layOutBatch(plan, batchMemory, this.#rowRule);
-    if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
+    clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
     decoder.writeInputs(hidden, this.#chunkFor(batch));
     this.#memoryAhead?.used(batch.slots);

@@ -235,6 +235,29 @@ export class KvMemory {
     if (block < 0 || block >= this.blockCount) assert(false, `block ${block} is outside the pool`);
   }
 
+  /** Copies a block to host memory, on any device. */
+  read(block: BlockId, into: Uint8Array): void {
+    this.#checkBlock(block);
+    assert(into.length === this.blockBytes, 'a block has as many bytes as its copy');
+    this.#device.native.ggml_backend_tensor_get(this.#pool, into, block * this.blockBytes, this.blockBytes);
+  }
+
+  /** Copies a block from host memory, on any device. */
+  write(block: BlockId, bytes: Uint8Array): void {
+    this.#checkBlock(block);
+    assert(bytes.length === this.blockBytes, 'a block has as many bytes as its copy');
+    this.#device.native.ggml_backend_tensor_set(this.#pool, bytes, block * this.blockBytes, this.blockBytes);
+  }
+
+  /** Fills the rest of a block with zeros, on any device. */
+  clearFrom(block: BlockId, offset: number): void {
+    if (this.isHost) this.bytesOf(block).fill(0, offset);
+    else {
+      const start = block * this.blockBytes + offset;
+      this.#device.native.ggml_backend_tensor_memset(this.#pool, 0, start, this.blockBytes - offset);
+    }
+  }
+
   /** A block's bytes in place; on a CPU only. */
   bytesOf(block: BlockId): Uint8Array {
     this.#checkBlock(block);

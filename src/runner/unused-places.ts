@@ -11,7 +11,7 @@ export type UsedGroup = KvGroupSpec & { readonly usedBytes: number };
 /**
  * Some groups do not use all bytes of a block. This fills the unused bytes with zeros when a step writes the first token
  * of a block, or a state to a block that did not have the request's state before. So equal KV has equal bytes and
- * checksums wherever it is stored. Host memory only.
+ * checksums wherever it is stored.
  */
 export function clearUnusedPlaces(
   { sequences }: StepPlan,
@@ -22,7 +22,7 @@ export function clearUnusedPlaces(
   for (let group = 0; group < groups.length; group++) {
     const { kind, blockSize, usedBytes } = groups[group]!;
     if (usedBytes === memory.blockBytes) continue;
-    const clear = (block: BlockId): unknown => block !== NULL_BLOCK && memory.bytesOf(block).fill(0, usedBytes);
+    const clear = (block: BlockId): unknown => block !== NULL_BLOCK && memory.clearFrom(block, usedBytes);
     if (kind === 'state') {
       for (const { read, write } of segments[group]!) if (read !== write) clear(write);
       continue;

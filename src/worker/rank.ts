@@ -46,7 +46,7 @@ export interface OpenedRank extends Rank {
   readonly processId: number;
   /**
    * Overwrites these blocks with numbers that no model computes, for fault injection. No step is in flight. Absent in other
-   * processes, on GPUs and with a connector, which may be reading the blocks.
+   * processes and with a connector, which may be reading the blocks.
    */
   readonly overwrite?: ((blocks: readonly BlockId[]) => void) | undefined;
   /** Total times of all its steps. */
