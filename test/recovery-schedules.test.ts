@@ -22,6 +22,7 @@ import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import {
   blockSize,
   type Completion,
+  type HarnessOptions,
   type HarnessRequest,
   ignoredReports,
   RecoveryHarness,
@@ -56,8 +57,8 @@ interface Subject {
   readonly name: string;
   readonly model: () => Promise<string>;
   readonly ranks: number;
-  /** In runs with a store, the model's prediction layer drafts before each step of decodes. */
-  readonly predicts?: boolean;
+  /** `predicts`: in runs with a store, the prediction layer drafts before each step of decodes. */
+  readonly options?: HarnessOptions;
 }
 
 const tiny = (options: ModelOptions) => async () => {
@@ -69,6 +70,12 @@ const tiny = (options: ModelOptions) => async () => {
 const unequal = { architecture: 'gemma3', type: 'Q8_0', layers: 5 } as const;
 const allSubjects: readonly Subject[] = [
   { name: 'the demo model', model: async () => 'models/kvasir-demo.gguf', ranks: 1 },
+  {
+    name: 'the demo model with a copied pool',
+    model: async () => 'models/kvasir-demo.gguf',
+    ranks: 1,
+    options: { isStaged: true },
+  },
   { name: 'a random llama', model: tiny({ architecture: 'llama', type: 'Q4_0' }), ranks: 1 },
   { name: 'a random qwen2', model: tiny({ architecture: 'qwen2', type: 'F16' }), ranks: 1 },
   { name: 'a random qwen3', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 1 },
@@ -121,6 +128,12 @@ const allSubjects: readonly Subject[] = [
   },
   { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
   { name: 'the hybrid model', model: async () => 'models/kvasir-hybrid.gguf', ranks: 1 },
+  {
+    name: 'the hybrid model with copied pools on two ranks',
+    model: async () => 'models/kvasir-hybrid.gguf',
+    ranks: 2,
+    options: { isStaged: true },
+  },
   { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
@@ -131,13 +144,13 @@ const allSubjects: readonly Subject[] = [
     name: 'a random glm4moe with drafts',
     model: tiny({ architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
     ranks: 1,
-    predicts: true,
+    options: { predicts: true },
   },
   {
     name: 'a random deepseek2 with drafts on two ranks',
     model: tiny({ architecture: 'deepseek2', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
     ranks: 2,
-    predicts: true,
+    options: { predicts: true },
   },
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
   // smollm3, glm4, glm4moe and phi3 have the KV groups of llama, and lfm2moe those of lfm2.
@@ -165,16 +178,17 @@ const allSubjects: readonly Subject[] = [
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
-const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|with drafts$|(qwen3moe|lfm2) on/;
+const shortForm =
+  /^the demo model$|three groups|qwen35moe$|hybrid model (on|with)|copied pool$|with drafts$|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks, predicts }) => {
+describe.each(subjects)('$name', ({ name, model, ranks, options }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
-    const harness = await RecoveryHarness.open(await model(), ranks, predicts);
+    const harness = await RecoveryHarness.open(await model(), ranks, options);
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
@@ -203,7 +217,7 @@ describe.each(subjects)('$name', ({ name, model, ranks, predicts }) => {
     } finally {
       await harness.close();
     }
-    expect(drafted > 0).toBe(predicts === true);
+    expect(drafted > 0).toBe(options?.predicts === true);
     if (resultsFile !== undefined) {
       const row = {
         model: name,

@@ -10,6 +10,7 @@ import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
 import { systemTimers } from '../../src/connector/system-timers.ts';
 import { hasKvOn } from '../../src/connector/tier/blocks-of-rank.ts';
+import { StagedWorker } from '../../src/connector/transfer/staged-worker.ts';
 import { blockCount, blockId, tokenCount } from '../../src/core/ids.ts';
 import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
 import type { RequestStats } from '../../src/core/request.ts';
@@ -86,6 +87,16 @@ export const ignoredReports = ({ stats: { transfers } }: RunResult): number => t
 
 const maxModelLen = 512;
 
+export interface HarnessOptions {
+  /** The model's prediction layer drafts. */
+  readonly predicts?: boolean;
+  /** Connectors get copies of blocks, as of a pool in the memory of a device. */
+  readonly isStaged?: boolean;
+}
+
+/** `npm run test:gpu` runs files on a GPU. */
+const testDevice = process.env.KVASIR_TEST_DEVICE === 'gpu' ? 'gpu' : 'cpu';
+
 export class RecoveryHarness {
   readonly #runners: readonly GgmlRunner[];
   readonly #tokenizer: Tokenizer;
@@ -94,10 +105,16 @@ export class RecoveryHarness {
   readonly groups: readonly KvGroupSpec[];
   readonly #blocksMax: number;
   readonly #predicts: boolean;
+  readonly #isStaged: boolean;
 
-  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer, predicts: boolean) {
+  private constructor(
+    runners: readonly GgmlRunner[],
+    tokenizer: Tokenizer,
+    { predicts = false, isStaged = false }: HarnessOptions,
+  ) {
     this.#runners = runners;
     this.#predicts = predicts;
+    this.#isStaged = isStaged;
     this.#tokenizer = tokenizer;
     this.groups = runners[0]!.kvCacheSpec.groups;
     this.#blocksMax = blocksPerGroup * this.groups.length;
@@ -112,8 +129,8 @@ export class RecoveryHarness {
     }));
   }
 
-  /** `ranks`: the number of ranks, all in this process. `predicts`: the model's prediction layer drafts. */
-  static async open(path: string, ranks = 1, predicts = false): Promise<RecoveryHarness> {
+  /** `ranks`: the number of ranks, all in this process. */
+  static async open(path: string, ranks = 1, options: HarnessOptions = {}): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
     const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
@@ -123,18 +140,18 @@ export class RecoveryHarness {
         await GgmlRunner.open({
           file,
           config,
-          device: 'cpu',
+          device: testDevice,
           threads: 1,
           numerics: 'exact',
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
-          predicts,
+          predicts: options.predicts === true,
           ...(ranks === 1 ? {} : { stage: stageOfModel(config, rank, ranks) }),
         }),
       );
     }
-    return new RecoveryHarness(runners, await openTokenizer(file), predicts);
+    return new RecoveryHarness(runners, await openTokenizer(file), options);
   }
 
   get vocabSize(): number {
@@ -145,8 +162,10 @@ export class RecoveryHarness {
   async run(options: RunOptions): Promise<RunResult> {
     const { requests, store, blocks = this.#blocksMax, closeAfter = Infinity } = options;
     // After this, a read of KV that was neither written nor verified gives a wrong text.
-    for (const { blockMemory } of this.#runners)
-      for (let block = 0; block < this.#blocksMax; block++) blockMemory!.bytesOf(blockId(block)).fill(0x5a);
+    for (const { memory } of this.#runners) {
+      const garbage = new Uint8Array(memory.blockBytes).fill(0x5a);
+      for (let block = 0; block < this.#blocksMax; block++) memory.write(blockId(block), garbage);
+    }
     const connector =
       store === undefined ? undefined : await MemoryConnector.open({ ...store, identities: this.identities });
     const { engine, scheduler, storedKeys } = this.#open(options, blocks, connector);
@@ -207,8 +226,10 @@ export class RecoveryHarness {
     const ranks = this.#runners.map((runner, rank) => {
       const identity = this.identities[rank]!;
       const side = connector?.openWorker({ ...context, identity });
-      side?.registerKvCaches(runner.blockMemory!);
-      return new InlineRank(withBlocks(runner, blocks), identity, side);
+      const pool = this.#isStaged ? undefined : runner.blockMemory;
+      const staged = side && pool === undefined ? new StagedWorker(side, runner.deviceBlocks) : side;
+      if (pool !== undefined) side?.registerKvCaches(pool);
+      return new InlineRank(withBlocks(runner, blocks), identity, staged);
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
     // Runs without a store are what the others are compared with.
