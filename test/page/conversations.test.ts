@@ -397,6 +397,20 @@ describe('the page on other devices and servers', () => {
     expect(await answers(page).textContent()).not.toContain('reads the prompt');
   });
 
+  it('keeps the end of an answer in sight when a window or the settings leave less room', async () => {
+    const { page } = await openChat(browser, { answer: 'line\n\n'.repeat(40) });
+    await send(page, 'Many lines');
+    await idle(page);
+    const turns = page.getByRole('region', { name: 'Messages' });
+    const below = () => turns.evaluate((one) => one.scrollHeight - one.scrollTop - one.clientHeight);
+    await page.setViewportSize({ width: 390, height: 600 });
+    await expect.poll(below).toBeLessThan(2);
+    await page.getByText('Settings').click();
+    await page.getByLabel('Temperature').waitFor();
+    await expect.poll(below).toBeLessThan(2);
+    expect(await page.getByRole('button', { name: 'Jump to latest' }).isVisible()).toBe(false);
+  });
+
   itInLongForm('leaves the reader where he is, and jumps to the latest text on demand', async () => {
     const { open, beforeStep } = gate(600);
     const { page } = await openChat(

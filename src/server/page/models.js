@@ -142,9 +142,9 @@ function textOf({ id, status, progress }) {
 function showState() {
   const model = chosen();
   if (model === undefined) return;
-  const { id, max_model_len: length, progress, error } = model;
+  const { id, max_model_len: length, error } = model;
   const isChoice = choice.options.length > 0;
   const context = length === undefined ? [] : [`${length.toLocaleString('en')} tokens of context`];
-  const state = progress?.message ?? error?.message;
-  shown.textContent = [...(isChoice ? [] : [id]), ...context, ...(state === undefined ? [] : [state])].join(' · ');
+  const problem = error === undefined ? [] : [error.message];
+  shown.textContent = [...(isChoice ? [] : [id]), ...context, ...problem].join(' · ');
 }
