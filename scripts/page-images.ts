@@ -86,24 +86,27 @@ async function takeModels(page: Page): Promise<void> {
 async function takeChat(page: Page): Promise<void> {
   await answer(page, 0);
   await page.getByRole('button', { name: 'New chat' }).click();
+  await ask(page, 'What is a cache? One sentence.');
+  await answer(page, 0);
   const question =
     'Give the formula of the sum of the squares from 1 to n in LaTeX, a Markdown table of the sums for n = 1, 2 and 3, and a short TypeScript function.';
   await ask(page, question);
-  await answer(page, 0);
+  await answer(page, 1);
   await shoot(page, 'chat');
   await page.setViewportSize(PHONE);
+  await page.getByLabel('Messages').evaluate((turns) => turns.scrollBy({ top: -340 }));
   await shoot(page, 'phone');
   await page.setViewportSize(DESKTOP);
 }
 
 async function takeCache(page: Page): Promise<void> {
   await page.getByRole('link', { name: 'Cache' }).click();
+  await page.getByRole('cell', { name: /MiB/ }).first().waitFor();
+  await shoot(page, 'tiers');
   await page.locator('#experiment-text').fill('Explain in two sentences what a prime number is.');
   await page.getByRole('button', { name: 'Compare' }).click();
   await page.getByText('The texts are equal, character by character.').waitFor();
   await shoot(page, 'cache');
-  await page.getByRole('region', { name: 'Tiers' }).last().scrollIntoViewIfNeeded();
-  await shoot(page, 'tiers');
   await page.setViewportSize(PHONE);
   await shoot(page, 'cache-phone');
 }

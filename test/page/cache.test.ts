@@ -79,6 +79,10 @@ describe('the Cache view', () => {
     await text;
     await page.locator('.request-head', { hasText: 'shown' }).getByText('finished').waitFor();
     await page.getByRole('img', { name: /^Timeline: (queued \d+ ms, )?decode \d+ ms$|^Timeline: queued/ }).waitFor();
+    const pool = () => page.evaluate('document.getElementById("pool").toDataURL()');
+    const light = await pool();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await expect.poll(pool).not.toBe(light);
   });
 
   it('loses chosen blocks of a running request, shows the recovery, and the text is that of an undisturbed run', async () => {
