@@ -9,13 +9,13 @@ import type { CliContext } from '../src/cli/context.ts';
 import { testsNeed } from '../test/support/needs.ts';
 import { type CpuUse, otherCpus, readCpuUse, warnOfOtherWork } from './other-work.ts';
 
-/** Runs a bench with three measurements, each of which takes ten seconds. `others`: how many CPUs other work uses, before and during each. */
+/** Runs a bench with two measurements of ten seconds. `others`: how many CPUs other work uses before, during the start, and during each. */
 async function run(others: readonly number[], ...flags: string[]): Promise<string> {
   let err = '';
   const given: CliContext = {
     version: '0',
     createEngine: () => Promise.reject(new Error('no engine')),
-    stdout: { write: () => undefined },
+    stdout: { write: (text) => (err += text) },
     stderr: { write: (text) => (err += text) },
     stdin: Readable.from([]),
     signals: process,
@@ -34,7 +34,8 @@ async function run(others: readonly number[], ...flags: string[]): Promise<strin
   const context = warnOfOtherWork(bench, given, read);
   bench.addCommand(
     new Command('speed').option('--peer-url <url>').action(() => {
-      for (const name of ['one', 'two', 'three']) context.stderr.write(`${name}\n`);
+      for (const name of ['one', 'two']) context.stderr.write(`${name}\n`);
+      context.stdout.write('table\n');
     }),
   );
   await bench.parseAsync(['speed', ...flags], { from: 'user' });
@@ -45,20 +46,20 @@ describe('a bench on a busy machine', () => {
   testsNeed(process.platform === 'linux', 'only Linux has /proc');
 
   it('prints nothing if other work is less than a quarter of a CPU', async () => {
-    expect(await run([0.1, 0.2, 0, 0.2])).toBe('one\ntwo\nthree\n');
+    expect(await run([0.1, 0.2, 0, 0.2])).toBe('one\ntwo\ntable\n');
   });
 
   it('warns before, and marks the measurements that other work has disturbed', async () => {
-    const lines = (await run([1.5, 0, 1.2, 0])).split('\n');
+    const lines = (await run([1.5, 0, 0.1, 1.2])).split('\n');
     expect(lines[0]).toMatch(/^warning: the machine is busy: other work uses 1\.5 of \d+ CPUs \(load .*doubtful\.$/);
     expect(lines.slice(1, 3)).toEqual(['one', 'two']);
-    expect(lines[3]).toMatch(/^ {2}busy: other work used 1\.2 of \d+ CPUs since the line before$/);
-    expect(lines[4]).toBe('three');
-    expect(lines[5]).toMatch(/^warning: other work used the machine during 1 of 3 measurements/);
+    expect(lines[3]).toMatch(/^ {2}busy: other work used 1\.2 of \d+ CPUs between these lines$/);
+    expect(lines[4]).toBe('table');
+    expect(lines[5]).toMatch(/^warning: other work used the machine in 1 of 3 parts of this run/);
   });
 
   it('does not take the server of --peer-url for other work', async () => {
-    expect(await run([0, 1.5, 1.5, 1.5], '--peer-url', 'http://127.0.0.1:8080')).toBe('one\ntwo\nthree\n');
+    expect(await run([0, 1.5, 1.5, 1.5], '--peer-url', 'http://127.0.0.1:8080')).toBe('one\ntwo\ntable\n');
   });
 
   it.each([

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { readCpuTimes } from '../src/base/idle-cpus.ts';
 import { processes } from '../src/base/processes.ts';
-import type { CliContext } from '../src/cli/context.ts';
+import type { CliContext, TextSink } from '../src/cli/context.ts';
 
 /** CPU time since the start of the machine, in ticks. */
 export interface CpuUse {
@@ -20,29 +20,35 @@ const windowMs = 250;
 const otherCpusMin = 0.25;
 
 /**
- * Warns if other work uses the machine while a bench runs: before it, and after each line of progress whose measurement was disturbed. Only
- * on Linux. A server of `--peer-url` works for the bench and is no child of it, so then only the first warning is possible.
+ * Warns if other work uses the machine while a bench runs: before it, and between two lines of progress whose measurement was disturbed.
+ * Only on Linux. A server of `--peer-url` works for the bench and is no child of it, so then only the first warning is possible.
  *
  * @returns The context for the subcommands of `bench`
  */
 export function warnOfOtherWork(bench: Command, context: CliContext, read: () => CpuUse = readCpuUse): CliContext {
   if (process.platform !== 'linux') return context;
-  const { stderr } = context;
+  const { stdout, stderr } = context;
   let last: CpuUse | undefined;
-  let [lines, disturbed] = [0, 0];
-  const write = (text: string): unknown => {
-    const written = stderr.write(text);
-    if (last === undefined || !text.endsWith('\n')) return written;
+  let [parts, disturbed] = [0, 0];
+  const check = (): void => {
+    if (last === undefined) return;
     const now = read();
-    // Ticks of a shorter time count for the next line.
-    if (now.total - last.total < (windowMs / 10) * cpus().length) return written;
+    // The ticks of a shorter time count for the next line.
+    if (now.total - last.total < (windowMs / 10) * cpus().length) return;
     const others = otherCpus(last, now);
     last = now;
-    lines += 1;
-    if (others < otherCpusMin) return written;
+    parts += 1;
+    if (others < otherCpusMin) return;
     disturbed += 1;
-    return stderr.write(`  busy: other work used ${share(others)} since the line before\n`);
+    stderr.write(`  busy: other work used ${share(others)} between these lines\n`);
   };
+  const checked = (sink: TextSink): TextSink => ({
+    ...(sink.isTTY === undefined ? {} : { isTTY: sink.isTTY }),
+    write: (text) => {
+      if (text.endsWith('\n')) check();
+      return sink.write(text);
+    },
+  });
   bench.hook('preAction', async (_, command) => {
     const before = read();
     await sleep(windowMs);
@@ -57,10 +63,10 @@ export function warnOfOtherWork(bench: Command, context: CliContext, read: () =>
   bench.hook('postAction', () => {
     if (disturbed > 0)
       stderr.write(
-        `warning: other work used the machine during ${disturbed} of ${lines} measurements, which have a line "busy" above. Their times, speeds and ratios are doubtful, and medians of them. Counts and comparisons of texts are not.\n`,
+        `warning: other work used the machine in ${disturbed} of ${parts} parts of this run, each with a line "busy" above. Times, speeds and ratios of these parts are doubtful, and medians of them. Counts and comparisons of texts are not.\n`,
       );
   });
-  return { ...context, stderr: { ...(stderr.isTTY === undefined ? {} : { isTTY: stderr.isTTY }), write } };
+  return { ...context, stdout: checked(stdout), stderr: checked(stderr) };
 }
 
 const share = (others: number): string => `${others.toFixed(1)} of ${availableParallelism()} CPUs`;
