@@ -75,7 +75,7 @@ async function takeModels(page: Page): Promise<void> {
   await page.getByLabel('System prompt').fill('You answer in Markdown: formulas in LaTeX, code in fences.');
   await shoot(page, 'settings');
   await page.getByText('Settings').click();
-  await ask(page, 'What is a cache? One sentence.');
+  await ask(page, 'Hello!');
   await page
     .getByText(/loads .* %/)
     .first()
@@ -101,11 +101,12 @@ async function takeChat(page: Page): Promise<void> {
 
 async function takeCache(page: Page): Promise<void> {
   await page.getByRole('link', { name: 'Cache' }).click();
-  await page.getByRole('cell', { name: /MiB/ }).first().waitFor();
+  await page.getByRole('cell', { name: /MiB/ }).last().scrollIntoViewIfNeeded();
   await shoot(page, 'tiers');
   await page.locator('#experiment-text').fill('Explain in two sentences what a prime number is.');
   await page.getByRole('button', { name: 'Compare' }).click();
   await page.getByText('The texts are equal, character by character.').waitFor();
+  await page.mouse.wheel(0, -2000);
   await shoot(page, 'cache');
   await page.setViewportSize(PHONE);
   await shoot(page, 'cache-phone');
