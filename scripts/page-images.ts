@@ -108,8 +108,6 @@ async function takeCache(page: Page): Promise<void> {
   await page.getByText('The texts are equal, character by character.').waitFor();
   await page.mouse.wheel(0, -2000);
   await shoot(page, 'cache');
-  await page.setViewportSize(PHONE);
-  await shoot(page, 'cache-phone');
 }
 
 async function ask(page: Page, text: string): Promise<void> {

@@ -83,8 +83,9 @@ describe('a server of several models', () => {
     expect([processOf('a')!.engine.requests.length, processOf('b')!.engine.requests.length]).toEqual([2, 2]);
   });
 
-  it('errors have the form of the API; those of a model pass unchanged', async () => {
-    const { post } = await start();
+  it('errors have the form of the API; those of a model pass unchanged, and only its process logs them', async () => {
+    const lines: string[] = [];
+    const { post } = await start({}, { logLevel: 'info', logDestination: { write: (line) => void lines.push(line) } });
     const unknown = { model: 'z', messages: [] };
     expect([
       (await post('/v1/chat/completions', unknown)).status,
@@ -101,6 +102,10 @@ describe('a server of several models', () => {
     expect(await (await post('/v1/completions', { model: 'a', prompt: 'x', top_p: 7 })).json()).toMatchObject({
       error: { param: 'top_p' },
     });
+    const logged = lines.map((line) => JSON.parse(line) as { readonly msg: string; readonly status?: number });
+    expect(logged.filter(({ msg }) => msg === 'request').map(({ status }) => status)).toEqual([
+      404, 404, 404, 404, 400,
+    ]);
   });
 
   it('lists all models with their state, and loads and unloads them', async () => {
