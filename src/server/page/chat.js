@@ -17,7 +17,8 @@ import { endNotes, Turn } from './turns.js';
 
 const turnsElement = byId('turns', HTMLElement);
 const latest = byId('latest', HTMLButtonElement);
-const notStored = 'The browser has no room for this conversation. Delete others to keep it.';
+const notStored =
+  'The browser has no room for this conversation, or keeps nothing of this page. Delete others, or export it.';
 /** How often a growing answer is saved. */
 const SAVE_MS = 500;
 
