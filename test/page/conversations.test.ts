@@ -414,9 +414,9 @@ describe('the page on other devices and servers', () => {
   it('fits low windows, paper, and languages that are read from the right', async () => {
     const answer = `שלום עולם\n\n- אחת\n\n~~~js\nlet a;\n~~~\n\n${'line\n\n'.repeat(40)}`;
     const { page } = await openChat(browser, { answer });
-    await send(page, `a${'👩‍👩‍👧'.repeat(60)}`);
+    await send(page, `ab${'😀'.repeat(60)}`);
     await idle(page);
-    expect(await titles(page)).toEqual([`a${'👩‍👩‍👧'.repeat(46)}…`]);
+    expect(await titles(page)).toEqual([`ab${'😀'.repeat(22)}…`]);
     await page.setViewportSize({ width: 640, height: 400 });
     const directions = `[...document.querySelectorAll('.assistant .body > *')].slice(0, 2).map((one) => getComputedStyle(one).direction)`;
     expect(await page.evaluate(directions)).toEqual(['rtl', 'rtl']);

@@ -67,9 +67,8 @@ export function titleOf(conversation) {
   if (conversation.title !== '') return conversation.title;
   const [first] = pathOf(conversation);
   const line = (first?.content || first?.files?.[0]?.name || '').trim().replace(/\s+/g, ' ');
-  // Not a half of an emoji.
-  const characters = Array.from(new Intl.Segmenter().segment(line.slice(0, 1000)), ({ segment }) => segment);
-  return characters.length <= 48 ? line : `${characters.slice(0, 47).join('')}…`;
+  // Without a half of an emoji at its end.
+  return line.length <= 48 ? line : `${line.slice(0, 47).replace(/[\uD800-\uDBFF]$/, '')}…`;
 }
 
 /**
