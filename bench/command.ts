@@ -6,6 +6,7 @@ import { latencyCommand } from './latency/command.ts';
 import { metricsCommand } from './metrics/command.ts';
 import { neighboursCommand } from './neighbours/command.ts';
 import { offloadingCommand } from './offloading/command.ts';
+import { warnOfOtherWork } from './other-work.ts';
 import { poolsCommand } from './pools/command.ts';
 import { recoveryCommand } from './recovery/command.ts';
 import { schedulerCommand } from './scheduler/command.ts';
@@ -19,12 +20,13 @@ import { transferCommand } from './transfer/command.ts';
 /** `kvasir bench`: measures Kvasir on this machine, and libllama on the same file in turn. */
 export const benchCommand =
   (openEngine: OpenMeasuredEngine): CommandFactory =>
-  (context, exit) => {
+  (given, exit) => {
     const bench = new Command('bench')
       .summary('measure speed, also against libllama')
       .description(
         'Measure speed on this machine, also against libllama on the same file, KV\ntransfers against plain files, recovery from faults, and the scheduler alone.',
       );
+    const context = warnOfOtherWork(bench, given);
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
     bench.addCommand(interactiveCommand(openEngine, context, exit));

@@ -1,8 +1,10 @@
 /**
- * `node dist/scripts/page-images.js` takes the pictures of the page in `docs/images`, with Qwen2.5-Coder and Chromium
- * (`KVASIR_CHROMIUM`, default `/usr/bin/chromium`).
+ * `node dist/scripts/page-images.js [FOLDER]` takes the pictures of the page in `docs/images`, or in another folder, with two real models
+ * and Chromium (`KVASIR_CHROMIUM`, default `/usr/bin/chromium`).
  */
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { chromium, type Page } from 'playwright-core';
@@ -10,24 +12,37 @@ import { assert } from '../src/base/assert.ts';
 import { realModels, realModelsFolder } from './real-models/catalogue.ts';
 import { fetchModel } from './real-models/fetch-model.ts';
 
+const DESKTOP = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+const CODER = 'Qwen2.5-Coder-0.5B-Instruct';
+
+const images = process.argv[2] ?? join('docs', 'images');
 const folder = realModelsFolder();
 assert(folder !== undefined, 'the user has a folder for caches, or KVASIR_REAL_MODELS names a folder');
-const model = realModels['qwen2.5-coder'];
-await fetchModel(model, folder);
+const models = { [CODER]: realModels['qwen2.5-coder'], 'SmolLM2-135M-Instruct': realModels.smollm2 };
+for (const model of Object.values(models)) await fetchModel(model, folder);
+const scratch = mkdtempSync(join(tmpdir(), 'kvasir-images-'));
+const sections = Object.entries(models).map(([name, { file }]) => [name, { model: join(folder, file) }]);
+const config = join(scratch, 'images.json');
+writeFileSync(config, JSON.stringify({ models: Object.fromEntries(sections) }));
 const limits = ['--kv-cache-memory', '32MiB', '--max-model-len', '2048', '--port', '0', '--enable-fault-injection'];
-const command = [join('dist', 'src', 'main.js'), 'serve', join(folder, model.file), ...limits];
-const server = spawn(process.execPath, [...command, '--served-model-name', 'Qwen2.5-Coder-0.5B-Instruct']);
+const tiers = ['--kv-offloading-size', '0.25', '--kv-tier', `disk:${join(scratch, 'tier')}`];
+const command = [join('dist', 'src', 'main.js'), 'serve', '--config', config, ...limits, ...tiers];
+const server = spawn(process.execPath, command);
 const origin = await originOf(server.stderr);
 const browser = await chromium.launch({
   executablePath: process.env.KVASIR_CHROMIUM ?? '/usr/bin/chromium',
   args: ['--headless', '--no-sandbox', '--disable-gpu'],
 });
-const page = await browser.newPage();
+const page = await browser.newPage({ viewport: DESKTOP });
 page.setDefaultTimeout(300_000);
+await page.goto(origin);
+await takeModels(page);
 await takeChat(page);
 await takeCache(page);
 await browser.close();
 server.kill();
+rmSync(scratch, { recursive: true, force: true });
 
 /** From the server's log, which is read to its end, so that the server can write. */
 function originOf(log: Readable): Promise<string> {
@@ -42,28 +57,66 @@ function originOf(log: Readable): Promise<string> {
   });
 }
 
-async function takeChat(page: Page): Promise<void> {
-  await page.setViewportSize({ width: 1280, height: 760 });
-  await page.goto(origin);
+/** The same view in both themes. */
+async function shoot(page: Page, name: string): Promise<void> {
+  for (const theme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: theme === 'dark' ? 'dark' : 'light' });
+    const path = join(images, theme === 'dark' ? `${name}-dark.png` : `${name}.png`);
+    await page.screenshot({ path, animations: 'disabled' });
+  }
+}
+
+/** The first question waits until the chosen model is loaded. */
+async function takeModels(page: Page): Promise<void> {
+  await page.getByRole('combobox', { name: 'Model', exact: true }).selectOption(CODER);
   await page.getByText('Settings').click();
   await page.getByLabel('Temperature').fill('0');
-  await page.getByLabel('Max tokens').fill('220');
+  await page.getByLabel('Max tokens').fill('400');
+  await page.getByLabel('System prompt').fill('You answer in Markdown: formulas in LaTeX, code in fences.');
+  await shoot(page, 'settings');
   await page.getByText('Settings').click();
-  const questions = ['What is a cache? One sentence.', 'Write isPrime in TypeScript. Only code.'];
-  for (const [index, question] of questions.entries()) {
-    await page.getByRole('textbox', { name: 'Message', exact: true }).fill(question);
-    await page.keyboard.press('Enter');
-    const answer = page.getByRole('article', { name: 'Answer' }).nth(index);
-    await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
-  }
-  await page.screenshot({ path: join('docs', 'images', 'chat.png') });
+  await ask(page, 'Hello!');
+  await page
+    .getByText(/loads .* %/)
+    .first()
+    .waitFor();
+  await shoot(page, 'models');
+}
+
+async function takeChat(page: Page): Promise<void> {
+  await answer(page, 0);
+  await page.getByRole('button', { name: 'New chat' }).click();
+  await ask(page, 'What is a cache? One sentence.');
+  await answer(page, 0);
+  const question =
+    'Give the formula of the sum of the squares from 1 to n in LaTeX, a Markdown table of the sums for n = 1, 2 and 3, and a short TypeScript function.';
+  await ask(page, question);
+  await answer(page, 1);
+  await shoot(page, 'chat');
+  await page.setViewportSize(PHONE);
+  await page.getByLabel('Messages').evaluate((turns) => turns.scrollBy({ top: -340 }));
+  await shoot(page, 'phone');
+  await page.setViewportSize(DESKTOP);
 }
 
 async function takeCache(page: Page): Promise<void> {
-  await page.setViewportSize({ width: 1280, height: 1130 });
   await page.getByRole('link', { name: 'Cache' }).click();
+  await page.getByRole('cell', { name: /MiB/ }).last().scrollIntoViewIfNeeded();
+  await shoot(page, 'tiers');
   await page.locator('#experiment-text').fill('Explain in two sentences what a prime number is.');
   await page.getByRole('button', { name: 'Compare' }).click();
   await page.getByText('The texts are equal, character by character.').waitFor();
-  await page.screenshot({ path: join('docs', 'images', 'cache.png') });
+  await page.mouse.wheel(0, -2000);
+  await shoot(page, 'cache');
+}
+
+async function ask(page: Page, text: string): Promise<void> {
+  await page.getByRole('textbox', { name: 'Message', exact: true }).fill(text);
+  await page.keyboard.press('Enter');
+}
+
+/** Waits until the answer is complete. */
+async function answer(page: Page, at: number): Promise<void> {
+  const shown = page.getByRole('article', { name: 'Answer' }).nth(at);
+  await shown.getByRole('button', { name: 'Regenerate' }).waitFor();
 }

@@ -36,7 +36,7 @@ const sharedStorage = (shared_storage_path: string): EngineOptions => ({
 });
 /** However long a store takes. */
 const patienceMs = 2 ** 31 - 1;
-const check = (options: EngineOptions): Promise<void> => checkEngineOptions(options, patienceMs);
+const check = (options: EngineOptions): Promise<void> => checkEngineOptions(options, true, patienceMs);
 
 describe('options are refused before the weights of a model are read', () => {
   const file = join(folder, 'file');
@@ -52,6 +52,11 @@ describe('options are refused before the weights of a model are read', () => {
   const unknown = changed('unknown.gguf', (bytes) => {
     bytes.write('lamma', bytes.indexOf('llama'));
     return bytes;
+  });
+
+  it('of several models do not concern the bundled one', async () => {
+    const speculativeConfig = { model: foreign, num_speculative_tokens: 2 };
+    await expect(checkEngineOptions({ model, speculativeConfig }, false, patienceMs)).resolves.toBeUndefined();
   });
 
   it.each<[string, EngineOptions, string]>([
@@ -121,7 +126,7 @@ describe('options pass', () => {
     const silent = createServer(() => undefined).listen(0, '127.0.0.1');
     await new Promise((resolve) => silent.once('listening', resolve));
     const { port } = silent.address() as { port: number };
-    await checkEngineOptions(withTiers({ type: 'redis', url: `redis://127.0.0.1:${port}` }), 1);
+    await checkEngineOptions(withTiers({ type: 'redis', url: `redis://127.0.0.1:${port}` }), true, 1);
     silent.close();
   });
 });

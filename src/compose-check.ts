@@ -15,11 +15,16 @@ import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/spec
 const patienceDefaultMs = 1000;
 
 /**
+ * @param checksModel false: the options are those of several models, which are checked when they are loaded
  * @throws KvasirError `createEngine` would have the same error: wrong settings, a connector or a tier's class that does not exist, a
  * directory, a bucket or a password that a store refuses, a file that is no model or has an unknown architecture, or a draft
  * model with another vocabulary.
  */
-export async function checkEngineOptions(options: EngineOptions, patienceMs = patienceDefaultMs): Promise<void> {
+export async function checkEngineOptions(
+  options: EngineOptions,
+  checksModel = true,
+  patienceMs = patienceDefaultMs,
+): Promise<void> {
   const { speculativeConfig, kvEventsConfig, kvTransferConfig, model, maxModelLen } = resolveEngineOptions(options);
   const speculation = speculativeConfig && readSpeculativeConfig(speculativeConfig);
   if (kvEventsConfig !== undefined) readKvEventsConfig(kvEventsConfig);
@@ -27,7 +32,7 @@ export async function checkEngineOptions(options: EngineOptions, patienceMs = pa
     const connector = await createConnector(readKvTransferConfig(kvTransferConfig as JsonObject));
     if (connector.checkSettings !== undefined) await unlessSlow(connector.checkSettings(), patienceMs);
   }
-  await checkModelFiles(model, maxModelLen, speculation);
+  if (checksModel) await checkModelFiles(model, maxModelLen, speculation);
 }
 
 async function unlessSlow(check: Promise<void>, patienceMs: number): Promise<void> {

@@ -28,7 +28,8 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
 
 const context: CliContext = {
   version: packageVersion(),
-  checkEngineOptions: async (options) => (await import('./compose-check.ts')).checkEngineOptions(options),
+  checkEngineOptions: async (options, checksModel) =>
+    (await import('./compose-check.ts')).checkEngineOptions(options, checksModel),
   createEngine: async (options) => (await import('./compose.ts')).createEngine(options),
   stdout: process.stdout,
   stderr: process.stderr,

@@ -1,7 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { setImmediate as nextTurn, setTimeout as wait } from 'node:timers/promises';
 import koffi from 'koffi';
 import { configureKoffi } from './koffi-config.ts';
+import { processes } from './processes.ts';
 
 const WNOHANG = 1;
 /** Between the end of a child process and the first look for zombies, and between two looks. */
@@ -46,27 +46,10 @@ function reapOrphans(): void {
 }
 
 /** The children of this process that have ended and whose exit codes nobody has read. */
-function zombies(): number[] {
-  try {
-    return readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .filter(isOurZombie);
-  } catch {
-    return [];
-  }
-}
-
-function isOurZombie(id: number): boolean {
-  try {
-    // "7 (name) Z 1 ...": the name can have spaces and parentheses.
-    const stat = readFileSync(`/proc/${id}/stat`, 'utf8');
-    const [state, parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return state === 'Z' && Number(parent) === process.pid;
-  } catch {
-    return false;
-  }
-}
+const zombies = (): number[] =>
+  processes()
+    .filter(({ state, parent }) => state === 'Z' && parent === process.pid)
+    .map(({ id }) => id);
 
 let waitpid: ((id: number, status: null, options: number) => number) | undefined;
 

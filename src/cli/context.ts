@@ -7,9 +7,9 @@ export interface CliContext {
   readonly version: string;
   /**
    * Rejects with the error that `createEngine` would have before it reads weights. Absent: nothing is checked before a
-   * server listens.
+   * server listens. `checksModel`: false for the options of several models.
    */
-  checkEngineOptions?(options: EngineOptions): Promise<void>;
+  checkEngineOptions?(options: EngineOptions, checksModel: boolean): Promise<void>;
   /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */
   createEngine(options: EngineOptions): Promise<AsyncEngine>;
   /** Only the command's result. */

@@ -300,7 +300,7 @@ async function serve(
     : handleHangUp(context, interruption, { onEvent, onBegin, onEnd });
   try {
     const settings = await readSettings(flags);
-    const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings));
+    const check = context.checkEngineOptions?.(engineOptionsOf(model, flags, settings), several === undefined);
     await orInterrupted(check ?? Promise.resolve(), signal);
     if (signal.aborted) return interruption.exitCode;
     for (const warning of startWarnings(flags)) onEvent(warning);

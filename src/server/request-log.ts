@@ -13,6 +13,8 @@ export class RequestLog {
   meter: GenerationMeter | undefined;
   /** Fields of the request that had no effect. */
   ignored: readonly string[] | undefined;
+  /** The process of a model has answered, and has logged the request. */
+  isForwarded: boolean = false;
   /** The code of the error in the answer, if any. */
   errorCode: string | undefined;
 
@@ -42,7 +44,8 @@ export class RequestLog {
     };
     // A server that loads its model or recovers gives probes this status, every second.
     const isExpected = status === 503 && request.routeOptions.config?.isPublic === true;
-    if (this.meter !== undefined || (status >= 400 && !isExpected)) request.log.info(line, 'request');
+    const isLogged = this.isForwarded && this.errorCode === undefined;
+    if (this.meter !== undefined || (status >= 400 && !isExpected && !isLogged)) request.log.info(line, 'request');
     else request.log.debug(line, 'request');
   }
 }

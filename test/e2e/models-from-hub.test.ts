@@ -1,13 +1,15 @@
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { HubServer } from '../support/hub-server.ts';
+import { itInLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
+import { writeTinyModel } from '../support/tiny-model.ts';
 
 const demo = readFileSync('models/kvasir-demo.gguf');
 const name = 'hf:kvasir/demo-GGUF:kvasir-demo';
@@ -124,4 +126,30 @@ it('a server answers /health while it downloads its model, and ends at SIGTERM',
     .toMatchObject({ status: 'loading', phase: 'downloading', totalBytes: demo.length });
   child.kill('SIGTERM');
   expect(await exited).toEqual([143, null]);
+});
+
+describe('a server of several models', () => {
+  itInLongForm('downloads an hf: name that a request asks for, and has drafts and embeddings beside it', async () => {
+    const embedder = join(folder, 'embedder.gguf');
+    await writeTinyModel(embedder, { architecture: 'nomic-bert', type: 'F16' });
+    const config = join(folder, 'server.json');
+    const model = join(process.cwd(), 'models', 'kvasir-demo.gguf');
+    const drafted = { model, 'spec-model': name, 'spec-tokens': 4 };
+    const models = { drafted, embedder: { model: embedder, pooling: 'mean', 'served-model-name': ['text-embedding'] } };
+    writeFileSync(config, JSON.stringify({ models }));
+    const server = await serve(['--config', config, '--hub-models', 'any']);
+    const textOf = async (asked: string) => {
+      const answer = await server.complete({ model: asked, max_tokens: 16, temperature: 0 });
+      return ((await answer.json()) as { choices: [{ text: string }] }).choices[0].text;
+    };
+    const text = await textOf(name);
+    expect(blobs().length).toBe(1);
+    expect(await textOf('drafted')).toBe(text);
+    const vectors = await server.post('/v1/embeddings', { model: 'text-embedding', input: 'a text' });
+    expect(await vectors.json()).toMatchObject({ model: 'embedder', data: [{ index: 0 }] });
+    expect((await server.complete({ model: 'hf:nobody/none' })).status).toBeGreaterThanOrEqual(400);
+    const metrics = await (await fetch(`${server.origin}/metrics`)).text();
+    expect(metrics).toMatch(/^vllm:spec_decode_num_accepted_tokens_total\{model_name="drafted",engine="0"\} [1-9]/m);
+    await server.stop();
+  });
 });

@@ -79,6 +79,12 @@ describe('the Cache view', () => {
     await text;
     await page.locator('.request-head', { hasText: 'shown' }).getByText('finished').waitFor();
     await page.getByRole('img', { name: /^Timeline: (queued \d+ ms, )?decode \d+ ms$|^Timeline: queued/ }).waitFor();
+    const pictures = () => page.evaluate('[...document.querySelectorAll("canvas")].map((one) => one.toDataURL())');
+    const light = (await pictures()) as string[];
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await expect
+      .poll(async () => ((await pictures()) as string[]).map((picture, i) => picture !== light[i]))
+      .toEqual([true, true, true]);
   });
 
   it('loses chosen blocks of a running request, shows the recovery, and the text is that of an undisturbed run', async () => {

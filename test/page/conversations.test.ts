@@ -397,6 +397,51 @@ describe('the page on other devices and servers', () => {
     expect(await answers(page).textContent()).not.toContain('reads the prompt');
   });
 
+  it('keeps the end of an answer in sight when a window or the settings leave less room', async () => {
+    const { page } = await openChat(browser, { answer: 'line\n\n'.repeat(40) });
+    await send(page, 'Many lines');
+    await idle(page);
+    const turns = page.getByRole('region', { name: 'Messages' });
+    const below = () => turns.evaluate((one) => one.scrollHeight - one.scrollTop - one.clientHeight);
+    await page.setViewportSize({ width: 390, height: 600 });
+    await expect.poll(below).toBeLessThan(2);
+    await page.getByText('Settings').click();
+    await page.getByLabel('Temperature').waitFor();
+    await expect.poll(below).toBeLessThan(2);
+    expect(await page.getByRole('button', { name: 'Jump to latest' }).isVisible()).toBe(false);
+  });
+
+  it('fits low windows, paper, and languages that are read from the right', async () => {
+    const answer = `שלום עולם\n\n- אחת\n\n~~~js\nlet a;\n~~~\n\n${'line\n\n'.repeat(40)}`;
+    const { page } = await openChat(browser, { answer });
+    await send(page, `ab${'😀'.repeat(60)}`);
+    await idle(page);
+    expect(await titles(page)).toEqual([`ab${'😀'.repeat(22)}…`]);
+    await page.setViewportSize({ width: 640, height: 400 });
+    const directions = `[...document.querySelectorAll('.assistant .body > *')].slice(0, 2).map((one) => getComputedStyle(one).direction)`;
+    expect(await page.evaluate(directions)).toEqual(['rtl', 'rtl']);
+    expect(await page.evaluate(`getComputedStyle(document.querySelector('.code pre')).direction`)).toBe('ltr');
+    await page.getByText('Settings').click();
+    const button = await page.getByRole('button', { name: 'Send', exact: true }).boundingBox();
+    expect(button!.y + button!.height).toBeLessThanOrEqual(400);
+    await expectNoHorizontalScroll(page);
+    await page.emulateMedia({ media: 'print' });
+    expect(await page.getByRole('button', { name: 'Send', exact: true }).isVisible()).toBe(false);
+    const turns = page.getByRole('region', { name: 'Messages' });
+    expect(await turns.evaluate((one) => one.scrollHeight - one.clientHeight)).toBe(0);
+  });
+
+  it('works in a browser that keeps nothing, and says so', async () => {
+    const { page } = await openChat(browser, { answer: 'kept' });
+    await page.addInitScript(`for (const name of ['localStorage', 'sessionStorage'])
+      Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });`);
+    await page.reload();
+    await send(page, 'Hello');
+    await answers(page).getByText('kept').waitFor();
+    await page.getByRole('alert').getByText('keeps nothing of this page').waitFor();
+    expect(await titles(page)).toEqual(['Hello']);
+  });
+
   itInLongForm('leaves the reader where he is, and jumps to the latest text on demand', async () => {
     const { open, beforeStep } = gate(600);
     const { page } = await openChat(

@@ -1,11 +1,11 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { trackChild } from '../../base/child-processes.ts';
 import { KvasirError } from '../../base/errors.ts';
+import { processes } from '../../base/processes.ts';
 import { serverEnded } from './errors.ts';
 
 const run = promisify(execFile);
@@ -66,8 +66,9 @@ export class ServerProcess {
 
   /** The ids of the ranks' processes, ascending; empty if the only rank is in the server's process. */
   async rankProcessIds(): Promise<number[]> {
-    const found = process.platform === 'linux' ? childrenFromProc(this.processId) : childrenFromPgrep(this.processId);
-    return (await found).sort((a, b) => a - b);
+    const isLinux = process.platform === 'linux';
+    const found = isLinux ? childrenFromProc(this.processId) : await childrenFromPgrep(this.processId);
+    return found.sort((a, b) => a - b);
   }
 
   /** Ends the server as `kill -9` does. Its ranks end when they notice that the server has ended. */
@@ -159,18 +160,10 @@ function readLine(line: string): LogLine | undefined {
   }
 }
 
-async function childrenFromProc(parent: number): Promise<number[]> {
-  const children: number[] = [];
-  for (const name of await readdir('/proc')) {
-    if (!/^\d+$/.test(name)) continue;
-    // A process may end while its file is read.
-    const stat = await readFile(`/proc/${name}/stat`, 'utf8').catch(() => '');
-    // The command name, in parentheses, may contain spaces: the fields after it are state and parent.
-    const [, parentId] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    if (Number(parentId) === parent) children.push(Number(name));
-  }
-  return children;
-}
+const childrenFromProc = (of: number): number[] =>
+  processes()
+    .filter(({ parent }) => parent === of)
+    .map(({ id }) => id);
 
 async function childrenFromPgrep(parent: number): Promise<number[]> {
   const { stdout } = await run('pgrep', ['-P', String(parent)]).catch(() => ({ stdout: '' }));

@@ -80,6 +80,7 @@ export async function passOn(
 ): Promise<void> {
   const { raw } = reply;
   reply.hijack();
+  request.requestLog.isForwarded = true;
   const headers = { ...(reply.getHeaders() as OutgoingHttpHeaders), ...responseHeaders(answer) };
   raw.writeHead(answer.statusCode ?? 502, headers);
   let end = '';

@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { gate } from '../../../test/support/chat-page.ts';
 import { LetterEngine, lettersOf } from '../../../test/support/letter-engine.ts';
@@ -82,8 +83,9 @@ describe('a server of several models', () => {
     expect([processOf('a')!.engine.requests.length, processOf('b')!.engine.requests.length]).toEqual([2, 2]);
   });
 
-  it('errors have the form of the API; those of a model pass unchanged', async () => {
-    const { post } = await start();
+  it('errors have the form of the API; those of a model pass unchanged, and only its process logs them', async () => {
+    const lines: string[] = [];
+    const { post } = await start({}, { logLevel: 'info', logDestination: { write: (line) => void lines.push(line) } });
     const unknown = { model: 'z', messages: [] };
     expect([
       (await post('/v1/chat/completions', unknown)).status,
@@ -100,6 +102,10 @@ describe('a server of several models', () => {
     expect(await (await post('/v1/completions', { model: 'a', prompt: 'x', top_p: 7 })).json()).toMatchObject({
       error: { param: 'top_p' },
     });
+    const logged = lines.map((line) => JSON.parse(line) as { readonly msg: string; readonly status?: number });
+    expect(logged.filter(({ msg }) => msg === 'request').map(({ status }) => status)).toEqual([
+      404, 404, 404, 404, 400,
+    ]);
   });
 
   it('lists all models with their state, and loads and unloads them', async () => {
@@ -141,6 +147,24 @@ describe('a server of several models', () => {
     // The gate stays closed.
     await until(() => processOf('a')!.engine.stats().running === 0);
     expect(processOf('a')!.engine.stats().aborts).toBe(1);
+  });
+
+  it('a client that does not read stops its request in the process of the model, which ends after the client timeout', async () => {
+    const many = 100_000;
+    const { origin, post, processOf } = await start(
+      { engine: { maxModelLen: 2 * many, clientTimeoutMs: 60_000 } },
+      { clientTimeoutMs: 500 },
+    );
+    const text = JSON.stringify({ model: 'a', prompt: 'abc', max_tokens: many, stream: true });
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1').pause();
+    cleanups.push(() => socket.destroy());
+    socket.write(
+      `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+    );
+    await until(() => processOf('a')?.engine.stats().aborts === 1);
+    // What it has generated is in the buffers of sockets and in those of the two servers, which have limits.
+    expect(processOf('a')!.engine.stats().generatedTokens).toBeLessThan(many / 2);
+    expect((await post('/v1/completions', { model: 'a', prompt: 'abc', max_tokens: 1 })).status).toBe(200);
   });
 
   it.each([

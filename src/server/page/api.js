@@ -1,8 +1,9 @@
 import { byId } from './dom.js';
+import { session } from './store.js';
 
 /** Relative URLs: the page may be mounted below any path. */
 const keyName = `kvasir-key:${location.pathname}`;
-let key = sessionStorage.getItem(keyName) ?? '';
+let key = session.read(keyName);
 /** @type {Promise<boolean> | undefined} */
 let asking;
 
@@ -50,7 +51,7 @@ function askForKey(isAgain) {
         const isGiven = dialog.returnValue === 'ok' && input.value !== '';
         if (isGiven) {
           key = input.value;
-          sessionStorage.setItem(keyName, key);
+          session.write(keyName, key);
         }
         resolve(isGiven);
       },

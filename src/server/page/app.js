@@ -86,6 +86,7 @@ theme.addEventListener('change', () => {
 applyTheme();
 
 const cache = new CacheView();
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => cache.redraw());
 function route() {
   const isCache = location.hash === '#cache';
   byId('chat-view', HTMLElement).hidden = isCache;

@@ -40,7 +40,7 @@ export function showTiles({ parts, pool }) {
     [
       'Tier hit rate',
       hasTiers ? percent(totals.externalTokens, totals.promptTokens) : '–',
-      hasTiers ? 'of prompt tokens' : 'no tiers',
+      hasTiers ? `of ${number(totals.promptTokens)} prompt tokens` : 'no tiers',
     ],
     ['Recoveries', number(totals.recoveries), `${number(totals.affectedTokens)} tokens in lost blocks`],
     [

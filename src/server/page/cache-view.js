@@ -68,7 +68,7 @@ export class CacheView {
   redraw() {
     if (this.#connection === undefined) return;
     this.pool.drawAll();
-    this.rows.draw();
+    this.rows.redraw();
   }
 
   /** @param {AbortSignal} signal */

@@ -17,7 +17,8 @@ import { endNotes, Turn } from './turns.js';
 
 const turnsElement = byId('turns', HTMLElement);
 const latest = byId('latest', HTMLButtonElement);
-const notStored = 'The browser has no room for this conversation. Delete others to keep it.';
+const notStored =
+  'The browser has no room for this conversation, or keeps nothing of this page. Delete others, or export it.';
 /** How often a growing answer is saved. */
 const SAVE_MS = 500;
 
@@ -31,6 +32,11 @@ export class Chat {
   #running = new Map();
   #problems = new Problems(() => this.conversation);
   #savedMs = 0;
+  #isAtEnd = true;
+  /** Sees each change of a height: text, formulas that are loaded later, the keyboard of a phone. A reader at the end stays there. */
+  #heights = new ResizeObserver(() => {
+    if (this.#isAtEnd) toEnd();
+  });
 
   /**
    * @param {import('./store.js').Conversations} conversations
@@ -59,7 +65,8 @@ export class Chat {
       this.conversations.isFrozen = false;
     });
     turnsElement.addEventListener('scroll', () => {
-      latest.hidden = isAtEnd();
+      this.#isAtEnd = isAtEnd();
+      latest.hidden = this.#isAtEnd;
     });
     latest.addEventListener('click', () => {
       toEnd();
@@ -87,8 +94,8 @@ export class Chat {
   open(conversation) {
     this.conversation = conversation;
     chooseModel(conversation.model);
+    this.#isAtEnd = true;
     this.#render();
-    toEnd();
     this.composer.open();
   }
 
@@ -198,7 +205,7 @@ export class Chat {
         running.status = '';
         this.#turnOf(answer)?.grow('');
       }
-      this.#follow(() => this.#turnOf(answer)?.grown());
+      this.#turnOf(answer)?.grown();
       if (performance.now() - this.#savedMs > SAVE_MS) this.#save(conversation);
     });
     reading.abort();
@@ -227,7 +234,6 @@ export class Chat {
   }
 
   #render() {
-    const wasAtEnd = isAtEnd();
     const { scrollTop } = turnsElement;
     const answer = this.#answer;
     const path = pathOf(this.conversation);
@@ -235,8 +241,10 @@ export class Chat {
     if (path.length === 0) turnsElement.replaceChildren(welcome());
     else turnsElement.replaceChildren(...this.#turns.map(({ element }) => element));
     if (answer !== undefined) this.#turnOf(answer.message)?.grow(answer.status);
-    if (wasAtEnd) toEnd();
+    if (this.#isAtEnd) toEnd();
     else turnsElement.scrollTop = scrollTop;
+    this.#heights.disconnect();
+    for (const element of [turnsElement, ...turnsElement.children]) this.#heights.observe(element);
     this.composer.show(answer !== undefined);
     this.#problems.render();
   }
@@ -269,16 +277,6 @@ export class Chat {
       regenerate: () => this.#regenerate(message),
       ...(isCut ? { continue: () => this.#continue(message) } : {}),
     };
-  }
-
-  /**
-   * Scrolls with the text, unless the reader has scrolled up.
-   * @param {() => void} change
-   */
-  #follow(change) {
-    const wasAtEnd = isAtEnd();
-    change();
-    if (wasAtEnd) requestAnimationFrame(toEnd);
   }
 }
 

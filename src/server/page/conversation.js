@@ -67,7 +67,8 @@ export function titleOf(conversation) {
   if (conversation.title !== '') return conversation.title;
   const [first] = pathOf(conversation);
   const line = (first?.content || first?.files?.[0]?.name || '').trim().replace(/\s+/g, ' ');
-  return line.length <= 48 ? line : `${line.slice(0, 47)}…`;
+  // Without a half of an emoji at its end.
+  return line.length <= 48 ? line : `${line.slice(0, 47).replace(/[\uD800-\uDBFF]$/, '')}…`;
 }
 
 /**

@@ -30,6 +30,8 @@ export class MarkdownView {
     for (const token of tokens.slice(same)) {
       const built = block(token);
       const node = isTooDeep(built) ? el('p', {}, token.raw) : built;
+      // Each paragraph, list and table by its own first letter.
+      if (node instanceof HTMLElement) node.dir = 'auto';
       this.parent.append(node);
       this.shown.push({ raw: token.raw, node });
     }

@@ -52,13 +52,18 @@ export function onModelChoice(listener) {
 /** Shows the model or a choice of models; while the server loads, how far the load is. */
 export async function showModels() {
   for (;;) {
-    const response = await call('v1/models');
-    if (response.status !== 503) {
-      show((await jsonOf(response)).data);
-      break;
+    try {
+      const response = await call('v1/models');
+      if (response.status !== 503) {
+        show((await jsonOf(response)).data);
+        break;
+      }
+      const health = await (await call('health')).json();
+      if (health.status === 'loading') shown.textContent = health.message;
+    } catch (error) {
+      // A server that is started again comes back.
+      if (!(error instanceof TypeError)) throw error;
     }
-    const health = await (await call('health')).json();
-    if (health.status === 'loading') shown.textContent = health.message;
     await delay();
   }
   // Files may have been added.
@@ -142,9 +147,9 @@ function textOf({ id, status, progress }) {
 function showState() {
   const model = chosen();
   if (model === undefined) return;
-  const { id, max_model_len: length, progress, error } = model;
+  const { id, max_model_len: length, error } = model;
   const isChoice = choice.options.length > 0;
   const context = length === undefined ? [] : [`${length.toLocaleString('en')} tokens of context`];
-  const state = progress?.message ?? error?.message;
-  shown.textContent = [...(isChoice ? [] : [id]), ...context, ...(state === undefined ? [] : [state])].join(' · ');
+  const problem = error === undefined ? [] : [error.message];
+  shown.textContent = [...(isChoice ? [] : [id]), ...context, ...problem].join(' · ');
 }

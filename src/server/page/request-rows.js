@@ -26,6 +26,14 @@ export class RequestRows {
   constructor(state, choose) {
     this.state = state;
     this.choose = choose;
+    addEventListener('resize', () => this.redraw());
+  }
+
+  /** The width or the theme is another: also the blocks of requests that have ended. */
+  redraw() {
+    this.draw();
+    for (const { strips, last } of this.#rows.values())
+      for (const [group, strip] of strips.entries()) this.#drawStrip(strip, last[group] ?? []);
   }
 
   draw() {
@@ -144,6 +152,7 @@ export class RequestRows {
         block,
         state: state === 'invalid' ? 'recomputed' : state,
       }));
+      view.last[group] = blocks;
       this.#drawStrip(strip, blocks);
     }
   }

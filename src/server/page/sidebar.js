@@ -56,6 +56,7 @@ export function showConversations(conversations, actions) {
         {
           type: 'button',
           class: isRunning ? 'open running' : 'open',
+          dir: 'auto',
           ...(isRunning ? { title: 'An answer is being written' } : {}),
           ...(actions.isCurrent(conversation) ? { 'aria-current': 'true' } : {}),
           click: () => actions.open(conversation),

@@ -41,22 +41,40 @@ export function write(name, value) {
   }
 }
 
-/** The conversation that a reload shows: that of its tab. A new tab shows the one that was open last. */
-export const current = {
-  /** @returns {string} */
-  get id() {
+/** What a reload of this tab keeps, and no other tab has. */
+export const session = {
+  /**
+   * @param {string} name
+   * @returns {string} '' if there is none, or the browser forbids it
+   */
+  read(name) {
     try {
-      return sessionStorage.getItem(`${prefix}current`) ?? read('current', '');
+      return sessionStorage.getItem(name) ?? '';
     } catch {
       return '';
     }
   },
-  set id(id) {
+  /**
+   * @param {string} name
+   * @param {string} text
+   */
+  write(name, text) {
     try {
-      sessionStorage.setItem(`${prefix}current`, id);
+      sessionStorage.setItem(name, text);
     } catch {
-      // The browser forbids it: a reload shows a new conversation.
+      // The browser forbids it, or its storage is full.
     }
+  },
+};
+
+/** The conversation that a reload shows: that of its tab. A new tab shows the one that was open last. */
+export const current = {
+  /** @returns {string} */
+  get id() {
+    return session.read(`${prefix}current`) || read('current', '');
+  },
+  set id(id) {
+    session.write(`${prefix}current`, id);
     write('current', id);
   },
 };

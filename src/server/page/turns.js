@@ -23,8 +23,8 @@ export class Turn {
     this.message = message;
     this.actions = actions;
     const isUser = message.role === 'user';
-    this.body = el('div', { class: isUser ? 'body plain' : 'body' });
-    this.thoughts = el('div', { class: 'thoughts' });
+    this.body = isUser ? el('div', { class: 'body plain', dir: 'auto' }) : el('div', { class: 'body' });
+    this.thoughts = el('div', { class: 'thoughts', dir: 'auto' });
     this.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, 'Reasoning'), this.thoughts);
     this.calls = el('div', {});
     this.files = el('div', {});
@@ -94,6 +94,7 @@ export class Turn {
   edit(done, text = this.message.content) {
     const input = el('textarea', {
       'aria-label': 'Edit the message',
+      dir: 'auto',
       rows: String(Math.min(12, text.split('\n').length + 1)),
     });
     input.value = text;
