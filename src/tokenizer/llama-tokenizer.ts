@@ -149,13 +149,17 @@ class LlamaTokenizer implements Tokenizer {
     if (bos >= 0) this.bosTokenId = bos;
     const eos = native.llama_vocab_eos(vocab);
     if (eos >= 0) this.eosTokenId = eos;
-    const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
-    this.eosTokenIds = ids.filter((id) => id !== endTag?.id && native.llama_vocab_is_eog(vocab, id));
+    const attributes = new Int32Array(this.vocabSize);
+    const ends: number[] = [];
+    for (let id = 0; id < this.vocabSize; id++) {
+      attributes[id] = native.llama_vocab_get_attr(vocab, id);
+      if (id !== endTag?.id && native.llama_vocab_is_eog(vocab, id)) ends.push(id);
+    }
+    this.eosTokenIds = ends;
     const fimTokens = fimTokensOf(native, vocab);
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
     const warning = missingPreTokenizer(file);
     if (warning !== undefined) this.warning = warning;
-    const attributes = ids.map((id) => native.llama_vocab_get_attr(vocab, id));
     if (endTag !== undefined)
       attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
     const kind = metadata.string('tokenizer.ggml.model');
