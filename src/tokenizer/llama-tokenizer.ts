@@ -25,9 +25,8 @@ const DECODE_PART_TOKENS = 16_384;
 export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
   const vocabulary = await checkVocabulary(file);
   const native = loadNative();
-  const params = { ...native.llama_model_default_params(), vocab_only: true };
-  const model = native.llama_model_load_from_file(file.path, params);
-  if (model === 0) throw modelLoadFailed({ path: file.path, reason: loadFailure(native) });
+  const model = await native.loadVocabulary(file.path);
+  if (model === 0) throw modelLoadFailed({ path: file.path, reason: loadFailure(native, file.path) });
   const vocab = native.llama_model_get_vocab(model);
   const missing = missingSpecialToken(native, vocab);
   if (missing !== undefined) {
@@ -37,8 +36,10 @@ export async function openTokenizer(file: GgufFile, thread = openTextThread()): 
   return new LlamaTokenizer(native, model, vocab, { file, thread, ...vocabulary });
 }
 
-/** The error that libllama logged, without the name of the C function. */
-function loadFailure(native: NativeApi): string {
+/** Loads the vocabulary again, with the log. Returns the error in it, without the name of the C function. */
+function loadFailure(native: NativeApi, path: string): string {
+  const model = native.llama_model_load_from_file(path, { ...native.llama_model_default_params(), vocab_only: true });
+  if (model !== 0) native.llama_model_free(model);
   const line = native.recentLog().findLast((text) => text.includes('error loading model'));
   return line?.replace(/^.*error loading model:?\s*/, '').trim() ?? 'no reason given';
 }

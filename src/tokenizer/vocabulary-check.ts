@@ -59,11 +59,7 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
  * libllama makes the token `</s>` a control token that ends answers, in every file. In Qwen2.5 it is text, and in Gemma 3 a tag
  * of HTML. Undefined: there is no such token, or it is what libllama makes of it.
  */
-function endTagOf(
-  { metadata }: GgufFile,
-  texts: TokenTexts,
-  types: ArrayLike<number> | undefined,
-): EndTag | undefined {
+function endTagOf({ metadata }: GgufFile, texts: TokenTexts, types: ArrayLike<number> | undefined): EndTag | undefined {
   const id = texts.find('</s>');
   const type = id === undefined ? undefined : types?.[id];
   if (id === undefined || (type !== TokenType.normal && type !== TokenType.userDefined)) return undefined;
