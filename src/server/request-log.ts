@@ -13,6 +13,8 @@ export class RequestLog {
   meter: GenerationMeter | undefined;
   /** Fields of the request that had no effect. */
   ignored: readonly string[] | undefined;
+  /** The output is shorter than the request allows, because of the context. */
+  maxTokensCut: { readonly from: number; readonly to: number } | undefined;
   /** The code of the error in the answer, if any. */
   errorCode: string | undefined;
 
@@ -37,6 +39,9 @@ export class RequestLog {
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
       ...(this.ignored === undefined ? {} : { ignored: this.ignored.join(', ') }),
+      ...(this.maxTokensCut === undefined
+        ? {}
+        : { maxTokensCut: `${this.maxTokensCut.from} to ${this.maxTokensCut.to}` }),
       ...(this.meter === undefined ? {} : meterFields(this.meter, isGone)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };

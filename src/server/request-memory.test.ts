@@ -139,7 +139,7 @@ describe('the memory of requests', () => {
 });
 
 describe('the memory that an answer may need', () => {
-  const prompt = { tokens: new Int32Array(1000), maxTokensDefault: 2000 };
+  const prompt = { tokens: new Int32Array(1000), maxTokens: 2000 };
   const bytesOf = (params: SamplingOptions, more: Partial<ParsedGeneration> = {}): number =>
     needsOf({
       parsed: { params: checkSampling(params, 9), stream: false, ...more } as ParsedGeneration,
