@@ -42,7 +42,7 @@ describe('max_tokens beyond the context', () => {
     const { post } = await serveLetters({}, { logLevel: 'info', logDestination });
     const prompt = 'x'.repeat(4990);
     const answer = await post({ prompt, max_tokens: 9000, ignore_eos: true, top_kk: 1 }, '/v1/completions');
-    const { choices, usage } = answer.body as {
+    const { choices, usage } = answer.body as unknown as {
       readonly choices: readonly [{ readonly finish_reason: string }];
       readonly usage: { readonly prompt_tokens: number; readonly completion_tokens: number };
     };
