@@ -77,6 +77,8 @@ export interface NativeApi extends Functions {
    * because a line from another thread would wait for the event loop.
    */
   loadVocabulary(path: string): Promise<ModelPtr>;
+  /** Also on a thread of libuv, because a large vocabulary takes a tenth of a second. */
+  freeVocabulary(model: ModelPtr): Promise<void>;
   /** The address of an ArrayBuffer's bytes, valid until the buffer is garbage-collected. */
   addressOf(buffer: ArrayBuffer): number;
   /** Native memory as an ArrayBuffer, without a copy. The caller must not use it after the memory is freed. See `viewBytesMax`. */
@@ -200,6 +202,7 @@ function bind(libraries: NativeLibraries): NativeApi {
       noDevices.fill(0n);
       return model;
     },
+    freeVocabulary: inBackground(functions.llama_model_free as AsyncFunction),
     addressOf: (buffer) => Number(koffi.address(buffer)),
     memoryAt: (pointer, byteLength) => koffi.view(pointer, byteLength),
     recentLog: () => log,

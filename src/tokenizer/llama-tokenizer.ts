@@ -242,7 +242,7 @@ class LlamaTokenizer implements Tokenizer {
     if (model === undefined) return;
     this.#model = undefined;
     // A call on the thread may still read the vocabulary. `close` does not wait for the call.
-    void this.#thread.close().then(() => this.#native.llama_model_free(model));
+    void this.#thread.close().then(() => this.#native.freeVocabulary(model));
   }
 
   #readPiece(id: number, special: boolean): Uint8Array {
