@@ -97,24 +97,23 @@ export async function openMeasuredEngine(
   // Before the weights of the model are read, which takes minutes.
   const draft = speculation?.method === 'draft_model' ? await readDraftModel(speculation, resolved, file) : undefined;
   const textThread = openTextThread();
-  const tokenizer = await openTokenizer(file, textThread);
-  if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
   const templateThread = openTemplateThread();
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.
   let notify = (): void => undefined;
   const wake = (): void => notify();
-  let ranks: readonly OpenedRank[] = [];
+  let opening: Promise<readonly OpenedRank[]> | undefined;
+  let tokenizer: Tokenizer | undefined;
+  let areRanksOpen = false;
   let connector: SchedulerConnector | undefined;
   let draftModel: DraftModel | undefined;
   let events: OpenedPublisher | undefined;
   try {
     events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
-    const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
-    const chat = await chatRenderers(templates, tokenizer, templateThread);
     const { name } = modelNames(resolved);
-    ranks = await openRanks(resolved, {
+    // Other threads read the weights while the vocabulary and the templates are read.
+    opening = openRanks(resolved, {
       ...transfer,
       file,
       model: config,
@@ -123,6 +122,13 @@ export async function openMeasuredEngine(
       ...digest,
       ...(restarts === undefined ? {} : { restarts }),
     });
+    opening.catch(() => undefined);
+    tokenizer = await openTokenizer(file, textThread);
+    if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
+    const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
+    const chat = await chatRenderers(templates, tokenizer, templateThread);
+    const ranks = await opening;
+    areRanksOpen = true;
     connector = await transfer.connector?.openScheduler({
       clock,
       timers: systemTimers,
@@ -181,9 +187,12 @@ export async function openMeasuredEngine(
     await events?.publisher.close();
     await connector?.close();
     await draftModel?.close();
-    await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
+    // A wrong vocabulary or template is reported at once, not after the weights.
+    const closing = opening?.then((opened) => Promise.all(opened.map((rank) => rank.close({ timeoutMs: 0 }))));
+    closing?.catch(() => undefined);
+    if (areRanksOpen) await closing;
     void templateThread.close();
-    tokenizer.close();
+    tokenizer?.close();
     throw error;
   }
 }

@@ -13,7 +13,7 @@ import type { LatentAttention } from '../../src/ggml/latent-config.ts';
 import type { MambaConfig } from '../../src/ggml/mamba-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
-import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import { type GgmlType, ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
 import {
   encoderConfig,
   hasBertBias,
@@ -121,12 +121,38 @@ export function writeTinyModel(path: string, options: ModelOptions): Promise<voi
   return writeModel(path, options);
 }
 
+/** The same model with zeros for weights, which take no time and no space: for tests of what is in the header. */
+export async function writeTinyHeader(path: string, options: ModelOptions): Promise<void> {
+  const tensors = layOut(path, options).tensors;
+  const bytes = tensors.reduce((sum, { shape, type }) => sum + padded(tensorBytes(shape, typeNamed(type))), 0);
+  const file = await open(path, 'r+');
+  try {
+    await file.truncate((await file.stat()).size + bytes);
+  } finally {
+    await file.close();
+  }
+}
+
 /** Writes a model in the shape of a real one, so that figures of benches are realistic. */
 export function writeShaped(path: string, shape: ModelShape, type: ModelOptions['type']): Promise<void> {
   return writeModel(path, { ...shapes[shape], type });
 }
 
 async function writeModel(path: string, options: ModelOptions): Promise<void> {
+  const { config, tensors } = layOut(path, options);
+  const elements = tensors.reduce((sum, { shape }) => sum + shape.reduce((product, length) => product * length), 0);
+  const random = new RandomRows(options.seed ?? 1, elements);
+  const file = await open(path, 'a');
+  try {
+    for (const tensor of tensors)
+      await writeTensor(file, { ...tensor, fill: fillerOf(tensor.name, options, config, random) });
+  } finally {
+    await file.close();
+  }
+}
+
+/** Writes the header. */
+function layOut(path: string, options: ModelOptions) {
   const config = configOf(options);
   const shapes = fileTensors(options, config);
   const typeOf = (name: string): string => {
@@ -135,18 +161,8 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
     return tensorType(name, shapes.get(name) ?? [], type ?? options.type, config);
   };
   writeHeader(path, options, { config, shapes, typeOf });
-  const elements = [...shapes.values()].reduce(
-    (sum, shape) => sum + shape.reduce((product, length) => product * length),
-    0,
-  );
-  const random = new RandomRows(options.seed ?? 1, elements);
-  const file = await open(path, 'a');
-  try {
-    for (const [name, shape] of shapes)
-      await writeTensor(file, { name, shape, type: typeOf(name), fill: fillerOf(name, options, config, random) });
-  } finally {
-    await file.close();
-  }
+  const tensors: NewTensor[] = Array.from(shapes, ([name, shape]) => ({ name, shape, type: typeOf(name) }));
+  return { config, tensors };
 }
 
 /** One layer without experts before others with experts, and compressed queries, so that llama.cpp loads any number of layers. */
@@ -431,8 +447,7 @@ async function writeTensor(
   { shape, type: typeName, fill }: NewTensor & { readonly fill: Filler },
 ): Promise<void> {
   const native = loadNative();
-  const type = ggmlTypeNamed(typeName);
-  if (type === undefined) throw new Error(`no type ${typeName}`);
+  const type = typeNamed(typeName);
   const [columns = 1, rowsOfMatrix = 1, matrices = 1] = shape;
   const rows = rowsOfMatrix * matrices;
   const rowsPerChunk = Math.max(1, Math.min(rows, Math.floor(CHUNK / columns)));
@@ -446,6 +461,18 @@ async function writeTensor(
     await file.write(target, 0, bytes);
     written += bytes;
   }
-  const padding = (ALIGNMENT - (written % ALIGNMENT)) % ALIGNMENT;
+  const padding = padded(written) - written;
   if (padding > 0) await file.write(new Uint8Array(padding));
+}
+
+const padded = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+
+function tensorBytes([columns = 1, rows = 1, matrices = 1]: readonly number[], type: GgmlType): number {
+  return rowBytes(type, columns) * rows * matrices;
+}
+
+function typeNamed(name: string): GgmlType {
+  const type = ggmlTypeNamed(name);
+  if (type === undefined) throw new Error(`no type ${name}`);
+  return type;
 }

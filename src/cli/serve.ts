@@ -147,7 +147,10 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       '--enable-runtime-lora',
       'allow clients to load and unload LoRA adapters, which are files of this machine; needs an API key',
     )
-    .option('--strict-fields', 'refuse requests with unknown fields, instead of ignoring the fields')
+    .option(
+      '--strict-fields',
+      'refuse requests with unknown fields or with max_tokens beyond the context; default: a warning',
+    )
     .option('--seed <n>', 'base seed for requests without a seed (default: random)', integerFrom(0))
     .addOption(
       oneOf(

@@ -58,7 +58,7 @@ export class Intake {
     this.#texts = new TextQueue(engine.tokenizer, engine.model.maxModelLen, () => parts.onEnd());
     this.#chats = new ChatRenderer(engine, engine.model, this.#texts);
     this.#grammars = new Grammars(engine.tokenizer, parts.grammarThread, (notes, parameter) => {
-      const message = `Outputs may not match \`${parameter}\`, which is not strict: ${notes.join('; ')}.`;
+      const message = `Outputs may not match \`${parameter}\`, because a part of it cannot be kept: ${notes.join('; ')}.`;
       settings.onEvent?.({ level: 'warn', message, fields: { parameter } });
     });
   }

@@ -7,12 +7,13 @@ import {
   type Functions,
   type Kind,
   type Kinds,
-  nullPtr,
+  type ModelPtr,
   type RawPtr,
   type Signature,
   type Takes,
   table,
 } from './ffi-table.ts';
+import { captureNativeLog } from './native-log.ts';
 import {
   findNativeLibraries,
   GGML_COMMIT,
@@ -64,6 +65,20 @@ export interface NativeApi extends Functions {
     returns: R,
     ...takes: T
   ): (...args: Takes<T>) => Kinds[R];
+  /** The same, for calls on libuv's threads. The memory that a call gets must stay until its promise is settled. */
+  backgroundFunctionIn<R extends Kind, T extends readonly Kind[]>(
+    path: string,
+    name: string,
+    returns: R,
+    ...takes: T
+  ): (...args: Takes<T>) => Promise<Kinds[R]>;
+  /**
+   * The vocabulary of a model file, read on a thread of libuv. 0 if libllama refuses the file. `recentLog` gets no lines until then,
+   * because a line from another thread would wait for the event loop.
+   */
+  loadVocabulary(path: string): Promise<ModelPtr>;
+  /** Also on a thread of libuv, because a large vocabulary takes a tenth of a second. */
+  freeVocabulary(model: ModelPtr): Promise<void>;
   /** The address of an ArrayBuffer's bytes, valid until the buffer is garbage-collected. */
   addressOf(buffer: ArrayBuffer): number;
   /** Native memory as an ArrayBuffer, without a copy. The caller must not use it after the memory is freed. See `viewBytesMax`. */
@@ -149,7 +164,7 @@ function bind(libraries: NativeLibraries): NativeApi {
     }
   }
   const bound = functions as unknown as Functions;
-  const log = captureLog(bound);
+  const { log, withoutLog } = captureNativeLog(bound, opened.base);
   return {
     ...bound,
     libraries,
@@ -167,6 +182,27 @@ function bind(libraries: NativeLibraries): NativeApi {
         types[returns],
         takes.map((kind) => types[kind]),
       ),
+    backgroundFunctionIn: (path, name, returns, ...takes) =>
+      inBackground(
+        libraryAt(path).func(
+          name,
+          types[returns],
+          takes.map((kind) => types[kind]),
+        ),
+      ),
+    async loadVocabulary(path) {
+      // An empty list of devices: libllama must not read the list of backends, to which this thread may add some.
+      const noDevices = new BigUint64Array(1);
+      const devices = Number(koffi.address(noDevices.buffer)) as RawPtr;
+      const params = { ...bound.llama_model_default_params(), vocab_only: true, devices };
+      const load = inBackground<[string, typeof params], ModelPtr>(
+        functions.llama_model_load_from_file as AsyncFunction,
+      );
+      const model = await withoutLog(() => load(path, params));
+      noDevices.fill(0n);
+      return model;
+    },
+    freeVocabulary: inBackground(functions.llama_model_free as AsyncFunction),
     addressOf: (buffer) => Number(koffi.address(buffer)),
     memoryAt: (pointer, byteLength) => koffi.view(pointer, byteLength),
     recentLog: () => log,
@@ -203,23 +239,20 @@ function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {
   }
 }
 
-/** Keeps the last lines of the native logs for error messages. They are not printed. */
-function captureLog(functions: Functions): string[] {
-  const lines: string[] = [];
-  const warning = 3;
-  const keep = (level: number, text: string): void => {
-    if (level < warning) return;
-    lines.push(text.trimEnd());
-    if (lines.length > 50) lines.shift();
-  };
-  // Registered until the process exits, because the libraries keep the pointer.
-  const callback = koffi.register(
-    keep,
-    koffi.pointer(koffi.proto('void kvasir_log(int level, str text, uintptr_t user)')),
-  );
-  // libllama's own setter passes it on to ggml too.
-  functions.llama_log_set(Number(callback) as RawPtr, nullPtr());
-  return lines;
+/** Calls a function on a thread of libuv. */
+const inBackground =
+  <Args extends readonly unknown[], Result>(call: AsyncFunction): ((...args: Args) => Promise<Result>) =>
+  (...args) =>
+    new Promise((resolve, reject) => {
+      call.async(...args, (error: unknown, result: Result) => {
+        if (error == null) resolve(result);
+        else reject(error);
+      });
+    });
+
+/** Each of koffi's functions. */
+interface AsyncFunction {
+  async(...args: unknown[]): void;
 }
 
 function declareTypes(): Record<Kind, TypeObject | string> {

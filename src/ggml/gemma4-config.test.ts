@@ -5,7 +5,7 @@ import {
   gemma4WithExperts,
   type ModelOptions,
   temporaryFolder,
-  writeTinyModel,
+  writeTinyHeader,
 } from '../../test/support/tiny-model.ts';
 import { readGguf } from './gguf.ts';
 import { kvLayerOf } from './layer-shapes.ts';
@@ -17,7 +17,7 @@ afterAll(() => folder.remove());
 
 async function configOfTiny(options: Partial<ModelOptions>) {
   const path = folder.file('tiny.gguf');
-  await writeTinyModel(path, { architecture: 'gemma4', type: 'F16', ...options });
+  await writeTinyHeader(path, { architecture: 'gemma4', type: 'F16', ...options });
   return readModelConfig(await readGguf(path));
 }
 
@@ -51,8 +51,8 @@ describe('the configuration of gemma4', () => {
 
   it('has no matrices of K and V that the layers of gemma4 with shared KV have in the file', async () => {
     const [plain, spare] = [folder.file('plain.gguf'), folder.file('spare.gguf')];
-    await writeTinyModel(plain, { architecture: 'gemma4', type: 'F16' });
-    await writeTinyModel(spare, { architecture: 'gemma4', type: 'F16', gemma4: { spareKv: true } });
+    await writeTinyHeader(plain, { architecture: 'gemma4', type: 'F16' });
+    await writeTinyHeader(spare, { architecture: 'gemma4', type: 'F16', gemma4: { spareKv: true } });
     const [one, other] = [await readGguf(plain), await readGguf(spare)];
     expect(other.fileBytes).toBeGreaterThan(one.fileBytes);
     expect([...other.tensors.keys()]).toEqual([...one.tensors.keys()]);

@@ -69,10 +69,6 @@ export class GgufCursor {
     return this.#buffer.readUInt32LE(this.#advance(4));
   }
 
-  takeU64(): bigint {
-    return this.#buffer.readBigUInt64LE(this.#advance(8));
-  }
-
   /** A copy of the next bytes. */
   takeBytes(bytes: number): Buffer {
     const at = this.#advance(bytes);
@@ -87,9 +83,11 @@ export class GgufCursor {
 
   /** A u64 that must be at most `limit`. */
   takeCount(limit: number, what: string): number {
-    const value = this.takeU64();
-    if (value > BigInt(limit)) throw this.corrupt(`${what} is ${value}, more than ${limit}`, 8);
-    return Number(value);
+    const at = this.#advance(8);
+    // Without a BigInt, because a vocabulary has hundreds of thousands of lengths. A rounded number is over each limit.
+    const value = this.#buffer.readUInt32LE(at) + this.#buffer.readUInt32LE(at + 4) * 2 ** 32;
+    if (value <= limit) return value;
+    throw this.corrupt(`${what} is ${this.#buffer.readBigUInt64LE(at)}, more than ${limit}`, 8);
   }
 
   /** A length-prefixed string of at most `limit` bytes (which must fit the buffer). */

@@ -98,33 +98,19 @@ function readHeader(path: string): Promise<GgufFile> {
   });
 }
 
-/**
- * The elements of an array of strings. `latin1` keeps all bytes, with one character for each. Opens the file again.
- */
-export function readGgufStrings(
-  file: GgufFile,
-  array: GgufArray,
-  encoding: 'utf8' | 'latin1' = 'utf8',
-): Promise<string[]> {
-  return withFile(file.path, async (handle) => {
-    const cursor = new GgufCursor(handle, file.path, file.parts[0]!.bytes);
-    cursor.skip(array.fileOffset, 'a string array');
-    const strings: string[] = [];
-    for (let i = 0; i < array.length; i++) {
-      if (!cursor.has(8)) await cursor.ensure(8, 'a string array');
-      const length = cursor.takeCount(STRING_BYTES_MAX, 'the length of a string');
-      if (!cursor.has(length)) await cursor.ensure(length, 'a string array');
-      strings.push(cursor.takeBytes(length).toString(encoding));
-    }
-    return strings;
-  });
-}
-
 /** The elements of an array of numbers of at most 32 bits, or of booleans. Opens the file again. */
-export function readGgufNumbers(
+export async function readGgufNumbers(
   file: GgufFile,
   array: GgufArray,
 ): Promise<Int32Array | Uint32Array | Float32Array | Uint8Array | Int8Array | Uint16Array | Int16Array> {
+  const { buffer } = await readGgufBytes(file, array);
+  const view = numberArrays[array.elementType];
+  if (view === undefined) throw new TypeError(`not an array of small numbers: ${array.elementType}`);
+  return new view(buffer);
+}
+
+/** The bytes of an array's elements, as they are in the file. Opens the file again. */
+export function readGgufBytes(file: GgufFile, array: GgufArray): Promise<Uint8Array<ArrayBuffer>> {
   return withFile(file.path, async (handle) => {
     const bytes = new Uint8Array(array.byteLength);
     let done = 0;
@@ -136,9 +122,7 @@ export function readGgufNumbers(
       }
       done += bytesRead;
     }
-    const view = numberArrays[array.elementType];
-    if (view === undefined) throw new TypeError(`not an array of small numbers: ${array.elementType}`);
-    return new view(bytes.buffer);
+    return bytes;
   });
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import type { GgufFieldValue } from '../../test/support/gguf-bytes.ts';
 import { handmadeConfig } from '../../test/support/handmade-config.ts';
-import { type ModelOptions, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { type ModelOptions, temporaryFolder, writeTinyHeader } from '../../test/support/tiny-model.ts';
 import { readGguf } from './gguf.ts';
 import { readModelConfig } from './model-config.ts';
 import { ropeOfLayer } from './rope-config.ts';
@@ -13,7 +13,7 @@ const handmade = (changes: Parameters<typeof handmadeConfig>[1]) =>
 
 async function configOfTiny(options: Partial<ModelOptions>, maxModelLen?: number) {
   const path = folder.file('tiny.gguf');
-  await writeTinyModel(path, { architecture: 'llama', type: 'F16', ...options });
+  await writeTinyHeader(path, { architecture: 'llama', type: 'F16', ...options });
   return readModelConfig(await readGguf(path), maxModelLen);
 }
 
@@ -259,8 +259,8 @@ describe('the configuration of a model', () => {
     async (architecture) => {
       const [plain, predicting] = [folder.file('plain.gguf'), folder.file('predicting.gguf')];
       const options = { architecture, type: 'F16', layers: 3, stateLayers: [0] } as const;
-      await writeTinyModel(plain, options);
-      await writeTinyModel(predicting, { ...options, predictionLayers: 2 });
+      await writeTinyHeader(plain, options);
+      await writeTinyHeader(predicting, { ...options, predictionLayers: 2 });
       const [one, other] = [await readGguf(plain), await readGguf(predicting)];
       expect(other.fileBytes).toBeGreaterThan(1.3 * one.fileBytes);
       expect([...other.tensors.keys()]).toEqual([...one.tensors.keys()]);

@@ -16,8 +16,8 @@ const chunkBytes = 4 << 20;
 const readsInFlight = 4;
 
 /**
- * Reads the data of tensors, in the order of the files, several reads at a time. The staging buffer has the size of the
- * largest tensor that needs it. Throws `modelFileUnreadable`, and `modelFileChanged` if a file has changed since its
+ * Reads the data of tensors, several reads at a time: first those in place, then the others, each in the order of the files. The
+ * staging buffer has the size of the largest tensor that needs it. Throws `modelFileUnreadable`, and `modelFileChanged` if a file has changed since its
  * header was checked.
  */
 export async function readTensors(
@@ -47,14 +47,16 @@ async function readPart(
   try {
     handle = await open(part.path, 'r');
     await checkUnchanged(handle, part);
-    for (const target of targets.toSorted((a, b) => a.tensor.fileOffset - b.tensor.fileOffset)) {
-      const { byteLength } = target.tensor;
-      if ('into' in target) await readInto({ handle, part }, target.tensor, target.into, advance);
-      else {
-        const bytes = staging.take(byteLength);
-        await readInto({ handle, part }, target.tensor, bytes, advance);
-        target.accept(bytes);
-      }
+    const inOrder = targets.toSorted((a, b) => a.tensor.fileOffset - b.tensor.fileOffset);
+    const source = { handle, part, advance };
+    // Together: a small model has hundreds of tensors that are smaller than a chunk.
+    const inPlace = inOrder.flatMap((target) => ('into' in target ? chunksOf(target.tensor, target.into) : []));
+    await readChunks(source, inPlace);
+    for (const target of inOrder) {
+      if ('into' in target) continue;
+      const bytes = staging.take(target.tensor.byteLength);
+      await readChunks(source, chunksOf(target.tensor, bytes));
+      target.accept(bytes);
     }
     await checkUnchanged(handle, part);
   } catch (error) {
@@ -75,27 +77,38 @@ class Staging {
   }
 }
 
-async function readInto(
-  { handle, part }: { readonly handle: FileHandle; readonly part: GgufPart },
-  tensor: GgufTensor,
-  into: Uint8Array,
-  advance: (bytes: number) => void,
-): Promise<void> {
+interface Chunk {
+  readonly into: Uint8Array;
+  readonly fileOffset: number;
+}
+
+function chunksOf({ fileOffset }: GgufTensor, into: Uint8Array): Chunk[] {
+  return Array.from({ length: Math.ceil(into.length / chunkBytes) }, (_, i) => ({
+    into: into.subarray(i * chunkBytes, (i + 1) * chunkBytes),
+    fileOffset: fileOffset + i * chunkBytes,
+  }));
+}
+
+interface ChunkSource {
+  readonly handle: FileHandle;
+  readonly part: GgufPart;
+  advance(bytes: number): void;
+}
+
+async function readChunks({ handle, part, advance }: ChunkSource, chunks: readonly Chunk[]): Promise<void> {
   let next = 0;
-  const readChunks = async (): Promise<void> => {
-    while (next < into.length) {
-      const start = next;
-      const end = Math.min(start + chunkBytes, into.length);
-      next = end;
-      for (let at = start; at < end; ) {
-        const { bytesRead } = await handle.read(into, at, end - at, tensor.fileOffset + at);
+  const lane = async (): Promise<void> => {
+    while (next < chunks.length) {
+      const { into, fileOffset } = chunks[next++]!;
+      for (let at = 0; at < into.length; ) {
+        const { bytesRead } = await handle.read(into, at, into.length - at, fileOffset + at);
         if (bytesRead === 0) throw modelFileChanged({ path: part.path, problem: 'it became shorter' });
         at += bytesRead;
         advance(bytesRead);
       }
     }
   };
-  await Promise.all(Array.from({ length: readsInFlight }, readChunks));
+  await Promise.all(Array.from({ length: readsInFlight }, lane));
 }
 
 async function checkUnchanged(handle: FileHandle, { path, state }: GgufPart): Promise<void> {

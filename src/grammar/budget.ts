@@ -59,4 +59,21 @@ export class Budget {
   get steps(): number {
     return this.#steps;
   }
+
+  /** Whether no other thread has higher limits. */
+  get isLargest(): boolean {
+    return this.limits === grammarLimits;
+  }
+
+  /** A part that throws costs nothing, because the grammar may do without it. */
+  attempt<T>(run: () => T): T {
+    const [schemas, steps] = [this.#schemas, this.#steps];
+    try {
+      return run();
+    } catch (error) {
+      this.#schemas = schemas;
+      this.#steps = steps;
+      throw error;
+    }
+  }
 }

@@ -64,9 +64,9 @@ export class JsonGrammar {
   }
 
   /** A keyword that the grammar does not keep. */
-  note(sentence: string): void {
+  readonly note = (sentence: string): void => {
     if (this.#notes.size < notesMax) this.#notes.add(sentence);
-  }
+  };
 
   newRule(expression: Expression): Expression {
     const declared = this.declareRule();

@@ -1,3 +1,4 @@
+import { allSettled } from '../base/all-settled.ts';
 import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockMemory, DeviceBlocks } from '../core/block-memory.ts';
 import { blockCount, type RequestId } from '../core/ids.ts';
@@ -46,7 +47,7 @@ import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
 import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
-import { loadPredictionWeights, takeTiles } from './prediction/prediction-weights.ts';
+import { loadPredictionWeights } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
 import { blockOptionsOf, type GgmlRunnerOptions, stageOf } from './runner-options.ts';
 import { BatchSampler, type BestOfRow } from './sampling/batch-sampler.ts';
@@ -142,34 +143,30 @@ export class GgmlRunner implements Runner {
       if (options.predicts === true && head !== undefined)
         prediction = await loadPredictionWeights(device, file, config, { ...placement, model: { ...weights, head } });
       const kvType = options.kvType ?? F16;
-      const attention = await chooseAttention(device, {
-        ...compile,
-        option: options.attention ?? 'auto',
-        headCount: config.headCount,
-        layouts: [...new Set(kvLayouts(config, wholeModel(config.layerCount), blockOptionsOf(options)))],
-        hasTwoSidedWindows: config.isEncoder === true && config.slidingWindow !== undefined,
-      });
+      const [attention] = await allSettled([
+        chooseAttention(device, {
+          ...compile,
+          option: options.attention ?? 'auto',
+          headCount: config.headCount,
+          layouts: [...new Set(kvLayouts(config, wholeModel(config.layerCount), blockOptionsOf(options)))],
+          hasTwoSidedWindows: config.isEncoder === true && config.slidingWindow !== undefined,
+        }),
+        tiles?.takeAll(weights),
+        prediction && tiles?.takeAll(prediction),
+      ]);
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
       // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
       // Its other kernels multiply several rows of an expert in IQ4_XS together, with other bits than a row alone.
       const hasSuchExperts = [...file.tensors.values()].some(({ type, ne }) => type.name === 'IQ4_XS' && ne[2] > 1);
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather' || (isExact && hasSuchExperts));
-      const others: PlacedMatrix[] = [];
-      for (const matrix of weights.matrices) {
-        if (tiles?.fits(matrix.source) === true) await tiles.take(matrix);
-        else others.push(matrix);
-      }
-      await takeTiles(tiles, prediction);
+      const isOther = ({ source }: PlacedMatrix): boolean => tiles?.fits(source) !== true;
+      const others = weights.matrices.filter(isOther);
       const kernels =
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
-      const otherExperts: PlacedMatrix[] = [];
-      for (const matrices of weights.expertMatrices) {
-        if (tiles?.fits(matrices.source) === true) await tiles.takeExperts(matrices);
-        else otherExperts.push(matrices);
-      }
-      if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, otherExperts);
+      if (isExact && device.kind === 'cpu')
+        await checkExactExperts(device, file, weights.expertMatrices.filter(isOther));
       const mixers = await mixersOf(device, options);
       const passes = await openLogitsPasses(device.native, compile);
       const operations = options.matmulKernels === false ? undefined : await openRowOperations(device, compile);

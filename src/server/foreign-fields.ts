@@ -19,15 +19,3 @@ const others = ['top_a', 'do_sample', 'num_beams', 'early_stopping', 'typical', 
 const routers = ['cache_hit_threshold'];
 
 export const foreignFields: readonly string[] = [...ollama, ...llamaCpp, ...drafts, ...others, ...routers];
-
-/** The value of the HTTP header, by RFC 7234: 299 is a persistent warning. Clients choose names, and a header has no room for all of them. */
-export function warningHeader(fields: readonly string[]): string {
-  const shown = fields.slice(0, shownMax).map(headerText);
-  const more = fields.length > shownMax ? `, and ${fields.length - shownMax} more` : '';
-  return `299 kvasir "ignored: ${shown.join(', ')}${more}"`;
-}
-
-const shownMax = 50;
-
-/** Other characters would end the quoted text, or are not allowed in headers. */
-const headerText = (name: string): string => name.replace(/[^ !#-[\]-~]/gu, '?');

@@ -20,8 +20,8 @@ import { unreadMaxBytes } from './request-needs.ts';
 /** One tokenized prompt of a request. */
 export interface Prompt {
   readonly tokens: Int32Array;
-  /** The largest number of output tokens, if the request has no `max_tokens`. */
-  readonly maxTokensDefault: number;
+  /** The largest number of output tokens: of the request or the endpoint, and at most the rest of the context. */
+  readonly maxTokens: number;
 }
 
 export interface PromptsToPrepare {
@@ -31,8 +31,8 @@ export interface PromptsToPrepare {
 }
 
 /**
- * Turns texts into tokens and limits `maxTokensDefault` to the rest of the context. Yields to the event loop between
- * prompts, so that a long list does not delay the streams.
+ * Turns texts into tokens and limits outputs to the rest of the context. Yields to the event loop between prompts, so that a long
+ * list does not delay the streams.
  */
 export async function preparePrompts(
   engine: AsyncEngine,
@@ -48,9 +48,12 @@ export async function preparePrompts(
     if (tokens.length === 0) throw promptEmpty();
     const { maxModelLen } = engine.model;
     const room = maxModelLen - tokens.length;
-    const { maxTokens } = parsed.params;
-    if (room < (maxTokens ?? 1)) throw tooManyTokens({ promptTokens: tokens.length, maxTokens, maxModelLen });
-    prepared.push({ tokens, maxTokensDefault: Math.min(maxTokensDefault, room) });
+    const { maxTokens = 1 } = parsed.params;
+    if (room < (parsed.isStrict ? maxTokens : Math.min(maxTokens, Math.max(1, parsed.params.minTokens ?? 0)))) {
+      const asked = room < 1 && !parsed.isStrict ? undefined : parsed.params.maxTokens;
+      throw tooManyTokens({ promptTokens: tokens.length, maxTokens: asked, maxModelLen });
+    }
+    prepared.push({ tokens, maxTokens: Math.min(parsed.params.maxTokens ?? maxTokensDefault, room) });
   }
   return prepared;
 }
@@ -103,7 +106,7 @@ export async function* generateAll(
     const prompt = prompts[i]!;
     const request = {
       prompt: prompt.tokens,
-      params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
+      params: { ...parsed.params, maxTokens: prompt.maxTokens },
       requestId: prompts.length === 1 ? id : `${id}-${i}`,
       unreadMaxBytes,
       ...withoutUndefined({ tenant, cacheSalt, priority, kvTransferParams, grammar, traceHeaders }),

@@ -47,6 +47,8 @@ export interface ParsedGeneration {
   readonly includeUsage: boolean;
   /** Every chunk has the usage so far (vLLM). */
   readonly continuousUsage: boolean;
+  /** `max_tokens` beyond the context is an error, and not cut (`--strict-fields`). */
+  readonly isStrict: boolean;
   /** Fields of other servers that were set and have no effect. */
   readonly ignored: readonly string[];
   readonly returnTokenIds: boolean;
@@ -218,6 +220,7 @@ function readGeneration(
     }),
     params,
     ignored,
+    isStrict: limits.unknownFields === undefined,
     stream,
     includeUsage,
     continuousUsage,

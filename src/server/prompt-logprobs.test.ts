@@ -117,7 +117,7 @@ describe('echo with logprobs', () => {
 
   it('is streamed before the text of other choices, also if their text is computed before', () => {
     const engine = new LetterEngine();
-    const prompts = [{ tokens: Int32Array.of(120, 121, 122), maxTokensDefault: 2 }];
+    const prompts = [{ tokens: Int32Array.of(120, 121, 122), maxTokens: 2 }];
     const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, returnTokenIds: false };
     const chunksOf = (deltas: readonly object[]): number[][] => {
       const renderer = completionRenderer({ ...head, echoes: ['xyz'], echoedLogprobs: 0 });

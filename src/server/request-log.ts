@@ -15,6 +15,8 @@ export class RequestLog {
   ignored: readonly string[] | undefined;
   /** The process of a model has answered, and has logged the request. */
   isForwarded: boolean = false;
+  /** The output is shorter than the request allows, because of the context. */
+  maxTokensCut: { readonly from: number; readonly to: number } | undefined;
   /** The code of the error in the answer, if any. */
   errorCode: string | undefined;
 
@@ -39,6 +41,9 @@ export class RequestLog {
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
       ...(this.ignored === undefined ? {} : { ignored: this.ignored.join(', ') }),
+      ...(this.maxTokensCut === undefined
+        ? {}
+        : { maxTokensCut: `${this.maxTokensCut.from} to ${this.maxTokensCut.to}` }),
       ...(this.meter === undefined ? {} : meterFields(this.meter, isGone)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };

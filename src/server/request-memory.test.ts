@@ -139,11 +139,11 @@ describe('the memory of requests', () => {
 });
 
 describe('the memory that an answer may need', () => {
-  const prompt = { tokens: new Int32Array(1000), maxTokensDefault: 2000 };
+  const promptOf = (maxTokens = 2000) => ({ tokens: new Int32Array(1000), maxTokens });
   const bytesOf = (params: SamplingOptions, more: Partial<ParsedGeneration> = {}): number =>
     needsOf({
       parsed: { params: checkSampling(params, 9), stream: false, ...more } as ParsedGeneration,
-      prompts: [prompt],
+      prompts: [promptOf(params.maxTokens)],
     }).bytes;
 
   it('grows with completions, tokens and logprobs of output and prompt', () => {
@@ -159,7 +159,7 @@ describe('the memory that an answer may need', () => {
 
   it('has the completions that may run at the same time', () => {
     const parsed = { params: { n: 3 }, stream: false } as ParsedGeneration;
-    const prompts = [prompt, prompt, prompt];
+    const prompts = [promptOf(), promptOf(), promptOf()];
     expect(needsOf({ parsed, prompts }).completions).toBe(9);
     expect(needsOf({ parsed, prompts, promptsAtOnce: 2 }).completions).toBe(6);
   });

@@ -25,15 +25,15 @@ export const unreadMaxBytes = 16 * 1024 * 1024;
  */
 export function needsOf({ parsed, prompts, promptsAtOnce = prompts.length }: Generation): RequestNeeds {
   const { params, stream, promptLogprobs, echoedLogprobs } = parsed;
-  const { n = 1, maxTokens, logprobs } = params;
+  const { n = 1, logprobs } = params;
   const scores = (topCount: number | undefined): number => (topCount === undefined ? 0 : packedBytes(topCount));
   const perInput = BYTES_PER_TOKEN + scores(promptLogprobs) + scores(echoedLogprobs);
   const perOutput = BYTES_PER_TOKEN + scores(logprobs);
   let inputs = 0;
   let outputs = 0;
-  for (const { tokens, maxTokensDefault } of prompts) {
+  for (const { tokens, maxTokens } of prompts) {
     inputs += n * (BYTES_PER_COMPLETION + tokens.length * perInput);
-    outputs += n * (maxTokens ?? maxTokensDefault) * perOutput;
+    outputs += n * maxTokens * perOutput;
   }
   const bytes = inputs + (stream ? Math.min(outputs, unreadMaxBytes) : outputs);
   return { bytes, completions: n * promptsAtOnce };

@@ -22,7 +22,6 @@ import { registerConversationRoutes } from './conversation-routes.ts';
 import { answerEmbeddings, parseEmbeddings } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
 import { promptsOf } from './fill-in-middle.ts';
-import { warningHeader } from './foreign-fields.ts';
 import {
   GenerationMeter,
   generateAll,
@@ -68,6 +67,7 @@ import { addShortPaths } from './short-paths.ts';
 import { EventStream } from './sse.ts';
 import { traceHeadersOf } from './trace-headers.ts';
 import type { UnknownFields } from './unknown-fields.ts';
+import { sendWarnings } from './warning-header.ts';
 
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   /** Whether clients may load and unload LoRA adapters. */
@@ -388,10 +388,7 @@ export class GenerationRoute {
     const { engine, parsed, prompts, promptsAtOnce } = generation;
     const n = parsed.params.n ?? 1;
     const { clock } = this.#options;
-    if (parsed.ignored.length > 0) {
-      reply.header('warning', warningHeader(parsed.ignored));
-      request.requestLog.ignored = parsed.ignored;
-    }
+    sendWarnings(request, reply, { parsed, prompts, ignored: parsed.ignored });
     const meter = new GenerationMeter(prompts, n, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
     const id = `${generation.idPrefix}${randomUUID().replaceAll('-', '')}`;

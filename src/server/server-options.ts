@@ -51,7 +51,10 @@ export interface ServerOptions {
   readonly toolFormat?: ToolFormat;
   /** How it writes its thoughts, which become `reasoning_content`; default: by its chat template. */
   readonly reasoningFormat?: ReasoningFormat | 'none';
-  /** Refuses requests with fields that no endpoint knows. Default false: they are ignored and logged once. */
+  /**
+   * Refuses requests with fields that no endpoint knows, and with `max_tokens` beyond the context. Default false: the fields are
+   * ignored and logged once, and the limit is cut.
+   */
   readonly strictFields?: boolean;
   /** Allows `POST /cache/lose`, which loses blocks of the KV pool. Default false. */
   readonly enableFaultInjection?: boolean;

@@ -188,6 +188,14 @@ describe('the tokenizer of a SentencePiece model', () => {
       ['tokenizer.ggml.tokens', withToken(260, 'x')],
       /tokens 260 and 262 have the same text "x"/,
     ],
+    [
+      'the name of an empty text',
+      [
+        'tokenizer.ggml.tokens',
+        { strings: tokens.map((token, i) => (i === 260 ? '' : i === 262 ? '[EMPTY_260]' : token)) },
+      ],
+      /tokens 260 and 262 have the same text "\[EMPTY_260\]"/,
+    ],
     ['the same text up to a zero byte', ['tokenizer.ggml.tokens', withToken(260, 'x\0y')], /the same text "x"/],
     [
       'a byte token with the text of no byte',

@@ -25,9 +25,8 @@ const DECODE_PART_TOKENS = 16_384;
 export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
   const vocabulary = await checkVocabulary(file);
   const native = loadNative();
-  const params = { ...native.llama_model_default_params(), vocab_only: true };
-  const model = native.llama_model_load_from_file(file.path, params);
-  if (model === 0) throw modelLoadFailed({ path: file.path, reason: loadFailure(native) });
+  const model = await native.loadVocabulary(file.path);
+  if (model === 0) throw modelLoadFailed({ path: file.path, reason: loadFailure(native, file.path) });
   const vocab = native.llama_model_get_vocab(model);
   const missing = missingSpecialToken(native, vocab);
   if (missing !== undefined) {
@@ -37,8 +36,10 @@ export async function openTokenizer(file: GgufFile, thread = openTextThread()): 
   return new LlamaTokenizer(native, model, vocab, { file, thread, ...vocabulary });
 }
 
-/** The error that libllama logged, without the name of the C function. */
-function loadFailure(native: NativeApi): string {
+/** Loads the vocabulary again, with the log. Returns the error in it, without the name of the C function. */
+function loadFailure(native: NativeApi, path: string): string {
+  const model = native.llama_model_load_from_file(path, { ...native.llama_model_default_params(), vocab_only: true });
+  if (model !== 0) native.llama_model_free(model);
   const line = native.recentLog().findLast((text) => text.includes('error loading model'));
   return line?.replace(/^.*error loading model:?\s*/, '').trim() ?? 'no reason given';
 }
@@ -149,13 +150,17 @@ class LlamaTokenizer implements Tokenizer {
     if (bos >= 0) this.bosTokenId = bos;
     const eos = native.llama_vocab_eos(vocab);
     if (eos >= 0) this.eosTokenId = eos;
-    const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
-    this.eosTokenIds = ids.filter((id) => id !== endTag?.id && native.llama_vocab_is_eog(vocab, id));
+    const attributes = new Int32Array(this.vocabSize);
+    const ends: number[] = [];
+    for (let id = 0; id < this.vocabSize; id++) {
+      attributes[id] = native.llama_vocab_get_attr(vocab, id);
+      if (id !== endTag?.id && native.llama_vocab_is_eog(vocab, id)) ends.push(id);
+    }
+    this.eosTokenIds = ends;
     const fimTokens = fimTokensOf(native, vocab);
     if (fimTokens !== undefined) this.fimTokens = fimTokens;
     const warning = missingPreTokenizer(file);
     if (warning !== undefined) this.warning = warning;
-    const attributes = ids.map((id) => native.llama_vocab_get_attr(vocab, id));
     if (endTag !== undefined)
       attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
     const kind = metadata.string('tokenizer.ggml.model');
@@ -237,7 +242,7 @@ class LlamaTokenizer implements Tokenizer {
     if (model === undefined) return;
     this.#model = undefined;
     // A call on the thread may still read the vocabulary. `close` does not wait for the call.
-    void this.#thread.close().then(() => this.#native.llama_model_free(model));
+    void this.#thread.close().then(() => this.#native.freeVocabulary(model));
   }
 
   #readPiece(id: number, special: boolean): Uint8Array {

@@ -1,10 +1,10 @@
 import type { GgufFile } from '../ggml/gguf.ts';
-import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
+import { readGgufNumbers } from '../ggml/gguf.ts';
 import { problemOfCharacterMap } from './character-map.ts';
 import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
 import { preTokenizerOf, refusedPreTokenizers } from './pre-tokenizers.ts';
+import { TokenTexts } from './token-texts.ts';
 
-const TOKENS = 'tokenizer.ggml.tokens';
 const SCORES = 'tokenizer.ggml.scores';
 const CHARACTER_MAP = 'tokenizer.ggml.precompiled_charsmap';
 /**
@@ -42,18 +42,16 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
       supported: `${kinds.join(', ')} with other pre-tokenizers`,
     });
   }
-  const array = metadata.require(TOKENS, metadata.array(TOKENS));
-  if (array.elementType !== 'string' || array.length === 0) throw metadata.invalid(TOKENS, 'an array of strings');
-  const texts = cStrings(await readGgufStrings(file, array, 'latin1'));
-  const ids = checkDistinct(path, texts);
-  const types = await readTokenTypes(file, texts.length);
+  const texts = await TokenTexts.read(file);
+  checkDistinct(path, texts);
+  const types = await readTokenTypes(file, texts.count);
   if (types !== undefined) checkByteTokens(path, texts, types, kind);
-  if (kind === 'llama' || kind === 'gemma4') checkEveryByteHasToken(path, ids);
-  if (kind === 'bert' || kind === 't5') checkSpecialIds(file, kind, texts.length);
-  if (kind === 't5') await checkUnigram(file, texts.length);
+  if (kind === 'llama' || kind === 'gemma4') checkEveryByteHasToken(path, texts);
+  if (kind === 'bert' || kind === 't5') checkSpecialIds(file, kind, texts.count);
+  if (kind === 't5') await checkUnigram(file, texts.count);
   // The stored text of a token has at least as many bytes as its decoded text.
-  const tokenBytesMax = texts.reduce((most, text) => Math.max(most, text.length), 1);
-  const endTag = endTagOf(file, ids, types);
+  const tokenBytesMax = texts.bytesMax;
+  const endTag = endTagOf(file, texts, types);
   return { tokenBytesMax, ...(endTag === undefined ? {} : { endTag }) };
 }
 
@@ -61,12 +59,8 @@ export async function checkVocabulary(file: GgufFile): Promise<CheckedVocabulary
  * libllama makes the token `</s>` a control token that ends answers, in every file. In Qwen2.5 it is text, and in Gemma 3 a tag
  * of HTML. Undefined: there is no such token, or it is what libllama makes of it.
  */
-function endTagOf(
-  { metadata }: GgufFile,
-  ids: ReadonlyMap<string, number>,
-  types: ArrayLike<number> | undefined,
-): EndTag | undefined {
-  const id = ids.get('</s>');
+function endTagOf({ metadata }: GgufFile, texts: TokenTexts, types: ArrayLike<number> | undefined): EndTag | undefined {
+  const id = texts.find('</s>');
   const type = id === undefined ? undefined : types?.[id];
   if (id === undefined || (type !== TokenType.normal && type !== TokenType.userDefined)) return undefined;
   const isEnd = ['eos', 'eot', 'eom'].some((name) => metadata.u32(`tokenizer.ggml.${name}_token_id`) === id);
@@ -103,23 +97,12 @@ async function checkUnigram(file: GgufFile, count: number): Promise<void> {
   if (problem !== undefined) throw vocabularyInvalid({ path, problem: `its map of characters ${problem}` });
 }
 
-/** Strings as C reads them: up to the first zero byte; empty strings get the name that libllama gives them. */
-function cStrings(strings: readonly string[]): string[] {
-  return strings.map((text, id) => text.split('\0', 1)[0] || `[EMPTY_${id}]`);
-}
-
 /** libllama asserts that it has as many distinct texts as tokens. */
-function checkDistinct(path: string, texts: readonly string[]): Map<string, number> {
-  const ids = new Map<string, number>();
-  for (const [id, text] of texts.entries()) {
-    const other = ids.get(text);
-    if (other !== undefined) {
-      const shown = JSON.stringify(Buffer.from(text, 'latin1').toString('utf8').slice(0, 40));
-      throw vocabularyInvalid({ path, problem: `tokens ${other} and ${id} have the same text ${shown}` });
-    }
-    ids.set(text, id);
-  }
-  return ids;
+function checkDistinct(path: string, texts: TokenTexts): void {
+  if (texts.same === undefined) return;
+  const [other, id] = texts.same;
+  const shown = JSON.stringify(texts.bytes(id).toString('utf8').slice(0, 40));
+  throw vocabularyInvalid({ path, problem: `tokens ${other} and ${id} have the same text ${shown}` });
 }
 
 /** As in `llama_token_type`. */
@@ -136,11 +119,11 @@ async function readTokenTypes(file: GgufFile, count: number): Promise<ArrayLike<
 }
 
 /** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. WordPiece has no such tokens. */
-function checkByteTokens(path: string, texts: readonly string[], types: ArrayLike<number>, kind: string): void {
-  for (const [id, text] of texts.entries()) {
+function checkByteTokens(path: string, texts: TokenTexts, types: ArrayLike<number>, kind: string): void {
+  for (let id = 0; id < texts.count; id++) {
     if (types[id] !== TokenType.byte) continue;
     if (kind === 'bert') throw vocabularyInvalid({ path, problem: `token ${id} has the type byte` });
-    if (!/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
+    if (!/^<0x[0-9A-Fa-f]{2}>$/.test(texts.bytes(id).toString('latin1'))) {
       throw vocabularyInvalid({ path, problem: `token ${id} has the type byte, but its text is not like <0x41>` });
     }
   }
@@ -150,10 +133,10 @@ function checkByteTokens(path: string, texts: readonly string[], types: ArrayLik
  * SentencePiece and Gemma 4's BPE encode unknown characters as bytes. If a byte has no token, libllama throws a C++ exception
  * through C, or leaves the byte out.
  */
-function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
+function checkEveryByteHasToken(path: string, texts: TokenTexts): void {
   for (let byte = 0; byte < 256; byte++) {
     const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
-    if (!ids.has(name) && !ids.has(String.fromCharCode(byte))) {
+    if (texts.find(name) === undefined && texts.find(String.fromCharCode(byte)) === undefined) {
       throw vocabularyInvalid({ path, problem: `the token for the byte ${name} is missing` });
     }
   }

@@ -3,7 +3,7 @@ import type { JsonObject } from '../base/json.ts';
 import { characters, choice, type Expression, repeat, sequence, text, token } from '../grammar/expression.ts';
 import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
-import { readSchema } from '../grammar/structured-grammar.ts';
+import { readSchema, refusalOf } from '../grammar/structured-grammar.ts';
 import type { ToolFormat } from './formats.ts';
 import { argumentTags, gemmaArguments, namedArguments, taggedArguments } from './parameter-grammar.ts';
 import type { Tool } from './tool.ts';
@@ -40,10 +40,14 @@ interface CallOptions {
   readonly json: JsonGrammar;
 }
 
-/** One call or more, as the model writes them. Each matches the schema of its tool. */
+/**
+ * One call or more, as the model writes them. Each matches the schema of its tool. A tool whose schema cannot be compiled is not
+ * called, with a note.
+ * @throws what `refusalOf` understands, if no tool can be called
+ */
 export function callsOf(options: CallOptions): Expression {
   const { tools, shape } = options;
-  const each = (call: (tool: ToolText) => Expression): Expression => choice(...tools.map((tool) => inTool(tool, call)));
+  const each = (call: (tool: ToolText) => Expression): Expression => choice(...possible(tools, call, options.json));
   switch (shape.format) {
     case 'openai':
       // One call: the model ends its turn after it.
@@ -147,6 +151,28 @@ function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
   return Object.keys(parameters).length === 0
     ? json.object
     : json.schema({ type: 'object', ...parameters }, tool.strict);
+}
+
+/** The calls of the tools whose schemas can be compiled. */
+function possible(
+  tools: readonly ToolText[],
+  call: (tool: ToolText) => Expression,
+  { budget, note }: JsonGrammar,
+): Expression[] {
+  const errors: unknown[] = [];
+  const calls = tools.flatMap((tool) => {
+    try {
+      return [budget.attempt(() => inTool(tool, call))];
+    } catch (error) {
+      const refusal = refusalOf(error);
+      if (refusal === undefined || (refusal.isTooLarge && !budget.isLargest)) throw error;
+      errors.push(error);
+      note(`the tool \`${tool.name}\` cannot be called: ${refusal.problem}`);
+      return [];
+    }
+  });
+  if (calls.length === 0 && errors.length > 0) throw errors[0];
+  return calls;
 }
 
 /** Errors name the tool. */

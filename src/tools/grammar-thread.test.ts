@@ -1,13 +1,14 @@
 import { beforeAll, expect, it } from 'vitest';
 import { buildCommand } from '../../test/support/cli-process.ts';
 import { smallSource, smallVocabulary } from '../../test/support/grammar-vocabulary.ts';
-import { isAllowed } from '../core/constraint.ts';
+import { type ConstraintState, isAllowed, type OutputConstraint } from '../core/constraint.ts';
 import type { TokenId } from '../core/ids.ts';
 import { readStructuredOutputs } from '../core/structured-outputs.ts';
 import { Grammars } from '../grammar/grammars.ts';
 import { structuredSource } from '../grammar/structured-grammar.ts';
 import { answerGrammar } from './answer-grammar.ts';
 import { GrammarThread } from './grammar-thread.ts';
+import type { Tool } from './tool.ts';
 
 // The thread runs the build.
 beforeAll(buildCommand);
@@ -56,4 +57,56 @@ it('large schemas and large calls are compiled on the thread, refused with their
 
   grammars.close();
   await expect(grammars.compile(structuredSource(readStructuredOutputs({ choice: values })))).rejects.toThrow(/closed/);
+});
+
+it('a tool whose schema cannot be compiled is not called, with a note; the others are', async () => {
+  const thread = new GrammarThread();
+  const notes: string[] = [];
+  const grammars = new Grammars(smallSource, thread, (found, parameter) => void notes.push(`${parameter}: ${found}`));
+  const tool = (name: string, parameters: object, strict = false) =>
+    ({ type: 'function', function: { name, parameters, strict } }) as Tool;
+  const text = (pattern: string) => ({ properties: { a: { type: 'string', pattern } }, required: ['a'] });
+  const good = tool('good', text('^(?=.*\\bred\\b)[\\p{L} ]{3,9}(?<!d)$'), true);
+  const bad = tool('bad', text('(a)\\1'), true);
+  const unique = tool('unique', { properties: { a: { uniqueItems: true } } }, true);
+  // Doubles at each level.
+  const levels = Array.from({ length: 20 }, (_, i) => [
+    `s${i}`,
+    {
+      anyOf: [{ minLength: i }, { maxLength: 99 - i }].map((own) => ({
+        ...own,
+        allOf: [{ $ref: `#/$defs/s${i + 1}` }],
+      })),
+    },
+  ]);
+  const $defs = { ...Object.fromEntries(levels), s20: { type: 'string' } };
+  const largest = tool('largest', { properties: { a: { $ref: '#/$defs/s0' } }, $defs });
+  const format = { tools: 'hermes', offered: [], reasoning: undefined } as const;
+  const compile = (...tools: Tool[]) => {
+    const calls = { tools, isRequired: true, areParallel: false };
+    return grammars.compile(answerGrammar({ calls, format, prompt: '', chatTemplate: '' })!);
+  };
+  const { controlTokens } = await smallVocabulary();
+  /** Whether the answer may call the tool. */
+  const mayCall = (constraint: OutputConstraint, name: string): boolean => {
+    let state: ConstraintState | undefined = constraint.start;
+    const tag = controlTokens.get('<tool_call>');
+    const bytes = new TextEncoder().encode(`${tag === undefined ? '<tool_call>' : ''}\n{"name": "${name}"`);
+    for (const token of [...(tag === undefined ? [] : [tag]), ...bytes])
+      state = state && constraint.advance(state, token as TokenId);
+    return state !== undefined;
+  };
+  for (const others of [
+    [bad, unique],
+    [bad, largest],
+  ]) {
+    const constraint = await compile(others[0]!, good, others[1]!);
+    expect([good, ...others].map((one) => mayCall(constraint, one.function.name))).toEqual([true, false, false]);
+  }
+  expect(notes).toEqual([
+    expect.stringMatching(/^tools: the tool `bad` cannot be called: .*pattern.* tool `bad`,the tool `unique` cannot/),
+    expect.stringMatching(/^tools: the tool `bad` cannot be called: .*,the tool `largest` cannot be called: it/),
+  ]);
+  await expect(compile(bad, unique)).rejects.toThrow(/of the parameters of the tool `bad`/);
+  grammars.close();
 });

@@ -8,7 +8,7 @@ import type { Architecture } from '../../src/ggml/model-config.ts';
 export { characterMap } from '../../bench/make-model/encoder-models.ts';
 export { gemma4WithExperts } from '../../bench/make-model/gemma4-models.ts';
 export { hasDeltaNets, isHybrid, isNemotron, smallStates, tinyHybrid } from '../../bench/make-model/hybrid-models.ts';
-export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
+export { type ModelOptions, writeTinyHeader, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 
 /** Options of models for long contexts, whose original contexts are shorter than the prompts of tests. */
 export const longContexts: { readonly [architecture in Architecture]?: Partial<ModelOptions> } = {

@@ -69,7 +69,8 @@ export interface TileKernel {
   readonly quantizeInOrder: RawPtr;
   readonly multiplyExperts: RawPtr;
   readonly multiplyExpertsOfToken: RawPtr;
-  tile(matrix: RawPtr, scratch: RawPtr, inputs: number, first: number, end: number): void;
+  /** On a thread of libuv: lays tiles out in place. */
+  tile(matrix: RawPtr, scratch: RawPtr, inputs: number, first: number, end: number): Promise<void>;
 }
 
 /** Compiles and loads the kernels for the given types of weights. Types without a kernel are not in the result. */
@@ -137,6 +138,6 @@ function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path,
     quantizeInOrder: pointer('quantize_in_order'),
     multiplyExperts: pointer('multiply_experts'),
     multiplyExpertsOfToken: pointer('multiply_experts_of_token'),
-    tile: native.functionIn(path, 'kvasir_tile', 'void', 'raw', 'raw', 'i64', 'i64', 'i64'),
+    tile: native.backgroundFunctionIn(path, 'kvasir_tile', 'void', 'raw', 'raw', 'i64', 'i64', 'i64'),
   };
 }

@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { allSettled } from '../../base/all-settled.ts';
 import { assert, assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
@@ -7,12 +7,16 @@ import { dataPointer } from '../../ggml/tensor-struct.ts';
 import { rowBytes } from '../../ggml/types.ts';
 import type { CompileOptions } from '../../native/compiler.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
+import type { ModelWeights } from '../weights.ts';
 import { inputsMax, openTileKernels, type TileKernel } from './tile-kernels.ts';
 import { TiledExperts } from './tiled-experts.ts';
 import { TiledMatrix } from './tiled-matrix.ts';
 
 /** With forms of the kernels. */
 const architectures: readonly string[] = ['x64', 'arm64'];
+
+/** libuv has four threads. */
+const lanesMax = 4;
 
 /** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
 const outputsStep = 16;
@@ -56,19 +60,37 @@ export class TiledMatmul {
     return inputs % kernel.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0;
   }
 
-  /**
-   * Lays a matrix out as tiles, in place. Yields to the event loop between parts, because large models take seconds.
-   */
+  /** Takes all matrices that fit, several at a time, on other threads. Nothing may free the matrices until it is settled. */
+  async takeAll(weights: Pick<ModelWeights, 'matrices' | 'expertMatrices'>): Promise<void> {
+    const { matrices, expertMatrices } = weights;
+    const jobs = [
+      ...matrices.map((matrix) => ({ matrix, take: () => this.take(matrix) })),
+      ...expertMatrices.map((matrix) => ({ matrix, take: () => this.takeExperts(matrix) })),
+    ].filter(({ matrix }) => this.fits(matrix.source));
+    // The largest first, so that no thread has the last one alone.
+    jobs.sort((a, b) => b.matrix.source.byteLength - a.matrix.source.byteLength);
+    let next = 0;
+    const lane = async (): Promise<void> => {
+      while (next < jobs.length) await jobs[next++]!.take();
+    };
+    await allSettled(Array.from({ length: Math.min(this.#device.threads, lanesMax) }, lane));
+  }
+
+  /** Lays a matrix out as tiles, in place. */
   async take(matrix: PlacedMatrix): Promise<void> {
     if (this.#taken.has(matrix.tensor)) return;
-    const { kernel, shape, address } = await this.#layOut(matrix);
+    const { kernel, shape, address } = this.#placeOf(matrix);
+    // Before it is laid out, so that another call does not lay it out again.
     this.#taken.set(matrix.tensor, new TiledMatrix(this.#device.native, kernel, shape, address));
+    await this.#layOut(kernel, matrix);
   }
 
   /** The same for the matrices of experts. */
   async takeExperts(matrices: PlacedMatrix): Promise<void> {
-    const { kernel, shape, address } = await this.#layOut(matrices);
+    if (this.#takenExperts.has(matrices.tensor)) return;
+    const { kernel, shape, address } = this.#placeOf(matrices);
     this.#takenExperts.set(matrices.tensor, new TiledExperts(this.#device.native, kernel, shape, address));
+    await this.#layOut(kernel, matrices);
   }
 
   /** A matrix that was taken. */
@@ -81,23 +103,21 @@ export class TiledMatmul {
     return this.#takenExperts.get(tensor);
   }
 
-  async #layOut({ tensor, source, buffers }: PlacedMatrix) {
+  #placeOf({ tensor, source, buffers }: PlacedMatrix) {
     assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
     assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix in the layout of the file');
     const kernel = assertDefined(this.#kernels.get(source.type.name), 'a kernel for a matrix that fits');
+    const [inputs, outputs, experts] = source.ne;
+    return { kernel, shape: { inputs, outputs, experts }, address: dataPointer(this.#device.native, tensor) };
+  }
+
+  async #layOut(kernel: TileKernel, { tensor, source }: PlacedMatrix): Promise<void> {
     const { native } = this.#device;
     const [inputs, outputs, experts] = source.ne;
-    const { tileOutputs } = kernel;
-    const tiles = (outputs / tileOutputs) * experts;
-    const address = dataPointer(native, tensor);
-    const scratch = new ArrayBuffer(rowBytes(source.type, inputs) * tileOutputs);
-    const step = Math.max(1, Math.floor((64 << 20) / scratch.byteLength));
-    for (let first = 0; first < tiles; first += step) {
-      const end = Math.min(first + step, tiles);
-      kernel.tile(address as RawPtr, native.addressOf(scratch) as RawPtr, inputs, first, end);
-      await nextTurn();
-    }
-    return { kernel, shape: { inputs, outputs, experts }, address };
+    const tiles = (outputs / kernel.tileOutputs) * experts;
+    const scratch = new ArrayBuffer(rowBytes(source.type, inputs) * kernel.tileOutputs);
+    await kernel.tile(dataPointer(native, tensor) as RawPtr, native.addressOf(scratch) as RawPtr, inputs, 0, tiles);
+    assert(scratch.byteLength > 0, 'the thread had its memory until it returned');
   }
 }
 

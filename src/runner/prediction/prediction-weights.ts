@@ -3,7 +3,6 @@ import type { GgufFile } from '../../ggml/gguf.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { predictionTensor } from '../../ggml/prediction-layer.ts';
 import { layerWeights } from '../arch/layer-weights.ts';
-import type { TiledMatmul } from '../matmul/tiled-matmul.ts';
 import { type PlacementOptions, WeightStore } from '../weight-store.ts';
 import type { ModelWeights, OutputHead } from '../weights.ts';
 
@@ -63,11 +62,4 @@ export async function loadPredictionWeights(
   }
   const { matrices, expertMatrices, byteLength } = store;
   return { ...weights, matrices, expertMatrices, byteLength, close: () => store.close() };
-}
-
-/** The matrices of a prediction layer, which Kvasir's kernels multiply as those of the model. */
-export async function takeTiles(tiles: TiledMatmul | undefined, prediction: ModelWeights | undefined): Promise<void> {
-  if (tiles === undefined || prediction === undefined) return;
-  for (const matrix of prediction.matrices) if (tiles.fits(matrix.source)) await tiles.take(matrix);
-  for (const matrices of prediction.expertMatrices) if (tiles.fits(matrices.source)) await tiles.takeExperts(matrices);
 }

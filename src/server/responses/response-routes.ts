@@ -5,7 +5,6 @@ import type { AsyncEngine } from '../../engine/contract.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { answerPrompt, type ConversationPrompt, inputTokens } from '../conversation-routes.ts';
 import { engineFor } from '../engine-for.ts';
-import { warningHeader } from '../foreign-fields.ts';
 import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
@@ -19,6 +18,7 @@ import { sendJson } from '../send-json.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
+import { sendWarnings } from '../warning-header.ts';
 import { parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
 import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
@@ -102,10 +102,6 @@ class ResponseRoute {
     const engine = engineFor(this.#engine, asked.chat.model);
     using place = request.caller.place();
     place.enter(1);
-    if (asked.ignored.length > 0) {
-      reply.header('warning', warningHeader(asked.ignored));
-      request.requestLog.ignored = asked.ignored;
-    }
     const { memory } = this.#options;
     // A response in the background goes on without its client.
     const controller = asked.echo.background ? new AbortController() : abortWhenGone(reply);
@@ -121,6 +117,7 @@ class ResponseRoute {
     if (prepared === undefined) return reply;
     using _held = prepared.held;
     const { job } = prepared;
+    sendWarnings(request, reply, { ...job, ignored: asked.ignored });
     responses.begin(job);
     if (asked.stream) return await this.#stream(request, reply, { job, responses, place });
     if (asked.echo.background) {
@@ -143,7 +140,7 @@ class ResponseRoute {
     const prepare = (chat: ParsedChat) => prepareAnswer(engine, chat, this.#options, signal);
     const { parsed, prompts, answers } =
       echo.truncation === 'auto'
-        ? await truncated(asked.items, (items) => prepare(asked.chatOf(items)))
+        ? await truncated(asked.items, (items) => prepare({ ...asked.chatOf(items), isStrict: true }))
         : await prepare(asked.chat);
     const { clock } = this.#options;
     const meter = new GenerationMeter(prompts, 1, clock, request.requestLog.startMs);
