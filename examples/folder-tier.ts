@@ -74,7 +74,7 @@ export class FolderTier implements Tier {
       if (await this.#exists(key)) return 'alreadyStored';
       const temporary = join(this.#folder, `${randomUUID()}.tmp`);
       try {
-        const header = this.#codec.encode(key, bytes, context?.payloadCrc);
+        const header = this.#codec.encode(key, bytes, context?.payloadCrc, context?.saltTag);
         await writeFile(temporary, Buffer.concat([header, bytes]), { signal });
         await link(temporary, this.fileOf(key));
         return 'stored';

@@ -109,6 +109,8 @@ export interface ValidBlock extends KvBlock {
 export interface SaveBlock {
   readonly key: BlockKey;
   readonly block: BlockId;
+  /** Of its request. */
+  readonly cacheSalt?: string | undefined;
 }
 
 // --- Transfers -----------------------------------------------------------------------------------------------------
@@ -134,6 +136,8 @@ export interface LoadJob {
   readonly mode: LoadMode;
   /** Starts when the worker receives the job. A duration and not a time, because clocks of processes differ. */
   readonly timeoutMs: number;
+  /** Of the request. */
+  readonly cacheSalt?: string;
   readonly blocks: readonly LoadBlock[];
 }
 
@@ -167,6 +171,8 @@ export interface ConnectorMetadata {
 export interface ConnectorRequest {
   readonly id: RequestId;
   readonly tokenCount: TokenCount;
+  /** Separates prefix caches: the keys of its blocks depend on it. */
+  readonly cacheSalt?: string;
   /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
   readonly wanted: readonly WantedBlock[];
   /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */

@@ -3,6 +3,7 @@ import { assert } from '../../base/assert.ts';
 import { type BlockKey, digestBytes, groupOfKey, isBlockKey, writeKeyDigest } from '../block-key.ts';
 import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
 import type { MissReason } from '../reasons.ts';
+import { readSaltTag, type SaltTag, saltTagBytes, writeSaltTag } from '../salt-tag.ts';
 import { BlockMac, macFieldBytes, type PayloadCheck } from './block-mac.ts';
 import { identityDigest } from './identity.ts';
 
@@ -13,15 +14,16 @@ import { identityDigest } from './identity.ts';
  *     8  format version         u32        76  end of layers         u32   (last + 1)
  *    12  bytes of this header   u32        80  number of layers      u32
  *    16  sha256 of fingerprint  32         84  rank                  u32
- *    48  dtype, ASCII, 0-padded 16         88  world size            u32
- *    64  block size in tokens   u32        92  CRC32 of the bytes    u32
- *    68  KV group               u32        96  number of bytes       u64
+ *    48  dtype, ASCII, 0-padded 8          88  world size            u32
+ *    56  tag of the cache salt  8          92  CRC32 of the bytes    u32
+ *    64  block size in tokens   u32        96  number of bytes       u64
+ *    68  KV group               u32
  *                                         104  digest of the key     32
  *                                         136  id of the MAC's key   u32   (0: no MAC)
  *                                         140  MAC                   16    (`block-mac.ts`)
  *                                         156  CRC32 of bytes 0..155 u32
  *
- * The reader knows every field except the checksum of the bytes, so it compares field by field and reports the first
+ * The reader knows every field except the tag (`salt-tag.ts`) and the checksum of the bytes, so it compares field by field and reports the first
  * difference. CRC32 detects every flipped bit and every burst of up to 32 bits. Of other damage, it misses one case in
  * 2^32. It detects no attacker, who computes it again; the MAC does. An engine without keys ignores the MAC.
  */
@@ -35,6 +37,7 @@ const at = {
   headerBytes: 12,
   fingerprint: 16,
   dtype: 48,
+  saltTag: 56,
   blockSize: 64,
   group: 68,
   firstLayer: 72,
@@ -48,14 +51,15 @@ const at = {
   mac: 136,
   headerCrc: 156,
 } as const;
-const dtypeBytes = at.blockSize - at.dtype;
+const dtypeBytes = at.saltTag - at.dtype;
 
 assert(at.headerCrc - at.mac === macFieldBytes, 'the MAC has no room in the header');
+assert(at.blockSize - at.saltTag === saltTagBytes, 'the tag has no room in the header');
 
 /** Compared in this order: the first field that differs gives the reason. */
 const checked: readonly (readonly [reason: MissReason, start: number, end: number])[] = [
   ['wrongModel', at.fingerprint, at.dtype],
-  ['wrongDtype', at.dtype, at.blockSize],
+  ['wrongDtype', at.dtype, at.saltTag],
   ['wrongBlockSize', at.blockSize, at.group],
   ['wrongGroup', at.group, at.firstLayer],
   ['wrongLayers', at.firstLayer, at.rank],
@@ -83,23 +87,26 @@ export class BlockCodec {
     this.#templates = identity.groups.map((_, group) => template(identity, group));
   }
 
-  /** The stored block is the header followed by the payload. `payloadCrc`: the payload's CRC32 if it is known. */
-  encode(key: BlockKey, payload: Uint8Array, payloadCrc = this.#crc32(payload)): Uint8Array {
+  /**
+   * The stored block is the header followed by the payload. `payloadCrc`: the payload's CRC32 if it is known. `saltTag`: of the cache
+   * salt of the block's request.
+   */
+  encode(key: BlockKey, payload: Uint8Array, payloadCrc = this.#crc32(payload), saltTag?: SaltTag): Uint8Array {
     assert(
       payload.length === this.identity.blockBytes,
       `a payload of ${payload.length} bytes, and the blocks have ${this.identity.blockBytes}`,
     );
-    return this.#withChecksums(this.#expected(key), payload, payloadCrc);
+    return this.#withChecksums(this.#expected(key), payload, payloadCrc, saltTag);
   }
 
   /** Writes the stored block: the header, then a copy of the payload. */
-  encodeInto(key: BlockKey, payload: Uint8Array, stored: Uint8Array): void {
+  encodeInto(key: BlockKey, payload: Uint8Array, stored: Uint8Array, saltTag?: SaltTag): void {
     const { blockBytes } = this.identity;
     assert(payload.length === blockBytes, `a payload of ${payload.length} bytes, and the blocks have ${blockBytes}`);
     assert(stored.length === headerBytes + blockBytes, `memory of ${stored.length} bytes for a stored block`);
     const copy = stored.subarray(headerBytes);
     const crc = this.#copy(copy, payload);
-    stored.set(this.#withChecksums(this.#expected(key), copy, crc));
+    stored.set(this.#withChecksums(this.#expected(key), copy, crc, saltTag));
   }
 
   /**
@@ -173,8 +180,14 @@ export class BlockCodec {
   }
 
   /** With the MAC, which covers the fields before it. */
-  #withChecksums(header: Uint8Array, payload: Uint8Array, payloadCrc: number): Uint8Array {
+  #withChecksums(
+    header: Uint8Array,
+    payload: Uint8Array,
+    payloadCrc: number,
+    saltTag: SaltTag | undefined,
+  ): Uint8Array {
     const view = viewOf(header);
+    writeSaltTag(saltTag, header, at.saltTag);
     view.setUint32(at.payloadCrc, payloadCrc, true);
     this.#mac?.sign(header.subarray(0, at.mac), payload, header.subarray(at.mac, at.headerCrc));
     view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
@@ -191,6 +204,9 @@ export class BlockCodec {
     return header;
   }
 }
+
+/** The cache salt that a header was written for. Undefined: none, or an earlier version has written the header. */
+export const saltTagIn = (header: Uint8Array): SaltTag | undefined => readSaltTag(header, at.saltTag);
 
 /** The CRC32 of the payload that a header was written for, to compare recomputed KV with stored KV. */
 export const payloadCrcOf = (header: Uint8Array): number => viewOf(header).getUint32(at.payloadCrc, true);

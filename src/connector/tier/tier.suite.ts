@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { crc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { headerBytes } from './block-header.ts';
+import { saltTagOf } from '../salt-tag.ts';
+import { headerBytes, saltTagIn } from './block-header.ts';
 import type { TamperableTier, Tier } from './tier.ts';
 
 export const suiteBlockBytes = 4096;
@@ -88,6 +90,23 @@ export function tierSuite(
       const block = fresh();
       expect(await tier.load(key, block, open)).toBeUndefined();
       expect(block).toEqual(suiteBytes(key));
+      await tier.close();
+    });
+
+    it('writes the tag of the cache salt into the header, also if the CRC32 is known', async () => {
+      const tier = await begin();
+      const saltTag = saltTagOf('tenant 1')!;
+      for (const context of [{ saltTag }, { saltTag, payloadCrc: crc32(suiteBytes(suiteKey('a'))) }, undefined]) {
+        await tier.store(suiteKey('a'), suiteBytes(suiteKey('a')), open, context);
+        let found: string | undefined;
+        await tier.tamper(suiteKey('a'), (stored) => {
+          found = saltTagIn(stored);
+          return stored;
+        });
+        expect(found).toBe(context?.saltTag);
+        expect(await tier.load(suiteKey('a'), fresh(), open)).toBeUndefined();
+        await tier.delete(suiteKey('a'));
+      }
       await tier.close();
     });
 

@@ -2,6 +2,7 @@ import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity, PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
+import type { SaltTag } from '../salt-tag.ts';
 import type { LookupAnswers } from './look-up.ts';
 
 /**
@@ -87,6 +88,11 @@ export interface TierContext {
    * that loads detect a change of the block in host memory before this store.
    */
   readonly payloadCrc?: number;
+  /**
+   * Of the cache salt of the request. A store writes it into the header (`BlockCodec`). Of a load: for a tier that keeps the block
+   * elsewhere, too.
+   */
+  readonly saltTag?: SaltTag | undefined;
   /** Where the block was found (`FoundBlock.place`), for a tier that consists of several. */
   readonly place?: string;
   /** Called by a tier that consists of several, with the name of the tier that gave the block. */

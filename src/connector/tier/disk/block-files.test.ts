@@ -44,7 +44,7 @@ function make(blockBytes: number, crc: Crc32 = crc32, macKeys?: MacKeys) {
     cell,
     expected: Buffer.concat([codec.encode(key, block), block]),
     write: (isDirect = false, payloadCrc?: number) =>
-      writer.write(path, key, block, { temporaryName: '.a.tmp', payloadCrc, isDirect }),
+      writer.write(path, key, block, { temporaryName: '.a.tmp', payloadCrc, saltTag: undefined, isDirect }),
     read: (isDirect = false, nowMs = Date.now()) => reader.read(path, key, into, { nowMs, isDirect }),
   };
 }

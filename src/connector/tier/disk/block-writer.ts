@@ -2,6 +2,7 @@ import { fdatasyncSync, ftruncateSync } from 'node:fs';
 import { assert } from '../../../base/assert.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 import { type BlockCodec, headerBytes } from '../block-header.ts';
 import { Crc32OfParts } from '../crc32-of-parts.ts';
 import { AlignedMemory, directNewFileFlag } from './direct-io.ts';
@@ -18,6 +19,7 @@ export interface WriteOptions {
   readonly temporaryName: string;
   /** The CRC32 of the block if it is known. */
   readonly payloadCrc: number | undefined;
+  readonly saltTag: SaltTag | undefined;
   /** Without the system's cache. Where the system refuses this, the file is written through the cache. */
   readonly isDirect: boolean;
 }
@@ -51,11 +53,11 @@ export class BlockWriter {
     const { blockBytes } = this.#codec.identity;
     assert(block.length === blockBytes, `a block of ${block.length} bytes, and the blocks have ${blockBytes}`);
     if (!options.isDirect) {
-      this.#write(path, options, newFileFlag, (file) => this.#writeCached(file, key, block, options.payloadCrc));
+      this.#write(path, options, newFileFlag, (file) => this.#writeCached(file, key, block, options));
       return;
     }
     try {
-      this.#write(path, options, directNewFileFlag, (file) => this.#writeDirect(file, key, block, options.payloadCrc));
+      this.#write(path, options, directNewFileFlag, (file) => this.#writeDirect(file, key, block, options));
     } catch (error) {
       if (codeOf(error) !== 'EINVAL') throw error;
       this.write(path, key, block, { ...options, isDirect: false });
@@ -71,9 +73,9 @@ export class BlockWriter {
     });
   }
 
-  #writeCached(file: number, key: BlockKey, block: Uint8Array, payloadCrc: number | undefined): void {
+  #writeCached(file: number, key: BlockKey, block: Uint8Array, { payloadCrc, saltTag }: WriteOptions): void {
     if (payloadCrc !== undefined) {
-      writeAll(file, [this.#codec.encode(key, block, payloadCrc), block], 0);
+      writeAll(file, [this.#codec.encode(key, block, payloadCrc, saltTag), block], 0);
       return;
     }
     this.#parts.begin();
@@ -83,14 +85,14 @@ export class BlockWriter {
       writeAll(file, [piece], headerBytes + at);
       this.#options.stillWanted();
     }
-    writeAll(file, [this.#codec.encode(key, block, this.#parts.value)], 0);
+    writeAll(file, [this.#codec.encode(key, block, this.#parts.value, saltTag)], 0);
   }
 
-  #writeDirect(file: number, key: BlockKey, block: Uint8Array, payloadCrc: number | undefined): void {
+  #writeDirect(file: number, key: BlockKey, block: Uint8Array, { payloadCrc, saltTag }: WriteOptions): void {
     const memory = this.#aligned.bytes();
     const end = headerBytes + block.length;
     const crc = this.#copy(memory.subarray(headerBytes, end), block, payloadCrc);
-    memory.set(this.#codec.encode(key, block, crc));
+    memory.set(this.#codec.encode(key, block, crc, saltTag));
     writeAll(file, [memory], 0);
     if (memory.length > end) ftruncateSync(file, end);
   }

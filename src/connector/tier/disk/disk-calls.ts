@@ -2,6 +2,7 @@ import type { MemoryRange } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 import type { TierCall } from '../tier.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
@@ -36,6 +37,7 @@ export type DiskCall =
       readonly key: BlockKey;
       readonly bytes: MemoryRange;
       readonly payloadCrc: number | undefined;
+      readonly saltTag: SaltTag | undefined;
       readonly isDirect: boolean;
       /** Blocks to remove first, so that the new block has room. None is removed if the block is stored already. */
       readonly victims: readonly BlockKey[];

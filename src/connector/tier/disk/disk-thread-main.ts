@@ -106,14 +106,14 @@ class DiskThread {
     return reason;
   }
 
-  #store({ key, bytes, payloadCrc, isDirect, victims }: DiskCallOf<'store'>): DiskAnswers['store'] {
+  #store({ key, bytes, victims, ...options }: DiskCallOf<'store'>): DiskAnswers['store'] {
     if (this.#exists(key)) return 'alreadyStored';
     this.#stillWanted();
     // First, so that the folder never has more than its bytes.
     for (const victim of victims) this.#remove(victim);
     const path = this.#folder.fileOf(key);
     const temporaryName = this.#folder.newTemporaryName(path);
-    this.#writer.write(path, key, this.#views.bytesAt(bytes), { temporaryName, payloadCrc, isDirect });
+    this.#writer.write(path, key, this.#views.bytesAt(bytes), { ...options, temporaryName });
     return 'stored';
   }
 

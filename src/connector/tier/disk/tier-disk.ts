@@ -198,7 +198,7 @@ export class DiskTier implements TamperableTier, HangableTier {
           signal,
         );
       }
-      const storing = this.#store(key, bytes, signal, context?.payloadCrc);
+      const storing = this.#store(key, bytes, signal, context);
       this.#storing.set(key, storing);
       try {
         return await storing;
@@ -288,13 +288,13 @@ export class DiskTier implements TamperableTier, HangableTier {
     key: BlockKey,
     bytes: Uint8Array,
     signal: AbortSignal,
-    payloadCrc: number | undefined,
+    context: TierContext | undefined,
   ): Promise<StoreAnswer> {
     const size = headerBytes + bytes.length;
     if (size > this.#options.maxBytes) return 'full';
     await unlessAborted(this.#knowFolder(), signal);
     const write = (reservation: Reservation): Promise<DiskAnswers['store']> =>
-      this.#write(reservation, bytes, signal, payloadCrc);
+      this.#write(reservation, bytes, signal, context);
     let answer = await this.#storeReserved(this.#bound.reserve(key, size), write);
     // Other blocks are removed and the block is written again. Once, because other programs may fill the disk.
     if (answer === 'diskFull') {
@@ -332,13 +332,14 @@ export class DiskTier implements TamperableTier, HangableTier {
     { key, victims }: Reservation,
     bytes: Uint8Array,
     signal: AbortSignal,
-    payloadCrc: number | undefined,
+    context: TierContext | undefined,
   ): Promise<DiskAnswers['store']> {
     const call = {
       kind: 'store',
       key,
       bytes: addressOfBytes(bytes),
-      payloadCrc,
+      payloadCrc: context?.payloadCrc,
+      saltTag: context?.saltTag,
       isDirect: this.#isDirect,
       victims,
     } as const;

@@ -59,10 +59,10 @@ describe('pins', () => {
     const { tier, put } = begin(2);
     put(1);
     const payload = tier.pin(suiteKey(1))!;
-    expect(tier.payloadCrc(suiteKey(1))).toBe(crc32(payload));
+    expect(tier.storeContext(suiteKey(1)).payloadCrc).toBe(crc32(payload));
     await tier.tamper(suiteKey(1), (stored) => stored.fill(7, 200, 300));
-    expect(tier.payloadCrc(suiteKey(1))).toBe(crc32(suiteBytes(suiteKey(1))));
-    expect(() => tier.payloadCrc(suiteKey(2))).toThrow('is not pinned');
+    expect(tier.storeContext(suiteKey(1)).payloadCrc).toBe(crc32(suiteBytes(suiteKey(1))));
+    expect(() => tier.storeContext(suiteKey(2))).toThrow('is not pinned');
   });
 
   it('are counted', () => {

@@ -3,10 +3,11 @@ import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';
 import { tierClosed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
-import { BlockCodec, headerBytes, payloadCrcOf } from '../block-header.ts';
+import type { SaltTag } from '../../salt-tag.ts';
+import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
-import type { StoreAnswer, TamperableTier } from '../tier.ts';
+import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
 import { SlotArenas, type SlotArenasOptions } from './slot-arenas.ts';
@@ -75,10 +76,10 @@ export class HostTier implements TamperableTier {
     });
   }
 
-  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
     return this.#calls.run(async () => {
       signal.throwIfAborted();
-      return this.storeNow(key, bytes);
+      return this.storeNow(key, bytes, context?.saltTag);
     });
   }
 
@@ -107,14 +108,14 @@ export class HostTier implements TamperableTier {
    * `store` without waiting. 'full': all blocks are pinned, or this block was deleted while it was pinned and still is.
    * Throws `tierClosed`.
    */
-  storeNow(key: BlockKey, bytes: Uint8Array): StoreAnswer {
+  storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
     this.#policy.touch([key]);
     const entry = this.#entries.get(key);
     if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
     const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
-    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot));
+    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), saltTag);
     this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
     this.#storedCount++;
     this.#policy.insert(key);
@@ -174,11 +175,12 @@ export class HostTier implements TamperableTier {
     else this.#pinnedStoredCount--;
   }
 
-  /** Of a pinned block: its CRC32 when it left the pool, for the context of stores in other tiers (`TierContext`). */
-  payloadCrc(key: BlockKey): number {
+  /** Of a pinned block, for stores in other tiers. The CRC32 is that of the block when it left the pool. */
+  storeContext(key: BlockKey): Required<Pick<TierContext, 'payloadCrc' | 'saltTag'>> {
     const entry = this.#entries.get(key);
     assert(entry !== undefined && entry.pinCount > 0, `${key} is not pinned`);
-    return payloadCrcOf(this.#slots.bytesOf(entry.slot));
+    const stored = this.#slots.bytesOf(entry.slot);
+    return { payloadCrc: payloadCrcOf(stored), saltTag: saltTagIn(stored) };
   }
 
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {

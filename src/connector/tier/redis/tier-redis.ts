@@ -172,7 +172,7 @@ export class RedisTier implements TamperableTier {
       const connection = this.#blockConnection('store a block');
       const name = this.keyOf(key);
       const { command, release } = this.#storeCommands.create(name, (value) =>
-        this.#encode(key, bytes, value, context?.payloadCrc),
+        this.#encode(key, bytes, value, context),
       );
       const send = async (client: RedisClient): Promise<unknown> => {
         try {
@@ -239,12 +239,12 @@ export class RedisTier implements TamperableTier {
   }
 
   /** Writes the header and a copy of the block. */
-  #encode(key: BlockKey, bytes: Uint8Array, value: Uint8Array, payloadCrc: number | undefined): void {
+  #encode(key: BlockKey, bytes: Uint8Array, value: Uint8Array, { payloadCrc, saltTag }: TierContext = {}): void {
     if (payloadCrc === undefined) {
-      this.#codec.encodeInto(key, bytes, value);
+      this.#codec.encodeInto(key, bytes, value, saltTag);
       return;
     }
-    value.set(this.#codec.encode(key, bytes, payloadCrc));
+    value.set(this.#codec.encode(key, bytes, payloadCrc, saltTag));
     value.set(bytes, headerBytes);
   }
 

@@ -154,11 +154,11 @@ export class BlockObjects {
     const kept = this.#buffers.findIndex((buffer) => buffer.length >= length);
     const memory = kept < 0 ? new Uint8Array(length) : this.#buffers.splice(kept, 1)[0]!;
     const { codec } = this.#options;
-    for (const [slot, { key, bytes, payloadCrc }] of pack.entries()) {
+    for (const [slot, { key, bytes, payloadCrc, saltTag }] of pack.entries()) {
       const stored = memory.subarray(slot * this.slotBytes, (slot + 1) * this.slotBytes);
-      if (payloadCrc === undefined) codec.encodeInto(key, bytes, stored);
+      if (payloadCrc === undefined) codec.encodeInto(key, bytes, stored, saltTag);
       else {
-        stored.set(codec.encode(key, bytes, payloadCrc));
+        stored.set(codec.encode(key, bytes, payloadCrc, saltTag));
         stored.set(bytes, headerBytes);
       }
     }

@@ -1,5 +1,6 @@
 import type { Timer, Timers } from '../../../base/timers.ts';
 import type { BlockKey } from '../../block-key.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 
 export interface PackQueueOptions {
   /** Blocks of one pack. */
@@ -20,6 +21,7 @@ export interface PackedBlock {
   readonly bytes: Uint8Array;
   /** The CRC32 of `bytes`, if it is known. */
   readonly payloadCrc?: number | undefined;
+  readonly saltTag?: SaltTag | undefined;
 }
 
 interface OpenStore extends PackedBlock {

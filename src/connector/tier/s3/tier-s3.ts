@@ -201,7 +201,8 @@ export class S3Tier implements TamperableTier {
         );
       }
       const place = this.#objects.index.find(key);
-      if (place === undefined) return this.#store({ key, bytes, payloadCrc: context?.payloadCrc }, signal);
+      if (place === undefined)
+        return this.#store({ key, bytes, payloadCrc: context?.payloadCrc, saltTag: context?.saltTag }, signal);
       this.#objects.index.touch(place.object);
       return 'alreadyStored';
     });
