@@ -51,6 +51,8 @@ export interface TierUnderTest {
 export interface TierSuiteOptions {
   /** Default true. False: only the store itself limits its bytes, so the tier ignores `maxBytes` and evicts no block. */
   readonly isBounded?: boolean;
+  /** Default false. True: the tier encrypts, so changed payloads have another reason. */
+  readonly isEncrypted?: boolean;
   /** How many loads gave no block for this reason. Default: the counter of the same name. */
   readonly missCount?: (tier: Tier, reason: LoadFailureReason) => number | undefined;
 }
@@ -59,7 +61,11 @@ export interface TierSuiteOptions {
 export function tierSuite(
   name: string,
   make: (maxBytes: number) => Promise<TierUnderTest>,
-  { isBounded = true, missCount = (tier, reason) => tier.counters()[reason] }: TierSuiteOptions = {},
+  {
+    isBounded = true,
+    isEncrypted = false,
+    missCount = (tier, reason) => tier.counters()[reason],
+  }: TierSuiteOptions = {},
 ): void {
   const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
   const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
@@ -151,7 +157,7 @@ export function tierSuite(
       ['truncated', (stored) => stored.subarray(0, 7)],
       ['truncated', () => new Uint8Array(0)],
       ['oversized', (stored) => Buffer.concat([stored, Buffer.from([0])])],
-      ['corrupt', (stored) => flip(stored, headerBytes + 17)],
+      [isEncrypted ? 'decryptionFailed' : 'corrupt', (stored) => flip(stored, headerBytes + 17)],
       ['headerCorrupt', (stored) => flip(stored, 100)],
       ['formatVersion', (stored) => flip(stored, 8)],
       ['notABlock', (stored) => flip(stored, 0)],

@@ -30,6 +30,7 @@ export interface WriteOptions {
  *     known checksum:    header and block in one call
  *     unknown checksum:  256 KiB of the block at a time, each still in the CPU's cache after its checksum; then the header
  *     O_DIRECT:          header and block are copied to aligned memory, which is written in one call
+ *     encrypted:         the same, with and without O_DIRECT
  *
  * If the call is given up, the caller may use the memory of the block again while this thread reads it. The file then has any
  * content, and never gets its name: `stillWanted` throws before that.
@@ -73,7 +74,14 @@ export class BlockWriter {
     });
   }
 
-  #writeCached(file: number, key: BlockKey, block: Uint8Array, { payloadCrc, saltTag }: WriteOptions): void {
+  #writeCached(file: number, key: BlockKey, block: Uint8Array, options: WriteOptions): void {
+    const { payloadCrc, saltTag } = options;
+    if (this.#codec.encrypts) {
+      const stored = this.#aligned.bytes().subarray(0, headerBytes + block.length);
+      this.#codec.encodeInto(key, block, stored, options);
+      writeAll(file, [stored], 0);
+      return;
+    }
     if (payloadCrc !== undefined) {
       writeAll(file, [this.#codec.encode(key, block, payloadCrc, saltTag), block], 0);
       return;
@@ -88,19 +96,12 @@ export class BlockWriter {
     writeAll(file, [this.#codec.encode(key, block, this.#parts.value, saltTag)], 0);
   }
 
-  #writeDirect(file: number, key: BlockKey, block: Uint8Array, { payloadCrc, saltTag }: WriteOptions): void {
+  #writeDirect(file: number, key: BlockKey, block: Uint8Array, options: WriteOptions): void {
     const memory = this.#aligned.bytes();
     const end = headerBytes + block.length;
-    const crc = this.#copy(memory.subarray(headerBytes, end), block, payloadCrc);
-    memory.set(this.#codec.encode(key, block, crc, saltTag));
+    this.#codec.encodeInto(key, block, memory.subarray(0, end), options);
     writeAll(file, [memory], 0);
     if (memory.length > end) ftruncateSync(file, end);
-  }
-
-  #copy(into: Uint8Array, from: Uint8Array, payloadCrc: number | undefined): number {
-    if (payloadCrc === undefined && this.#crc32.copy !== undefined) return this.#crc32.copy(into, from);
-    into.set(from);
-    return payloadCrc ?? this.#crc32(into);
   }
 }
 

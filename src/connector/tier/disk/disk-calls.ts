@@ -15,6 +15,7 @@ export interface DiskThreadSetup {
   readonly crc32Library: string | undefined;
   /** Absent: blocks have no MAC. */
   readonly macKeys: MacKeys | undefined;
+  readonly encrypts: boolean;
   /** Memory of a `CallCell`. */
   readonly cell: SharedArrayBuffer;
 }

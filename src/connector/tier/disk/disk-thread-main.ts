@@ -1,14 +1,11 @@
 /** The main file of a `DiskTier`'s threads: calls of the file system, which may never return, and checksums. */
 import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
-import { crc32 as zlibCrc32 } from 'node:zlib';
-import koffi from 'koffi';
 import { assertNever } from '../../../base/assert.ts';
 import { readFifo } from '../../../base/fifo.ts';
 import { type MemoryRange, MemoryViews } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Crc32 } from '../../connector.ts';
-
 import { BlockCodec } from '../block-header.ts';
+import { crc32In } from '../thread-crc32.ts';
 import { BlockReader, type ReadOptions } from './block-reader.ts';
 import { BlockWriter } from './block-writer.ts';
 import { CallCell } from './call-cell.ts';
@@ -37,12 +34,12 @@ class DiskThread {
   };
 
   constructor(setup: DiskThreadSetup) {
-    const { root, identity, crc32Library, macKeys, fsync, cell } = setup;
+    const { root, identity, crc32Library, macKeys, encrypts, fsync, cell } = setup;
     this.#setup = setup;
     this.#cell = new CallCell(cell);
     this.#folder = new DiskFolder(root, identity);
-    const crc32 = crc32Library === undefined ? zlibCrc32 : crc32In(crc32Library);
-    const codec = new BlockCodec(identity, crc32, macKeys);
+    const crc32 = crc32In(crc32Library);
+    const codec = new BlockCodec(identity, crc32, macKeys, encrypts);
     this.#reader = new BlockReader(codec, crc32, this.#cell);
     this.#writer = new BlockWriter(codec, crc32, { fsync, stillWanted: this.#stillWanted });
   }
@@ -138,15 +135,6 @@ class DiskThread {
       throw error;
     }
   }
-}
-
-function crc32In(path: string): Crc32 {
-  const library = koffi.load(path);
-  const compiled = library.func('kvasir_crc32', 'int64_t', ['void *', 'int64_t']);
-  const compiledCopy = library.func('kvasir_crc32_copy', 'int64_t', ['void *', 'void *', 'int64_t']);
-  const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length) as number;
-  const copy = (into: Uint8Array, from: Uint8Array): number => compiledCopy(into, from, from.length) as number;
-  return Object.assign(crc32, { copy });
 }
 
 serveIoCalls((setup: DiskThreadSetup) => {

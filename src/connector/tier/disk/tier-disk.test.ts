@@ -17,6 +17,7 @@ import { isLongForm } from '../../../../test/support/long-form.ts';
 import { itNeeds } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
+import { tierCipherSuite } from '../tier-cipher.suite.ts';
 import { tierMacSuite } from '../tier-mac.suite.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { DiskTier } from './tier-disk.ts';
@@ -57,6 +58,10 @@ for (const directIo of [false, true]) {
   tierMacSuite(`DiskTier ${directIo ? 'with' : 'without'} direct_io`, async () => {
     const options = { root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, directIo };
     return { open: (macKeys) => DiskTier.open({ ...options, macKeys }) };
+  });
+  tierCipherSuite(`DiskTier ${directIo ? 'with' : 'without'} direct_io`, async () => {
+    const options = { root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, directIo };
+    return { open: (macKeys, encrypts) => DiskTier.open({ ...options, macKeys, encrypts }) };
   });
 }
 

@@ -35,6 +35,8 @@ export interface DiskTierOptions {
   readonly crc32?: Crc32 | undefined;
   /** Blocks have a MAC, and others are not loaded. */
   readonly macKeys?: MacKeys | undefined;
+  /** Default false. True: blocks are encrypted with these keys, and others are not loaded. */
+  readonly encrypts?: boolean | undefined;
   readonly wallNowMs?: () => number;
   /** Default false. True: files are read and written without the system's cache where the file system can do this. */
   readonly directIo?: boolean;
@@ -420,9 +422,10 @@ export class DiskTier implements TamperableTier, HangableTier {
 const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
 
 function newThreads(options: DiskTierOptions): DiskThreads {
-  const { root, identity, fsync = false, crc32, macKeys, threads = defaultThreads, backgroundWriters = 0 } = options;
+  const { root, identity, fsync = false, crc32, macKeys, encrypts = false } = options;
+  const { threads = defaultThreads, backgroundWriters = 0 } = options;
   return new DiskThreads({
-    setup: { root, identity, fsync, crc32Library: crc32?.library, macKeys },
+    setup: { root, identity, fsync, crc32Library: crc32?.library, macKeys, encrypts },
     name: nameOf(options),
     threadsMax: threads,
     backgroundWritersMax: backgroundWriters,

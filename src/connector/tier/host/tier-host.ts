@@ -115,7 +115,7 @@ export class HostTier implements TamperableTier {
     if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
     const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
-    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), saltTag);
+    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), { saltTag });
     this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
     this.#storedCount++;
     this.#policy.insert(key);

@@ -18,8 +18,10 @@ export interface PackQueueOptions {
 
 export interface PackedBlock {
   readonly key: BlockKey;
+  /** The block, or with `isEncoded` the block as it is stored: the header and the payload. */
   readonly bytes: Uint8Array;
-  /** The CRC32 of `bytes`, if it is known. */
+  readonly isEncoded?: boolean;
+  /** The CRC32 of the block, if it is known. */
   readonly payloadCrc?: number | undefined;
   readonly saltTag?: SaltTag | undefined;
 }
