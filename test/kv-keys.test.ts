@@ -262,7 +262,7 @@ describe('an engine that encrypts', () => {
       (files) => {
         for (const [i, file] of files.entries()) {
           const block = readFileSync(file);
-          block[headerBytes + i * 97]! ^= 1 << i % 8;
+          block[headerBytes + i * 97]! ^= 1 << (i % 8);
           writeFileSync(file, block);
         }
       },
