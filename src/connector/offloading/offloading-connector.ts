@@ -79,6 +79,8 @@ export class OffloadingConnector implements KvConnector {
       identity,
       maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
+      ttlSeconds: hostSpec.ttlSeconds,
+      clock,
       crc32,
     });
     // Loads that hang keep their buffers.

@@ -95,6 +95,8 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     othersMaxBytes: maxBytes,
     fsync: spec.fsync,
     directIo: spec.directIo,
+    ttlSeconds: spec.ttlSeconds,
+    removesExpired: movesBlocks,
     name,
     ...(event === undefined ? {} : { event }),
     ...(movesBlocks ? { crc32, macKeys, encrypts, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),

@@ -14,6 +14,8 @@ export interface ReadOptions {
   readonly nowMs: number;
   /** Without the system's cache. Where the system refuses this for the file, the file is read through the cache. */
   readonly isDirect: boolean;
+  /** How long after its date a file expires. Absent: never. */
+  readonly ttlMs?: number | undefined;
 }
 
 /**
@@ -62,7 +64,8 @@ export class BlockReader {
     }
   }
 
-  #read(path: string, key: BlockKey, into: Uint8Array, { isDirect, nowMs }: ReadOptions): MissReason | undefined {
+  #read(path: string, key: BlockKey, into: Uint8Array, options: ReadOptions): MissReason | undefined {
+    const { isDirect } = options;
     const file = openBlock(path, isDirect);
     if (file === undefined) return 'missing';
     try {
@@ -72,7 +75,7 @@ export class BlockReader {
         isDirect && stats.isFile()
           ? this.#readWhole(file, stats.size, key, into)
           : this.#readInPieces(file, stats, key, into);
-      if (reason === undefined) markUsed(file, stats, nowMs);
+      if (reason === undefined) markUsed(file, stats, options);
       return reason;
     } finally {
       closeSync(file);
@@ -159,7 +162,7 @@ export class BlockReader {
 
 /** Fits into a core's second-level cache, also if two threads share it. */
 const pieceBytes = 256 * 1024;
-/** So that a block that is loaded often costs few writes to the disk. */
+/** So that a block that is loaded often costs few writes to the disk. With a short time to live, a tenth of that. */
 const useKeptMs = 60_000;
 
 /** Undefined if there is no such file. */
@@ -176,8 +179,8 @@ function openBlock(path: string, isDirect: boolean): number | undefined {
  * The date of a file is the date of its last use, at most a minute late. So the oldest file is the least recently used
  * block, also after a restart and for other engines.
  */
-function markUsed(file: number, stats: Stats, nowMs: number): void {
-  if (!stats.isFile() || nowMs - stats.mtimeMs < useKeptMs) return;
+function markUsed(file: number, stats: Stats, { nowMs, ttlMs = Number.POSITIVE_INFINITY }: ReadOptions): void {
+  if (!stats.isFile() || nowMs - stats.mtimeMs < Math.min(useKeptMs, ttlMs / 10)) return;
   try {
     futimesSync(file, nowMs / 1000, nowMs / 1000);
   } catch {

@@ -18,7 +18,7 @@ import {
   SharedAnswers,
 } from './disk-calls.ts';
 import { codeOf, gaveUp, isMissing } from './disk-file.ts';
-import { checkRoot, DiskFolder } from './disk-folder.ts';
+import { checkRoot, DiskFolder, isExpired } from './disk-folder.ts';
 import { serveIoCalls } from './io-threads.ts';
 import { boundOthers, countOthers } from './other-folders.ts';
 
@@ -55,7 +55,7 @@ class DiskThread {
       case 'neighbours':
         return this.#folder.neighbours(root, identity);
       case 'has':
-        return this.#lookUp(call.keys, new SharedAnswers(call.answers));
+        return this.#lookUp(call.keys, new SharedAnswers(call.answers), call.nowMs);
       case 'load':
         return this.#load(call.key, call.into, call);
       case 'store':
@@ -64,7 +64,7 @@ class DiskThread {
         for (const key of call.keys) this.#remove(key);
         return undefined;
       case 'scan':
-        return this.#folder.scan(call.nowMs);
+        return this.#folder.scan(call.nowMs, this.#setup.ttlMs);
       case 'countOthers':
         return countOthers(root, identity, this.#stillWanted);
       case 'boundOthers':
@@ -82,12 +82,12 @@ class DiskThread {
     }
   }
 
-  #lookUp(keys: readonly BlockKey[], answers: SharedAnswers): DiskAnswers['has'] {
+  #lookUp(keys: readonly BlockKey[], answers: SharedAnswers, nowMs: number): DiskAnswers['has'] {
     const failed: [BlockKey, string][] = [];
     for (let index = answers.take(); index !== undefined && !this.#cell.isAbandoned; index = answers.take()) {
       const key = keys[index]!;
       try {
-        answers.answer(index, this.#exists(key));
+        answers.answer(index, this.#stateOf(key, nowMs) === 'stored');
       } catch (error) {
         failed.push([key, codeOf(error) ?? 'error']);
       }
@@ -96,7 +96,12 @@ class DiskThread {
   }
 
   #load(key: BlockKey, into: MemoryRange, options: ReadOptions): DiskAnswers['load'] {
-    const reason = this.#reader.read(this.#folder.fileOf(key), key, this.#views.bytesAt(into), options);
+    const { ttlMs } = this.#setup;
+    if (ttlMs !== undefined && this.#stateOf(key, options.nowMs) === 'expired') {
+      this.#remove(key);
+      return 'missing';
+    }
+    const reason = this.#reader.read(this.#folder.fileOf(key), key, this.#views.bytesAt(into), { ...options, ttlMs });
     if (reason === undefined) return 'loaded';
     this.#stillWanted();
     if (reason !== 'missing') this.#folder.quarantine(key, reason);
@@ -104,7 +109,7 @@ class DiskThread {
   }
 
   #store({ key, bytes, victims, ...options }: DiskCallOf<'store'>): DiskAnswers['store'] {
-    if (this.#exists(key)) return 'alreadyStored';
+    if (this.#stateOf(key, options.nowMs) === 'stored') return 'alreadyStored';
     this.#stillWanted();
     // First, so that the folder never has more than its bytes.
     for (const victim of victims) this.#remove(victim);
@@ -115,8 +120,10 @@ class DiskThread {
   }
 
   /** Without an exception for a missing file, which takes longer than the call. */
-  #exists(key: BlockKey): boolean {
-    return statSync(this.#folder.fileOf(key), { throwIfNoEntry: false }) !== undefined;
+  #stateOf(key: BlockKey, nowMs: number): 'missing' | 'stored' | 'expired' {
+    const stats = statSync(this.#folder.fileOf(key), { throwIfNoEntry: false });
+    if (stats === undefined) return 'missing';
+    return isExpired(stats.mtimeMs, nowMs, this.#setup.ttlMs) ? 'expired' : 'stored';
   }
 
   #remove(key: BlockKey): void {

@@ -1,4 +1,5 @@
 import { assert } from '../../../base/assert.ts';
+import { type Clock, systemClock } from '../../../base/clock.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';
 import { tierClosed } from '../../errors.ts';
@@ -19,6 +20,10 @@ export interface HostTierOptions {
   readonly name?: string;
   /** Default: `lru`. */
   readonly evictionPolicy?: EvictionPolicyName;
+  /** A block that is not pinned expires so long after it was stored or last used. Absent: never. */
+  readonly ttlSeconds?: number | undefined;
+  /** Default: the system's. */
+  readonly clock?: Clock;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   /** For tests: as in `SlotArenasOptions`. */
@@ -32,6 +37,8 @@ interface Entry {
   storedBytes: number;
   pinCount: number;
   isDeleted: boolean;
+  /** Of the last store, load or `touch`. */
+  usedMs: number;
 }
 
 /**
@@ -48,6 +55,9 @@ export class HostTier implements TamperableTier {
   readonly #entries = new Map<BlockKey, Entry>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
+  readonly #clock: Clock;
+  readonly #ttlMs: number;
+  #expiredUntilMs = Number.NEGATIVE_INFINITY;
   #isClosed: boolean = false;
   #evicted: BlockKey[] = [];
   /** Entries that are not deleted, and those of them that are pinned. */
@@ -62,6 +72,8 @@ export class HostTier implements TamperableTier {
     const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
     this.#slots = new SlotArenas({ ...options.arenas, slotBytes: this.#slotBytes, slotCountMax });
     this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
+    this.#clock = options.clock ?? systemClock;
+    this.#ttlMs = 1000 * (options.ttlSeconds ?? Number.POSITIVE_INFINITY);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
@@ -100,6 +112,7 @@ export class HostTier implements TamperableTier {
     if (entry === undefined) return 'missing';
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
+    entry.usedMs = this.#clock.nowMs();
     this.#count(reason ?? 'loaded');
     return reason;
   }
@@ -111,12 +124,22 @@ export class HostTier implements TamperableTier {
   storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
     this.#policy.touch([key]);
+    this.#storedEntry(key);
     const entry = this.#entries.get(key);
-    if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
+    if (entry !== undefined) {
+      entry.usedMs = this.#clock.nowMs();
+      return entry.isDeleted ? 'full' : 'alreadyStored';
+    }
     const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
     this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), { saltTag });
-    this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
+    this.#entries.set(key, {
+      slot,
+      storedBytes: this.#slotBytes,
+      pinCount: 0,
+      isDeleted: false,
+      usedMs: this.#clock.nowMs(),
+    });
     this.#storedCount++;
     this.#policy.insert(key);
     this.#count('stored');
@@ -195,7 +218,9 @@ export class HostTier implements TamperableTier {
     });
   }
 
+  /** With the expired blocks. */
   takeEvicted(): readonly BlockKey[] {
+    this.#expire();
     const evicted = this.#evicted;
     this.#evicted = [];
     return evicted;
@@ -238,11 +263,23 @@ export class HostTier implements TamperableTier {
 
   #storedEntry(key: BlockKey): Entry | undefined {
     const entry = this.#entries.get(key);
-    return entry?.isDeleted === true ? undefined : entry;
+    if (entry === undefined || entry.isDeleted) return undefined;
+    if (entry.pinCount > 0 || this.#clock.nowMs() - entry.usedMs < this.#ttlMs) return entry;
+    this.#forget(key, entry);
+    this.#evicted.push(key);
+    this.#count('expired');
+    return undefined;
   }
 
-  #forget(key: BlockKey): void {
-    const entry = this.#storedEntry(key);
+  /** Removes all expired blocks, a hundred times in their time to live. */
+  #expire(): void {
+    const nowMs = this.#clock.nowMs();
+    if (this.#ttlMs === Number.POSITIVE_INFINITY || nowMs < this.#expiredUntilMs) return;
+    this.#expiredUntilMs = nowMs + this.#ttlMs / 100;
+    for (const key of [...this.#entries.keys()]) this.#storedEntry(key);
+  }
+
+  #forget(key: BlockKey, entry = this.#storedEntry(key)): void {
     if (entry === undefined) return;
     this.#policy.remove(key);
     if (entry.pinCount === 0) {
