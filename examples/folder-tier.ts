@@ -28,15 +28,16 @@ import {
 export class FolderTier implements Tier {
   readonly name: string;
   readonly authenticatesBlocks = true;
+  readonly encryptsBlocks = true;
   readonly #folder: string;
   readonly #codec: BlockCodec;
   readonly #calls: OpenCalls;
   readonly #misses: Record<string, number> = {};
 
-  private constructor(folder: string, { name, identity, crc32, macKeys }: OwnTierContext) {
+  private constructor(folder: string, { name, identity, crc32, macKeys, encrypts }: OwnTierContext) {
     this.name = name;
     this.#folder = folder;
-    this.#codec = new BlockCodec(identity, crc32, macKeys);
+    this.#codec = new BlockCodec(identity, crc32, macKeys, encrypts);
     this.#calls = new OpenCalls(() => tierClosed({ tier: name }));
   }
 
@@ -74,8 +75,9 @@ export class FolderTier implements Tier {
       if (await this.#exists(key)) return 'alreadyStored';
       const temporary = join(this.#folder, `${randomUUID()}.tmp`);
       try {
-        const header = this.#codec.encode(key, bytes, context?.payloadCrc);
-        await writeFile(temporary, Buffer.concat([header, bytes]), { signal });
+        const stored = new Uint8Array(headerBytes + bytes.length);
+        this.#codec.encodeInto(key, bytes, stored, context);
+        await writeFile(temporary, stored, { signal });
         await link(temporary, this.fileOf(key));
         return 'stored';
       } catch (error) {

@@ -53,6 +53,7 @@ export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.
 export { TierScheduler, type TierSchedulerOptions } from './connector/places/tier-scheduler.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export { registerConnector } from './connector/registry.ts';
+export type { SaltTag } from './connector/salt-tag.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
 export { OpenCalls } from './connector/tier/open-calls.ts';

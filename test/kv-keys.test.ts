@@ -1,5 +1,5 @@
 /**
- * `--kv-transfer-key-file` with whole engines: blocks that were swapped, changed, taken from another model or written without the key
+ * `--kv-transfer-key-file` and `--kv-transfer-encrypt` with whole engines: blocks that were swapped, changed, taken from another model or written without the key
  * are failed loads with reasons of their own, and the text is the same.
  */
 import { randomBytes } from 'node:crypto';
@@ -17,6 +17,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { JsonObject } from '../src/base/json.ts';
 import { createEngine } from '../src/compose.ts';
 import { headerBytes } from '../src/connector/tier/block-header.ts';
 import type { RequestStats } from '../src/core/request.ts';
@@ -44,7 +45,12 @@ const promptTokens = 200;
 const blockCount = Math.floor(promptTokens / 16);
 
 /** Answers of an engine on a store, and why its loads failed. */
-async function ask(store: string, key: string | undefined, more: Partial<EngineOptions> = {}) {
+async function ask(
+  store: string,
+  key: string | undefined,
+  more: Partial<EngineOptions> = {},
+  { encrypts = false, faults }: { readonly encrypts?: boolean; readonly faults?: JsonObject } = {},
+) {
   const messages: string[] = [];
   const engine = await createEngine({
     model: 'models/kvasir-demo.gguf',
@@ -61,8 +67,10 @@ async function ask(store: string, key: string | undefined, more: Partial<EngineO
         load_timeout_seconds: 60,
         loads_at_once: 2,
         saves_at_once: 1,
+        ...(faults === undefined ? {} : { fault_injection: faults }),
       },
       ...(key === undefined ? {} : { kv_transfer_key_file: key }),
+      ...(encrypts ? { kv_transfer_encrypt: true } : {}),
     },
     ...more,
   });
@@ -203,6 +211,106 @@ describe('an engine with a key file', () => {
     const { tokens, failed } = await ask(store, ourKey, { pipelineParallelSize: 2 });
     expect(tokens).toEqual(expected);
     expect(failed).toEqual({ macMissing: blockCount });
+  });
+});
+
+describe('an engine that encrypts', () => {
+  const encrypted = join(folder, 'encrypted');
+  const encrypts = { encrypts: true };
+  let expected: readonly number[];
+  beforeAll(async () => {
+    const plain = await ask(join(folder, 'not-encrypted'), ourKey);
+    const first = await ask(encrypted, ourKey, {}, encrypts);
+    expected = plain.tokens;
+    expect([first.tokens, first.failed]).toEqual([expected, {}]);
+  });
+  const copyOf = (name: string): string => {
+    const copy = join(folder, name);
+    cpSync(encrypted, copy, { recursive: true });
+    return copy;
+  };
+
+  it('loads its blocks, shares them with engines that only have its key, and not with others', async () => {
+    for (const file of blocksIn(encrypted)) expect(readFileSync(file).readUInt32LE(8)).toBe(2);
+    for (const how of [encrypts, {}]) {
+      const { tokens, loaded, failed } = await ask(copyOf(`whole-${'encrypts' in how}`), ourKey, {}, how);
+      expect([tokens, loaded, failed]).toEqual([expected, blockCount * 16, {}]);
+    }
+    const without = await ask(copyOf('without-key'), undefined);
+    expect([without.tokens, without.failed]).toEqual([expected, { encryptionKeyUnknown: blockCount }]);
+    const mixed = await ask(join(folder, 'not-encrypted'), ourKey, {}, encrypts);
+    expect([mixed.tokens, mixed.failed]).toEqual([expected, { notEncrypted: blockCount }]);
+  });
+
+  it.each<[string, string, (files: readonly string[]) => void]>([
+    [
+      'swapped under the names of each other',
+      'decryptionFailed',
+      (files) => {
+        const all = files.map((file) => readFileSync(file));
+        for (const [i, file] of files.entries()) {
+          const other = Buffer.from(all[(i + 1) % all.length]!);
+          all[i]!.copy(other, 104, 104, 136);
+          other.writeUInt32LE(crc32(other.subarray(0, 156)), 156);
+          writeFileSync(file, other);
+        }
+      },
+    ],
+    [
+      'changed in one bit',
+      'decryptionFailed',
+      (files) => {
+        for (const [i, file] of files.entries()) {
+          const block = readFileSync(file);
+          block[headerBytes + i * 97]! ^= 1 << (i % 8);
+          writeFileSync(file, block);
+        }
+      },
+    ],
+    [
+      'cut short',
+      'truncated',
+      (files) => {
+        for (const [i, file] of files.entries()) writeFileSync(file, readFileSync(file).subarray(0, headerBytes + i));
+      },
+    ],
+  ])('computes blocks again that were %s, with the same text', async (what, reason, attack) => {
+    const store = copyOf(`encrypted-${what.replaceAll(' ', '-')}`);
+    attack(blocksIn(store));
+    const { tokens, failed } = await ask(store, ourKey, {}, encrypts);
+    expect([tokens, failed]).toEqual([expected, { [reason]: blockCount }]);
+    const again = await ask(store, ourKey, {}, encrypts);
+    expect([again.loaded, again.failed]).toEqual([blockCount * 16, {}]);
+  });
+
+  it('has the same text while the store damages blocks', async () => {
+    const rules = ['bitFlip', 'truncated', 'wrongModel', 'partial', 'duplicate', 'missing'].map((fault) => ({
+      fault,
+      on: 'load',
+      probability: 0.2,
+    }));
+    const { tokens, failed } = await ask(copyOf('injected'), ourKey, {}, { ...encrypts, faults: { seed: 7, rules } });
+    expect(tokens).toEqual(expected);
+    expect(Object.keys(failed).length).toBeGreaterThan(1);
+  });
+
+  it('rotates keys: two engines with both keys share blocks, whichever writes first', async () => {
+    const store = join(folder, 'rotation');
+    const [oldFirst, newFirst] = [keyFile('old-first', `${ours}${others}`), keyFile('new-first', `${others}${ours}`)];
+    await ask(store, oldFirst, {}, encrypts);
+    const [a, b] = await Promise.all([ask(store, newFirst, {}, encrypts), ask(store, oldFirst, {}, encrypts)]);
+    for (const { tokens, loaded, failed } of [a, b])
+      expect([tokens, loaded, failed]).toEqual([expected, blockCount * 16, {}]);
+    const retired = await ask(store, theirKey, {}, encrypts);
+    expect([retired.tokens, retired.failed]).toEqual([expected, { encryptionKeyUnknown: blockCount }]);
+    const stored = await ask(store, newFirst, {}, encrypts);
+    expect([stored.loaded, stored.failed]).toEqual([blockCount * 16, {}]);
+  });
+
+  it('needs a key file', async () => {
+    await expect(ask(folder, undefined, { model: 'no-model.gguf' }, encrypts)).rejects.toMatchObject({
+      code: 'KVASIR_KV_CONFIG_INVALID',
+    });
   });
 });
 

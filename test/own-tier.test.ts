@@ -9,6 +9,7 @@ import type { JsonObject } from '../src/base/json.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
 import { suiteIdentity, tierSuite } from '../src/connector/tier/tier.suite.ts';
 import type { TamperableTier } from '../src/connector/tier/tier.ts';
+import { tierCipherSuite } from '../src/connector/tier/tier-cipher.suite.ts';
 import { tierMacSuite } from '../src/connector/tier/tier-mac.suite.ts';
 import type { RequestStats } from '../src/core/request.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
@@ -43,6 +44,14 @@ tierMacSuite('FolderTier of the examples', async () => {
   const folder = newFolder();
   const context = { name: 'FolderTier', identity: suiteIdentity, movesBlocks: true };
   return { open: async (macKeys) => tamperable(await FolderTier.open({ folder }, { ...context, macKeys })) };
+});
+
+tierCipherSuite('FolderTier of the examples', async () => {
+  const folder = newFolder();
+  const context = { name: 'FolderTier', identity: suiteIdentity, movesBlocks: true };
+  return {
+    open: async (macKeys, encrypts) => tamperable(await FolderTier.open({ folder }, { ...context, macKeys, encrypts })),
+  };
 });
 
 const modulePath = 'examples/folder-tier.ts';

@@ -1,4 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Command, Option } from 'commander';
@@ -35,6 +36,7 @@ interface RecoveryFlags {
   readonly sampling?: SamplingName;
   readonly ranks?: string;
   readonly schedules?: number;
+  readonly encrypt: boolean;
   readonly markdown: boolean;
   readonly json: boolean;
 }
@@ -71,6 +73,7 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
     .addOption(new Option('--sampling <kind>', 'only this sampling (default: both)').choices([...samplingNames]))
     .addOption(new Option('--ranks <n>', 'only this number of ranks (default: 1 and 2)').choices(['1', '2']))
     .option('--schedules <n>', 'run this number of random schedules of faults instead of the table', integerFrom(1))
+    .option('--encrypt', 'stores have encrypted blocks', false)
     .option('--markdown', 'print the table in Markdown', false)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
     .action(async (flags: RecoveryFlags) => exit(await run(context, flags)));
@@ -111,6 +114,7 @@ async function measure(
     faults: { part: Math.min(1, Math.max(0, flags.part)), slowMs: flags.slowMs, downSeconds: flags.downSeconds },
     groups,
     serverArgs: serverArgsOf(model, flags),
+    storeArgs: flags.encrypt ? await encryptionArgs(folder) : [],
     folder,
     modes: flags.mode === undefined ? (['sync', 'async'] as const) : [flags.mode],
     ranks: flags.ranks === undefined ? ([1, 2] as const) : [flags.ranks === '1' ? (1 as const) : (2 as const)],
@@ -151,6 +155,12 @@ function serverArgsOf(model: string, { threads, blockSize, kvCacheMemory, reques
     ...(threads === undefined ? [] : ['--threads', String(threads)]),
     ...(kvCacheMemory === undefined ? [] : ['--kv-cache-memory', String(kvCacheMemory)]),
   ];
+}
+
+async function encryptionArgs(folder: string): Promise<readonly string[]> {
+  const file = join(folder, 'kv.key');
+  await writeFile(file, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600 });
+  return ['--kv-transfer-key-file', file, '--kv-transfer-encrypt'];
 }
 
 function titleOf(model: string, flags: RecoveryFlags, isSequential: boolean): string {

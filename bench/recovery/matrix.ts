@@ -15,6 +15,8 @@ export interface MatrixOptions {
   readonly groups: readonly ReferenceGroup[];
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
+  /** Further flags of servers with a store. */
+  readonly storeArgs: readonly string[];
   readonly modes: readonly LoadMode[];
   readonly samplings: readonly SamplingName[];
   readonly ranks: readonly (1 | 2)[];
@@ -68,7 +70,7 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
             probes,
             filled: prepared.filled,
             groups: options.groups,
-            serverArgs: options.serverArgs,
+            serverArgs: [...options.serverArgs, ...options.storeArgs],
             folder: join(options.folder, `case-${rows.length}-${ranks}`),
             prng: prng.fork(),
             signal,
@@ -90,7 +92,7 @@ export interface PreparedRequests {
 
 /** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
-  { serverArgs, folder, groups }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'groups'>,
+  { serverArgs, storeArgs, folder, groups }: Pick<MatrixOptions, 'serverArgs' | 'storeArgs' | 'folder' | 'groups'>,
   ranks: 1 | 2,
   { workloads: { greedy, seeded }, probes }: PreparedRequests,
   signal: AbortSignal,
@@ -102,7 +104,9 @@ export async function prepare(
   }));
   const path = join(folder, `store-of-${ranks}`);
   const lists = [greedy, seeded, probes];
-  return { filled: await FilledStore.fill({ path, ranks, groups, lists, start, signal }), expected };
+  const startWithStore = (flags: readonly string[]) => start([...flags, ...storeArgs]);
+  const filled = await FilledStore.fill({ path, ranks, groups, lists, start: startWithStore, signal });
+  return { filled, expected };
 }
 
 function described(row: CaseRow): string {

@@ -14,7 +14,10 @@ import { RestartableServer } from './restartable-server.ts';
 import { type SamplingName, samplingNames, workloadOf } from './workload.ts';
 
 export interface ScheduleOptions
-  extends Pick<MatrixOptions, 'workload' | 'groups' | 'serverArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'> {
+  extends Pick<
+    MatrixOptions,
+    'workload' | 'groups' | 'serverArgs' | 'storeArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'
+  > {
   readonly schedules: number;
   readonly seed: number;
 }
@@ -106,7 +109,7 @@ class World {
     const path = join(options.folder, `world-${options.ranks}-${options.mode}`);
     const store = await options.prepared.filled.store.copyTo(path);
     const settings = { async_load: options.mode === 'async' };
-    const args = [...options.serverArgs, ...storeFlags(path, options.ranks, settings, 'mp')];
+    const args = [...options.serverArgs, ...options.storeArgs, ...storeFlags(path, options.ranks, settings, 'mp')];
     return new World(options, store, await store.blocks(), await RestartableServer.start(args, options.signal));
   }
 

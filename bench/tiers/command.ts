@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { Command } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
@@ -28,6 +28,7 @@ interface TiersFlags {
   readonly blocks: number;
   readonly blockBytes: number;
   readonly repetitions: number;
+  readonly encrypt: boolean;
   readonly json: boolean;
 }
 
@@ -56,6 +57,7 @@ export function tiersCommand(context: CliContext, exit: Exit): Command {
       blockBytesDefault,
     )
     .option('--repetitions <n>', 'number of measurements; the table has the medians', integerFrom(1), 5)
+    .option('--encrypt', 'measure each tier below host memory once more, with encrypted blocks', false)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
     .action(async (flags: TiersFlags) =>
       exit(await untilInterrupted(context, (signal) => measure(context, flags, signal))),
@@ -69,9 +71,14 @@ async function measure(context: CliContext, flags: TiersFlags, signal: AbortSign
   const options = { identity, crc32: await openCrc32(loadNative()), blocks };
   const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
   const rows: TierRow[] = [];
+  // The pairs of rows with and without encryption are from one run.
+  const encrypted = { ...options, macKeys: [randomBytes(32)] };
   const openers: (() => TierSubject | Promise<TierSubject>)[] = [
     () => hostSubject(options),
-    ...specs.map((spec) => () => openSubject(spec, options)),
+    ...specs.flatMap((spec) => [
+      () => openSubject(spec, options),
+      ...(flags.encrypt ? [() => openSubject(spec, encrypted)] : []),
+    ]),
   ];
   for (const open of openers) {
     const subject = await open();
@@ -115,7 +122,7 @@ function tiersTable(rows: readonly TierRow[]): string {
       gigabytesPerSecond.kvasir!,
       `${limit} ${gigabytesPerSecond[limit]}`,
       gigabytesPerSecond.ratio!,
-      what === 'load' || tier === 'host' ? (budgets[tier] ?? budgetOfOthers) : '-',
+      tier.endsWith('encrypted') || (what === 'store' && tier !== 'host') ? '-' : (budgets[tier] ?? budgetOfOthers),
       latencyMs.p50,
       latencyMs.p99,
       cpuSecondsPerGigabyte.kvasir!,

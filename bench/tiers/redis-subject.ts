@@ -4,7 +4,7 @@ import type { RedisSpec } from '../../src/connector/offloading/tier-spec.ts';
 import { loadRedisLibrary, newRedisClient, type RedisClient } from '../../src/connector/tier/redis/redis-client.ts';
 import { parseRedisUrl } from '../../src/connector/tier/redis/redis-url.ts';
 import { CheckedTier } from './checked-tier.ts';
-import type { SubjectOptions, TierSubject } from './tier-subject.ts';
+import { type SubjectOptions, type TierSubject, tierOptions } from './tier-subject.ts';
 
 /** As many as a tier of one rank opens for blocks, and commands in flight on each. */
 const connections = 2;
@@ -13,14 +13,15 @@ const timeoutMs = 30_000;
 const ttlSeconds = 600;
 
 /** The limit: the same bytes through clients of the same kind, which do nothing else. */
-export async function redisSubject(spec: RedisSpec, { identity, crc32 }: SubjectOptions): Promise<TierSubject> {
-  const tier = new CheckedTier(await openTier({ name: 'redis', spec }, { identity, crc32, movesBlocks: true }));
+export async function redisSubject(spec: RedisSpec, subject: SubjectOptions): Promise<TierSubject> {
+  const { name, options } = tierOptions('redis', subject);
+  const tier = new CheckedTier(await openTier({ name: 'redis', spec }, options));
   const clients = await openClients(spec);
   const prefix = `kvasir:bench:${randomUUID()}:`;
   const names = new Set<string>();
   const clientOf = (index: number): RedisClient => clients[index % clients.length]!;
   return {
-    name: 'redis',
+    name,
     limit: { store: 'SET', load: 'GETEX' },
     callsAtOnce: { store: connections * callsPerConnection, load: connections * callsPerConnection },
     store: (key, bytes) => tier.store(key, bytes),

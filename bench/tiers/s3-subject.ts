@@ -5,7 +5,7 @@ import type { S3Spec } from '../../src/connector/offloading/tier-spec.ts';
 import { systemTimers } from '../../src/connector/system-timers.ts';
 import { type ByteSink, S3Bucket } from '../../src/connector/tier/s3/s3-bucket.ts';
 import { CheckedTier } from './checked-tier.ts';
-import type { SubjectOptions, TierSubject } from './tier-subject.ts';
+import { type SubjectOptions, type TierSubject, tierOptions } from './tier-subject.ts';
 
 /** What the tier has in flight at most. */
 const callsAtOnce = { store: 16, load: 8 } as const;
@@ -15,9 +15,9 @@ setMaxListeners(0, never);
 const discard: ByteSink = { begin: () => undefined, write: () => undefined };
 
 /** The limit: the same client, one object per block, whose bytes are dropped as they arrive. */
-export async function s3Subject(spec: S3Spec, { identity, crc32 }: SubjectOptions): Promise<TierSubject> {
+export async function s3Subject(spec: S3Spec, subject: SubjectOptions): Promise<TierSubject> {
   const folder = `${spec.prefix === undefined ? '' : `${spec.prefix}/`}kvasir-bench-${randomUUID()}`;
-  const options = { identity, crc32, movesBlocks: true };
+  const { name, options } = tierOptions('s3', subject);
   const tier = new CheckedTier(await openTier({ name: 's3', spec: { ...spec, prefix: `${folder}/tier` } }, options));
   const { kind: _, maxBytes: __, prefix: ___, ...location } = spec;
   const bucket = await S3Bucket.open({
@@ -30,7 +30,7 @@ export async function s3Subject(spec: S3Spec, { identity, crc32 }: SubjectOption
   const names = new Set<string>();
   const nameOf = (index: number): string => `${folder}/limit/${index}`;
   return {
-    name: 's3',
+    name,
     limit: { store: 'PUT', load: 'GET' },
     callsAtOnce,
     store: (key, bytes) => tier.store(key, bytes),

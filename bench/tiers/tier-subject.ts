@@ -1,5 +1,5 @@
 import type { BlockKey } from '../../src/connector/block-key.ts';
-import type { Crc32, KvIdentity } from '../../src/connector/connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../../src/connector/connector.ts';
 
 /**
  * One tier to measure, and what limits it: the same bytes moved without headers, checksums, keys and verification. Blocks of
@@ -29,10 +29,21 @@ export interface TierSubject {
 export const directions = ['store', 'load'] as const;
 export type Direction = (typeof directions)[number];
 
+/** The options of `openTier` for a measured tier, and its name in the table. */
+export function tierOptions(kind: string, { identity, crc32, macKeys }: SubjectOptions) {
+  const encrypts = macKeys !== undefined;
+  return {
+    name: encrypts ? `${kind} encrypted` : kind,
+    options: { identity, crc32, macKeys, encrypts, movesBlocks: true },
+  };
+}
+
 export interface SubjectOptions {
   readonly identity: KvIdentity;
   /** The implementation for engines; undefined: Node's. */
   readonly crc32: Crc32 | undefined;
+  /** Blocks are encrypted with these keys; undefined: they are not. */
+  readonly macKeys?: MacKeys | undefined;
   /** Blocks of one measurement. */
   readonly blocks: number;
 }

@@ -38,6 +38,10 @@ describe('kvasir bench tiers', () => {
       expect(latencyMs.p99).toBeGreaterThanOrEqual(latencyMs.p50);
       expect(cpuSecondsPerGigabyte[limit]).toBeGreaterThan(0);
     }
+    const encrypted = await measured('--kv-tier', `disk:${storage}`, '--encrypt');
+    expect(encrypted.rows.map(({ tier, what }) => `${tier} ${what}`).slice(2)).toEqual(
+      ['disk', 'disk encrypted'].flatMap((tier) => [`${tier} store`, `${tier} load`]),
+    );
     // The folders of the bench are removed.
     expect(readdirSync(storage)).toEqual([]);
   });

@@ -275,6 +275,10 @@ export function addEngineFlags(command: Command): Command {
       'keys that authenticate blocks on disks, in Redis and in S3; blocks without them are computed again',
     )
     .option(
+      '--kv-transfer-encrypt',
+      'encrypt these blocks with the keys of --kv-transfer-key-file; blocks that are not encrypted are computed again',
+    )
+    .option(
       '--speculative-config <json>',
       'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', also from earlier outputs, like \'{"method":"suffix"}\', from the model\'s layer for multi-token prediction, like \'{"method":"mtp","num_speculative_tokens":2}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,

@@ -4,7 +4,7 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 
 /**
  * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags, or of
- * `--kv-offloading-size` and `--kv-tier`, and adds `--kv-transfer-key-file`. Commander does not get the dotted flags, because it requires the name of each
+ * `--kv-offloading-size` and `--kv-tier`, and adds `--kv-transfer-key-file` and `--kv-transfer-encrypt`. Commander does not get the dotted flags, because it requires the name of each
  * option.
  * @throws KvasirError that names the wrong field.
  */
@@ -20,7 +20,7 @@ export function readKvTransferFlags(command: Command, dotted: readonly DottedFla
       );
     if (given !== undefined && offloading !== undefined)
       command.error('error: --kv-tier and --kv-offloading-size cannot be combined with --kv-transfer-config');
-    command.setOptionValue(name, withKeyFile(command, given ?? offloading));
+    command.setOptionValue(name, withEncryption(command, withKeyFile(command, given ?? offloading)));
     return;
   }
   const [first] = dotted;
@@ -36,6 +36,13 @@ function withKeyFile(command: Command, config: KvTransferConfig | undefined): Kv
       'error: --kv-transfer-key-file needs --kv-tier or --kv-transfer-config: without them, no block leaves the process',
     );
   return { ...config, kvTransferKeyFile };
+}
+
+function withEncryption(command: Command, config: KvTransferConfig | undefined): KvTransferConfig | undefined {
+  if (command.getOptionValue('kvTransferEncrypt') !== true) return config;
+  if (config?.kvTransferKeyFile === undefined)
+    command.error('error: --kv-transfer-encrypt needs --kv-transfer-key-file, which has the keys');
+  return { ...config, kvTransferEncrypt: true };
 }
 
 /** `--kv-offloading-size 8` is short for `--kv-tier host:8GiB`. */

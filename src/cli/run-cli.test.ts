@@ -189,6 +189,14 @@ describe('--kv-transfer-config', () => {
     const given = await optionsOf('--kv-transfer-config', json, '--kv-transfer-key-file', '/run/keys');
     expect(given.options?.kvTransferConfig).toMatchObject({ kvRole: 'kv_both', kvTransferKeyFile: '/run/keys' });
     expect(await optionsOf('--kv-transfer-key-file', '/run/keys')).toEqual({ code: 2, options: undefined });
+    const both = ['--kv-transfer-key-file', '/run/keys', '--kv-transfer-encrypt'];
+    const encrypts = await optionsOf('--kv-tier', 'host:1GiB', ...both);
+    expect(encrypts.options?.kvTransferConfig).toMatchObject({
+      kvTransferKeyFile: '/run/keys',
+      kvTransferEncrypt: true,
+    });
+    for (const others of [[], ['--kv-tier', 'host:1GiB'], ['--kv-transfer-config', json]])
+      expect(await optionsOf('--kv-transfer-encrypt', ...others)).toEqual({ code: 2, options: undefined });
     const wrong = cli({}, { createEngine: () => Promise.reject(keyFileInvalid({ path: 'x', reason: 'y' })) });
     expect(await wrong.run('generate', '--prompt', 'abc', '--kv-tier', 'host:1GiB')).toBe(2);
   });

@@ -5,21 +5,27 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from './connector.ts';
-import { connectorIgnoresKeys } from './errors.ts';
+import { connectorIgnoresEncryption, connectorIgnoresKeys } from './errors.ts';
 import { type KeyFile, readKeyFile } from './key-file.ts';
 
 /**
- * A connector whose blocks have a MAC outside of the process. Each process reads the key file, so a key is in no message between
- * processes. A connector that ignores keys is refused: its blocks would be loaded without a check.
+ * A connector whose blocks have a MAC outside of the process, or are encrypted. Each process reads the key file, so a key is in no message
+ * between processes. A connector that ignores keys is refused: its blocks would be loaded without a check, or readable by others.
  */
 export class AuthenticatingConnector implements KvConnector {
   readonly authenticatesBlocks = true;
+  readonly encryptsBlocks: boolean;
   readonly #inner: KvConnector;
   readonly #file: KeyFile;
 
-  /** @throws KvasirError `keyFileInvalid`, `connectorIgnoresKeys` */
-  constructor(inner: KvConnector, name: string, keyFile: string) {
+  /** @throws KvasirError `keyFileInvalid`, `connectorIgnoresKeys`, `connectorIgnoresEncryption` */
+  constructor(
+    inner: KvConnector,
+    { name, keyFile, encrypts }: { readonly name: string; readonly keyFile: string; readonly encrypts: boolean },
+  ) {
     if (inner.authenticatesBlocks !== true) throw connectorIgnoresKeys({ name });
+    if (encrypts && inner.encryptsBlocks !== true) throw connectorIgnoresEncryption({ name });
+    this.encryptsBlocks = encrypts;
     this.#inner = inner;
     this.#file = readKeyFile(keyFile);
   }
@@ -34,6 +40,6 @@ export class AuthenticatingConnector implements KvConnector {
   }
 
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    return this.#inner.openWorker({ ...context, macKeys: this.#file.keys });
+    return this.#inner.openWorker({ ...context, macKeys: this.#file.keys, encrypts: this.encryptsBlocks });
   }
 }

@@ -97,6 +97,7 @@ export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
     kvConnectorModulePath: reader.text('kv_connector_module_path'),
     engineId: reader.text('engine_id'),
     kvTransferKeyFile: reader.text('kv_transfer_key_file'),
+    kvTransferEncrypt: reader.boolean('kv_transfer_encrypt'),
   });
   // A misspelt name says more than a missing field.
   reader.finish();

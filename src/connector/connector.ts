@@ -109,6 +109,8 @@ export interface ValidBlock extends KvBlock {
 export interface SaveBlock {
   readonly key: BlockKey;
   readonly block: BlockId;
+  /** Of its request. */
+  readonly cacheSalt?: string | undefined;
 }
 
 // --- Transfers -----------------------------------------------------------------------------------------------------
@@ -134,6 +136,8 @@ export interface LoadJob {
   readonly mode: LoadMode;
   /** Starts when the worker receives the job. A duration and not a time, because clocks of processes differ. */
   readonly timeoutMs: number;
+  /** Of the request. */
+  readonly cacheSalt?: string;
   readonly blocks: readonly LoadBlock[];
 }
 
@@ -167,6 +171,8 @@ export interface ConnectorMetadata {
 export interface ConnectorRequest {
   readonly id: RequestId;
   readonly tokenCount: TokenCount;
+  /** Separates prefix caches: the keys of its blocks depend on it. */
+  readonly cacheSalt?: string;
   /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
   readonly wanted: readonly WantedBlock[];
   /** Milliseconds that computing the wanted blocks takes, as far as the engine has measured. For look-ups; absent in other calls. */
@@ -372,7 +378,7 @@ export interface Crc32 {
   readonly copy?: (into: Uint8Array, from: Uint8Array) => number;
 }
 
-/** Keys that authenticate stored blocks, of at least 32 random bytes each. New blocks get a MAC of the first. */
+/** Keys that authenticate or encrypt stored blocks, of at least 32 random bytes each. The first is for new blocks. */
 export type MacKeys = readonly Uint8Array[];
 
 /** What the worker side gets when it is opened, one on each rank. */
@@ -383,6 +389,8 @@ export interface WorkerConnectorContext extends ConnectorContext {
   readonly crc32?: Crc32;
   /** The keys of `--kv-transfer-key-file`; for `BlockCodec`. Blocks in the memory of this process need no MAC. */
   readonly macKeys?: MacKeys;
+  /** `--kv-transfer-encrypt`; for `BlockCodec`. Blocks in the memory of this process are not encrypted. */
+  readonly encrypts?: boolean;
 }
 
 /**
@@ -395,6 +403,11 @@ export interface KvConnector {
    * block without a right one. Absent: `--kv-transfer-key-file` is an error.
    */
   readonly authenticatesBlocks?: boolean;
+  /**
+   * True: with `encrypts` in its context, the worker side encrypts every block that leaves the process, and loads no other. Absent:
+   * `--kv-transfer-encrypt` is an error.
+   */
+  readonly encryptsBlocks?: boolean;
   /**
    * Checks what the settings name, before a server listens and before there is a model. At most one call; the sides are opened later, so
    * nothing is kept open, and no block is read or written. Rejects with the error that opening a side would have with any model: a wrong password, a bucket
@@ -421,6 +434,8 @@ export interface KvTransferConfig {
   readonly engineId?: string;
   /** A file with keys: stored blocks have a MAC, and others are not loaded (`key-file.ts`). */
   readonly kvTransferKeyFile?: string;
+  /** Stored blocks are encrypted with these keys, and others are not loaded. */
+  readonly kvTransferEncrypt?: boolean;
 }
 
 /** `auto`: blocks are loaded where that is faster than computing them. `always`: wherever they are found. */

@@ -36,6 +36,11 @@ export const connectorIgnoresKeys = defineError(
   'The connector `{name}` does not authenticate stored blocks, so --kv-transfer-key-file would have no effect. Start without it, or use a connector that sets authenticatesBlocks.',
   400,
 );
+export const connectorIgnoresEncryption = defineError(
+  'KVASIR_CONNECTOR_IGNORES_ENCRYPTION',
+  'The connector `{name}` does not encrypt stored blocks, so --kv-transfer-encrypt would have no effect. Start without it, or use a connector that sets encryptsBlocks.',
+  400,
+);
 export const connectorClassInvalid = defineError(
   'KVASIR_CONNECTOR_CLASS_INVALID',
   '`{name}` from `{path}` is not a connector: {reason}. docs/kv-transfer.md has the contract of a connector.',

@@ -33,6 +33,12 @@ export const missReasons = [
   'macKeyUnknown',
   /** The message authentication code does not match: written or changed by a process without the key. */
   'macWrong',
+  /** Stored without encryption, and this engine encrypts (`--kv-transfer-encrypt`). */
+  'notEncrypted',
+  /** Encrypted with a key that this engine does not have. */
+  'encryptionKeyUnknown',
+  /** Encrypted, and damaged, changed or made without the key. */
+  'decryptionFailed',
 ] as const;
 /** Why a tier does not have a block that it was asked for: it is missing, or its stored bytes did not pass a check. */
 export type MissReason = (typeof missReasons)[number];

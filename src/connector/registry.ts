@@ -3,7 +3,13 @@ import { KvasirError } from '../base/errors.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import { AuthenticatingConnector } from './authenticating-connector.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
-import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
+import {
+  connectorClassInvalid,
+  connectorClassMissing,
+  connectorModuleFailed,
+  connectorUnknown,
+  kvConfigInvalid,
+} from './errors.ts';
 import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
 import { type Exported, exportOf, importModule, isRecord, messageOf } from './own-module.ts';
 
@@ -36,13 +42,19 @@ export function registerConnector(name: string, load: () => Promise<KvConnectorC
  * Finds the class, by `kvConnectorModulePath` first as in vLLM, and creates the connector. The class checks its settings.
  * A relative path starts at the working directory; a path without a file is the name of a package.
  * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`,
- * `keyFileInvalid`, `connectorIgnoresKeys`, or the error of the class.
+ * `keyFileInvalid`, `kvConfigInvalid`, `connectorIgnoresKeys`, `connectorIgnoresEncryption`, or the error of the class.
  */
 export async function createConnector(given: KvTransferConfig): Promise<KvConnector> {
   const { config, plan } = takeFaults(given);
   const bare = await createBare(config);
-  const { kvConnector: name, kvTransferKeyFile: keyFile } = config;
-  const connector = keyFile === undefined ? bare : new AuthenticatingConnector(bare, name, keyFile);
+  const { kvTransferKeyFile: keyFile, kvTransferEncrypt: encrypts = false } = config;
+  if (encrypts && keyFile === undefined) {
+    const parameter = 'kv_transfer_encrypt';
+    const expected = 'false, or together with kv_transfer_key_file, which has the keys';
+    throw kvConfigInvalid({ parameter, expected, actual: 'true', hint: '' });
+  }
+  const connector =
+    keyFile === undefined ? bare : new AuthenticatingConnector(bare, { name: config.kvConnector, keyFile, encrypts });
   return plan === undefined ? connector : new FaultyConnector(connector, plan);
 }
 

@@ -218,7 +218,8 @@ export class ExternalKv {
       const { group, index, key, place } = promised.take(placed)!.found;
       return { group, index, key, place, block: placed.block };
     });
-    const load = { mode: match.mode, timeoutMs: this.#timeoutMs(state.tokens.length), blocks };
+    const { cacheSalt } = state.request;
+    const load = { mode: match.mode, timeoutMs: this.#timeoutMs(state.tokens.length), cacheSalt, blocks };
     const owner = { state, timing: this.#loadCost?.begin(countPlaces(blocks)) };
     const job = this.ledger.openLoad(state.request.id, load, owner);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
@@ -432,9 +433,15 @@ export class ExternalKv {
   }
 
   #requestOf(state: RequestState, wanted: ConnectorRequest['wanted']): ConnectorRequest {
-    const { id, kvTransferParams } = state.request;
+    const { id, cacheSalt, kvTransferParams } = state.request;
     const tokenCount = state.tokens.length as ConnectorRequest['tokenCount'];
-    return { id, tokenCount, wanted, ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
+    return {
+      id,
+      tokenCount,
+      wanted,
+      ...(cacheSalt === undefined ? {} : { cacheSalt }),
+      ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+    };
   }
 }
 

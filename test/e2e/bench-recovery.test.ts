@@ -78,6 +78,16 @@ it.each(allCases.filter(([, , , names]) => names.length > 0))(
   },
 );
 
+itInLongForm('no fault of files changes a text with encrypted stores', () => {
+  const damages = ['missing', 'bit flip', 'truncated'];
+  const shape = ['--ranks', '2', '--mode', 'async', '--sampling', 'greedy', '--encrypt'];
+  const { status, rows, stderr } = bench([...shape, '--only', damages.join('|')]);
+  expect(status, stderr).toBe(0);
+  expect(rows).toHaveLength(1 + damages.length);
+  for (const row of rows as CaseRow[])
+    expect(row).toMatchObject({ textsEqual: 4, requests: 4, requestsLost: 0, overMinimum: 0 });
+});
+
 type GroupCase = readonly [groups: string, ranks: string, model: () => string, mode: LoadMode];
 const windows = (): string => models.file('windows.gguf');
 const ofGroups: readonly GroupCase[] = [

@@ -2,14 +2,15 @@ import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Timer, Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
+import type { TierContext } from '../tier/tier.ts';
 
 /** Blocks in host memory that are not evicted while they are pinned. */
 export interface PinnedBlocks {
   /** The bytes of the block, pinned; undefined if the block is not there. */
   pin(key: BlockKey): Uint8Array | undefined;
   unpin(key: BlockKey): void;
-  /** Of a pinned block: its CRC32 when it left the pool. */
-  payloadCrc(key: BlockKey): number;
+  /** Of a pinned block, for its store: its CRC32 when it left the pool, and its salt. */
+  storeContext(key: BlockKey): TierContext;
 }
 
 export interface LeasedBlock {

@@ -37,6 +37,7 @@ const savesAtOnce = 2;
  */
 export class OffloadingConnector implements KvConnector {
   readonly authenticatesBlocks = true;
+  readonly encryptsBlocks = true;
   readonly #settings: OffloadingSettings;
 
   constructor(config: KvTransferConfig) {
@@ -70,7 +71,7 @@ export class OffloadingConnector implements KvConnector {
   }
 
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
-    const { identity, crc32, macKeys, clock, timers } = context;
+    const { identity, crc32, macKeys, encrypts, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes, leaseMs } = this.#settings;
     const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
     checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
@@ -78,6 +79,8 @@ export class OffloadingConnector implements KvConnector {
       identity,
       maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
+      ttlSeconds: hostSpec.ttlSeconds,
+      clock,
       crc32,
     });
     // Loads that hang keep their buffers.
@@ -87,7 +90,7 @@ export class OffloadingConnector implements KvConnector {
     const secondaries: SecondaryTier[] = [];
     try {
       for (const named of this.#settings.secondaries) {
-        const tier = await openTier(named, { identity, crc32, macKeys, movesBlocks: true });
+        const tier = await openTier(named, { identity, crc32, macKeys, encrypts, movesBlocks: true });
         const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
         secondaries.push(
           new SecondaryTier(tier, host, buffers, {

@@ -171,6 +171,7 @@ function ownOf(tier: FieldReader, modulePath: string): OwnSpec {
 }
 
 function fsOf(tier: FieldReader): DiskSpec {
+  const ttlSeconds = tier.integer('ttl_seconds', { min: 1 });
   return {
     kind: 'disk',
     path: tier.required('root_dir', tier.text('root_dir'), 'a directory'),
@@ -179,6 +180,7 @@ function fsOf(tier: FieldReader): DiskSpec {
     directIo: tier.boolean('direct_io') ?? diskDefaults.directIo,
     readThreads: tier.integer('n_read_threads', { min: 1, max: 16 }) ?? diskDefaults.readThreads,
     writeThreads: tier.integer('n_write_threads', { min: 1, max: 16 }) ?? diskDefaults.writeThreads,
+    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
   };
 }
 

@@ -18,6 +18,8 @@ export interface OpenTierOptions {
   readonly crc32?: Crc32 | undefined;
   /** Blocks have a MAC, and others are not loaded. */
   readonly macKeys?: MacKeys | undefined;
+  /** Blocks are encrypted with these keys, and others are not loaded. */
+  readonly encrypts?: boolean | undefined;
   /** Whether blocks are moved, or only looked up. */
   readonly movesBlocks: boolean;
   readonly event?: ((message: string) => void) | undefined;
@@ -67,7 +69,8 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
 const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
   Math.max(1, Math.floor(maxBytes / worldSize));
 
-function openS3(name: string, spec: S3Spec, { identity, crc32, macKeys, event }: OpenTierOptions): Promise<Tier> {
+function openS3(name: string, spec: S3Spec, options: OpenTierOptions): Promise<Tier> {
+  const { identity, crc32, macKeys, encrypts, event } = options;
   const { kind: _, maxBytes, ...location } = spec;
   return S3Tier.open({
     ...location,
@@ -75,6 +78,7 @@ function openS3(name: string, spec: S3Spec, { identity, crc32, macKeys, event }:
     name,
     crc32,
     macKeys,
+    encrypts,
     packBytes: Math.max(s3PackBytes, headerBytes + identity.blockBytes),
     ...(event === undefined ? {} : { event }),
     ...(maxBytes === undefined ? {} : { maxBytes: maxBytesOf({ maxBytes }, identity) }),
@@ -82,7 +86,7 @@ function openS3(name: string, spec: S3Spec, { identity, crc32, macKeys, event }:
 }
 
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
-  const { identity, crc32, macKeys, movesBlocks, event } = options;
+  const { identity, crc32, macKeys, encrypts, movesBlocks, event } = options;
   const maxBytes = maxBytesOf(spec, identity);
   const tier = await DiskTier.open({
     root: spec.path,
@@ -91,16 +95,18 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     othersMaxBytes: maxBytes,
     fsync: spec.fsync,
     directIo: spec.directIo,
+    ttlSeconds: spec.ttlSeconds,
+    removesExpired: movesBlocks,
     name,
     ...(event === undefined ? {} : { event }),
-    ...(movesBlocks ? { crc32, macKeys, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
+    ...(movesBlocks ? { crc32, macKeys, encrypts, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
   });
   if (!movesBlocks) for (const message of tier.events) event?.(message);
   return tier;
 }
 
 function openRedis(name: string, spec: RedisSpec, options: OpenTierOptions): Promise<Tier> {
-  const { identity, crc32, macKeys, movesBlocks, event } = options;
+  const { identity, crc32, macKeys, encrypts, movesBlocks, event } = options;
   const { url, ttlSeconds } = spec;
   return RedisTier.open({
     url,
@@ -108,6 +114,7 @@ function openRedis(name: string, spec: RedisSpec, options: OpenTierOptions): Pro
     name,
     crc32,
     macKeys,
+    encrypts,
     ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
     ...(event === undefined ? {} : { event }),
     ...(movesBlocks ? {} : { connections: 0 }),

@@ -20,6 +20,8 @@ export interface OwnTierContext {
   readonly crc32?: Crc32 | undefined;
   /** The keys of `--kv-transfer-key-file`; for `BlockCodec`. The tier must then have `authenticatesBlocks`. */
   readonly macKeys?: MacKeys | undefined;
+  /** `--kv-transfer-encrypt`; for `BlockCodec`, whose `encodeInto` then encrypts. The tier must then have `encryptsBlocks`. */
+  readonly encrypts?: boolean | undefined;
   /** Receives messages for the operator. */
   readonly event?: ((message: string) => void) | undefined;
 }
@@ -72,6 +74,8 @@ export async function openOwnTier(spec: OwnSpec, context: OwnTierContext): Promi
   if (missing.length > 0) throw invalid(`its tier has no method ${missing.join(', ')}`);
   if (context.macKeys !== undefined && tier.authenticatesBlocks !== true)
     throw invalid('its tier does not say that it authenticates blocks, which --kv-transfer-key-file demands');
+  if (context.encrypts === true && tier.encryptsBlocks !== true)
+    throw invalid('its tier does not say that it encrypts blocks, which --kv-transfer-encrypt demands');
   if (tier.name !== context.name)
     throw invalid(`its tier has the name ${JSON.stringify(tier.name)} and not "${context.name}"`);
   return tier as unknown as Tier;

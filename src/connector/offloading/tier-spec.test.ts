@@ -8,6 +8,10 @@ describe('tiers on the command line', () => {
   it.each([
     ['host:8GiB', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'lru' }],
     ['host:8589934592:arc', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'arc' }],
+    ['host:8GiB?ttl=3600', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'lru', ttlSeconds: 3600 }],
+    ['host:8GiB:arc?ttl=60', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'arc', ttlSeconds: 60 }],
+    ['disk:/kv:1GiB?ttl=86400', { ...disk, path: '/kv', maxBytes: GIB, ttlSeconds: 86_400 }],
+    ['disk:/kv?ttl=1', { ...disk, path: '/kv', ttlSeconds: 1 }],
     ['disk:/var/cache/kvasir:100GiB', { ...disk, path: '/var/cache/kvasir', maxBytes: 100 * GIB }],
     ['disk:/var/cache/kvasir', { ...disk, path: '/var/cache/kvasir' }],
     ['disk:relative', { ...disk, path: 'relative' }],
@@ -36,6 +40,8 @@ describe('tiers on the command line', () => {
   });
 
   it.each([
+    ['disk:/kv?ttl=0', /ttl is a number of seconds of at least 1, not `0`/],
+    ['host:1GiB?ttl=1h', /ttl is a number of seconds of at least 1, not `1h`/],
     ['hots:8GiB', /no tier `hots`. Did you mean `host`\?/],
     ['', /no tier ``/],
     ['host', /needs a size, as in host:8GiB/],

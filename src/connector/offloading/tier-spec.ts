@@ -10,6 +10,8 @@ export interface HostSpec {
   /** Of all ranks together. */
   readonly maxBytes: number;
   readonly evictionPolicy: EvictionPolicyName;
+  /** Blocks expire so long after their last use. Absent: never. */
+  readonly ttlSeconds?: number;
 }
 
 /** A directory, on this machine or on a network file system. */
@@ -22,6 +24,8 @@ export interface DiskSpec {
   readonly directIo: boolean;
   readonly readThreads: number;
   readonly writeThreads: number;
+  /** Blocks expire so long after their last use. Absent: never. */
+  readonly ttlSeconds?: number;
 }
 
 /** A Redis or Valkey server, or a cluster of them. */
@@ -78,7 +82,7 @@ const kinds = ['host', 'disk', 'redis', 'rediss', 'valkey', 'valkeys', 's3'] as 
  * Reads a tier as it is written on the command line:
  *
  *   host:8GiB
- *   disk:/var/cache/kvasir:100GiB
+ *   disk:/var/cache/kvasir:100GiB?ttl=86400
  *   redis://user:password@host:6379/0?ttl=86400
  *   s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1
  *
@@ -136,22 +140,36 @@ export function tierNames(specs: readonly SecondarySpec[]): string[] {
   });
 }
 
-function parseHost(text: string, rest: string): HostSpec {
+function parseHost(text: string, given: string): HostSpec {
+  const { rest, ...ttl } = takeTtl(text, given);
   const [size, policy = 'lru', ...more] = rest.split(':');
   const maxBytes = parseBytes(size ?? '');
   if (maxBytes === undefined || more.length > 0) throw invalid(text, 'it needs a size, as in host:8GiB');
   const evictionPolicy = evictionPolicyNames.find((name) => name === policy);
   if (evictionPolicy === undefined) throw invalid(text, `the eviction policy is lru or arc, not \`${policy}\``);
-  return { kind: 'host', maxBytes, evictionPolicy };
+  return { kind: 'host', maxBytes, evictionPolicy, ...ttl };
 }
 
-function parseDisk(text: string, rest: string): DiskSpec {
+function parseDisk(text: string, given: string): DiskSpec {
+  const { rest, ...ttl } = takeTtl(text, given);
   // A path may contain colons, so only a size after the last colon is a size.
   const at = rest.lastIndexOf(':');
   const size = at < 0 ? undefined : parseBytes(rest.slice(at + 1));
   const path = size === undefined ? rest : rest.slice(0, at);
   if (path === '') throw invalid(text, 'it needs a directory, as in disk:/var/cache/kvasir:100GiB');
-  return { kind: 'disk', ...diskDefaults, path, ...(size === undefined ? {} : { maxBytes: size }) };
+  return { kind: 'disk', ...diskDefaults, path, ...(size === undefined ? {} : { maxBytes: size }), ...ttl };
+}
+
+/** `?ttl=` at the end of a text that is no URL. */
+function takeTtl(text: string, given: string): { readonly rest: string; readonly ttlSeconds?: number } {
+  const [, rest, ttl] = /^(.*)\?ttl=([^?]*)$/.exec(given) ?? [];
+  return rest === undefined ? { rest: given } : { rest, ttlSeconds: secondsOf(text, ttl ?? '') };
+}
+
+function secondsOf(text: string, ttl: string): number {
+  const seconds = Number(ttl);
+  if (Number.isSafeInteger(seconds) && seconds >= 1) return seconds;
+  throw invalid(text, `ttl is a number of seconds of at least 1, not \`${ttl}\``);
 }
 
 /** The tier itself reads the rest of the URL, which may have several addresses. */
@@ -159,9 +177,7 @@ function parseRedis(text: string): RedisSpec {
   if (!/^\w+:\/\/[^/?]+/.test(text)) throw invalid(text, 'it is a URL, as in redis://host:6379');
   const ttl = /[?&]ttl=([^&]*)/.exec(text);
   if (ttl === null) return { kind: 'redis', url: text };
-  const ttlSeconds = Number(ttl[1]);
-  if (!Number.isSafeInteger(ttlSeconds) || ttlSeconds < 1)
-    throw invalid(text, `ttl is a number of seconds of at least 1, not \`${ttl[1]}\``);
+  const ttlSeconds = secondsOf(text, ttl[1]!);
   const others = text.replace(/([?&])ttl=[^&]*&?/, '$1').replace(/[?&]$/, '');
   return { kind: 'redis', url: others, ttlSeconds };
 }

@@ -111,7 +111,7 @@ export class TierStack implements TamperableTier {
         signal.throwIfAborted();
         if (failure === undefined) {
           // Keeps the block in host memory, if there is room.
-          this.#host.storeNow(key, into);
+          this.#host.storeNow(key, into, context?.saltTag);
           context?.servedBy?.(secondary.name);
           return undefined;
         }
@@ -122,13 +122,13 @@ export class TierStack implements TamperableTier {
     });
   }
 
-  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
     return this.#calls.run(async () => {
       signal.throwIfAborted();
       await nextTurn();
       signal.throwIfAborted();
       const startedMs = this.#options.clock.nowMs();
-      const answer = this.#host.storeNow(key, bytes);
+      const answer = this.#host.storeNow(key, bytes, context?.saltTag);
       this.#options.memoryAhead?.wake();
       if (answer === 'stored') {
         this.#hostMeter.stored(bytes.length, this.#options.clock.nowMs() - startedMs);

@@ -170,7 +170,7 @@ export class WriteBehind {
 
   #start({ key, bytes }: LeasedBlock, permit: Permit, endWrite: () => void): void {
     this.#writing.add(key);
-    const context = { payloadCrc: this.#blocks.payloadCrc(key) };
+    const context = this.#blocks.storeContext(key);
     this.#tier.startStore(
       permit,
       { key, bytes, context },

@@ -13,25 +13,26 @@ export const leasedKeys = ({ leased }: JsonObject): readonly BlockKey[] => (leas
  * step tells the workers.
  */
 export class NewLeases {
-  #keys = new Set<BlockKey>();
+  readonly #salts = new Map<BlockKey, string | undefined>();
 
   get isEmpty(): boolean {
-    return this.#keys.size === 0;
+    return this.#salts.size === 0;
   }
 
-  add(blocks: readonly Pick<KvBlock, 'key'>[]): void {
-    for (const { key } of blocks) this.#keys.add(key);
+  /** `cacheSalt`: of their request. */
+  add(blocks: readonly Pick<KvBlock, 'key'>[], cacheSalt?: string): void {
+    for (const { key } of blocks) this.#salts.set(key, cacheSalt);
   }
 
   /** The leases since the last call, and those of their blocks that the pool has and `isKept` does not know. */
   take(step: Pick<ConnectorStep, 'validBlock'>, isKept: (key: BlockKey) => boolean) {
-    const keys = [...this.#keys];
-    this.#keys = new Set();
     const toSave: SaveBlock[] = [];
-    for (const key of keys) {
+    for (const [key, cacheSalt] of this.#salts) {
       const block = isKept(key) ? undefined : step.validBlock(key);
-      if (block !== undefined) toSave.push({ key, block });
+      if (block !== undefined) toSave.push({ key, block, cacheSalt });
     }
+    const keys = [...this.#salts.keys()];
+    this.#salts.clear();
     return { keys, toSave };
   }
 }

@@ -133,6 +133,16 @@ describe('PlaceScheduler', () => {
     expect(saved!.blocks.map(({ key }) => key)).toEqual([suiteKey(5)]);
   });
 
+  it('saves have the cache salt of their request, also with chunks', () => {
+    for (const settings of [{}, { blocks_per_chunk: 2 }]) {
+      const { scheduler, step } = newScheduler(settings);
+      scheduler.getMatchedBlocks({ ...request('r', [0, 1]), cacheSalt: 'tenant 1' });
+      const inPool = new Map([0, 1].map((i) => [suiteKey(i), valid(i).block]));
+      const { saves } = step([valid(0), valid(1)], inPool);
+      expect(saves.flatMap(({ blocks }) => blocks.map(({ cacheSalt }) => cacheSalt))).toEqual(['tenant 1', 'tenant 1']);
+    }
+  });
+
   it('with chunks of three blocks, a chunk is saved when its last block becomes valid', () => {
     const { scheduler, step } = newScheduler({ block_size: 48 });
     scheduler.updateStateAfterAlloc(request('a', []), undefined, () => [block(0)]);

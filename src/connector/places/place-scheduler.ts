@@ -69,6 +69,7 @@ export interface PlaceSettings {
 interface RequestRecord {
   readonly lookup: RequestLookup;
   readonly promptTokens: number;
+  readonly cacheSalt: string | undefined;
   readonly chunks: RequestChunks | undefined;
   /** Another server continues the request, and loads its blocks from a secondary tier. */
   readonly remoteDecode: RemoteDecode | undefined;
@@ -175,7 +176,7 @@ export class PlaceScheduler implements SchedulerConnector {
     const record = this.#recordOf(request);
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#lookups.end(record.lookup);
-    this.#refreshStored(valid);
+    this.#refreshStored(valid, request.cacheSalt);
     if (record.chunks === undefined && record.remoteDecode === undefined) return;
     const blocks = valid();
     for (const block of blocks) record.chunks?.addValid(block);
@@ -286,12 +287,12 @@ export class PlaceScheduler implements SchedulerConnector {
     const seen = new Set<BlockKey>();
     const saved = new Set<BlockKey>();
     const isKept = (key: BlockKey): boolean => saved.has(key) || this.#home.has(key) || step.isSaving(key);
-    const save = (key: BlockKey, block: BlockId): void => {
+    const save = (key: BlockKey, block: BlockId, cacheSalt: string | undefined): void => {
       if (isKept(key) || seen.has(key)) return;
       seen.add(key);
       if (!this.#filter.isOftenNeeded(key)) return;
       saved.add(key);
-      blocks.push({ key, block });
+      blocks.push(cacheSalt === undefined ? { key, block } : { key, block, cacheSalt });
     };
     for (const valid of step.newlyValid) {
       const record = this.#requests.get(valid.requestId);
@@ -301,13 +302,13 @@ export class PlaceScheduler implements SchedulerConnector {
         if (this.#host !== undefined) continue;
       }
       const chunk = record?.chunks?.add(valid);
-      if (record?.chunks === undefined) save(valid.key, valid.block);
+      if (record?.chunks === undefined) save(valid.key, valid.block, record?.cacheSalt);
       else if (chunk !== undefined)
-        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block);
+        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block, record.cacheSalt);
     }
-    for (const key of this.#stored?.takeMissing() ?? []) {
+    for (const [key, cacheSalt] of this.#stored?.takeMissing() ?? []) {
       const block = step.validBlock(key);
-      if (block !== undefined) save(key, block);
+      if (block !== undefined) save(key, block, cacheSalt);
     }
     // These blocks are stored at once, because another server needs them.
     const { keys, toSave } = this.#leases.take(step, isKept);
@@ -320,7 +321,7 @@ export class PlaceScheduler implements SchedulerConnector {
     const offloaded = this.#offloaded(record, blocks);
     record.remoteDecode.add(offloaded);
     // Without host memory, a save goes to the place at once.
-    if (this.#host !== undefined) this.#leases.add(offloaded);
+    if (this.#host !== undefined) this.#leases.add(offloaded, record.cacheSalt);
   }
 
   #offloaded(record: RequestRecord, blocks: readonly KvBlock[]): readonly KvBlock[] {
@@ -343,6 +344,7 @@ export class PlaceScheduler implements SchedulerConnector {
       lookup: this.#lookups.open(request, limits, loadsKv(this.#settings.role)),
       // The first call for a request is before its first output token.
       promptTokens: request.tokenCount,
+      cacheSalt: request.cacheSalt,
       chunks: this.#filter.newChunks(),
       remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
       isFinished: false,
@@ -369,12 +371,12 @@ export class PlaceScheduler implements SchedulerConnector {
   }
 
   /** Looks up the blocks of a request that were stored long ago, because other processes may have removed them. */
-  #refreshStored(valid: () => readonly KvBlock[]): void {
+  #refreshStored(valid: () => readonly KvBlock[], cacheSalt: string | undefined): void {
     const stored = this.#stored;
     if (stored === undefined || !savesKv(this.#settings.role)) return;
     const keysOf = (): readonly BlockKey[] => stored.old(valid);
     this.#lookups.refresh(keysOf, (keys, answers) => {
-      for (const [i, key] of keys.entries()) if (answers[i] === false) stored.saveAgain(key);
+      for (const [i, key] of keys.entries()) if (answers[i] === false) stored.saveAgain(key, cacheSalt);
       if (stored.isSavingAgain) this.#context.wake();
     });
   }

@@ -18,8 +18,8 @@ export class StoredKeys {
   readonly #clock: Clock;
   /** When each key was last found or saved; oldest first. */
   readonly #seenMs = new Map<BlockKey, number>();
-  /** Keys that were stored and are missing now: saved again if the pool still has their blocks. */
-  #missing = new Set<BlockKey>();
+  /** Keys that were stored and are missing now, with their salts: saved again if the pool still has their blocks. */
+  #missing = new Map<BlockKey, string | undefined>();
   #refreshedMs = -Infinity;
   #events: KvEvent[] = [];
 
@@ -66,18 +66,19 @@ export class StoredKeys {
     return [...new Set(valid().map(({ key }) => key))].filter((key) => this.#seenMs.has(key) && !this.has(key));
   }
 
-  /** The block is no longer stored: it is saved again at the next step. */
-  saveAgain(key: BlockKey): void {
-    this.#missing.add(key);
+  /** The block is no longer stored: it is saved again at the next step. `cacheSalt`: of its request. */
+  saveAgain(key: BlockKey, cacheSalt?: string): void {
+    this.#missing.set(key, cacheSalt);
   }
 
   get isSavingAgain(): boolean {
     return this.#missing.size > 0;
   }
 
-  takeMissing(): ReadonlySet<BlockKey> {
+  /** With the cache salt of each. */
+  takeMissing(): ReadonlyMap<BlockKey, string | undefined> {
     const missing = this.#missing;
-    this.#missing = new Set();
+    this.#missing = new Map();
     return missing;
   }
 

@@ -48,6 +48,7 @@ const threadsMax = 16;
  */
 export class SharedStorageConnector implements KvConnector {
   readonly authenticatesBlocks = true;
+  readonly encryptsBlocks = true;
   readonly #role: KvRole;
   readonly #root: string;
   readonly #mode: LoadMode;
@@ -116,10 +117,11 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    const { identity, crc32, macKeys } = context;
+    const { identity, crc32, macKeys, encrypts } = context;
     const tier = await this.#openDisk(identity, {
       crc32,
       macKeys,
+      encrypts,
       // Loads and saves run concurrently; the worker has a queue with its own limit for each.
       threads: Math.min(this.#loadsAtOnce + (this.#hasBackgroundSaves ? 0 : this.#savesAtOnce), threadsMax),
       backgroundWriters: this.#hasBackgroundSaves ? Math.min(this.#savesAtOnce, threadsMax) : 0,

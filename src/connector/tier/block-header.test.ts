@@ -7,7 +7,8 @@ import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import { missReasons } from '../reasons.ts';
-import { BlockCodec, headerBytes, payloadCrcOf } from './block-header.ts';
+import { saltTagOf } from '../salt-tag.ts';
+import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from './block-header.ts';
 
 const identity: KvIdentity = {
   fingerprint: 'a model',
@@ -52,6 +53,16 @@ describe('a stored block', () => {
   it('is verified with the header that was written for it', () => {
     expect(codec.verify(key('a'), header, payload, whole)).toBeUndefined();
     expect(payloadCrcOf(header)).toBe(payloadCrcOf(codec.encode(key('b'), payload)));
+  });
+
+  it('has the tag of its cache salt, and is the same block with any tag', () => {
+    const tag = saltTagOf('tenant 1')!;
+    expect(tag).toMatch(/^[0-9a-f]{16}$/);
+    expect(saltTagOf('tenant 2')).not.toBe(tag);
+    expect([saltTagOf(undefined), saltTagIn(header)]).toEqual([undefined, undefined]);
+    const salted = codec.encode(key('a'), payload, undefined, tag);
+    expect(saltTagIn(salted)).toBe(tag);
+    expect(codec.verify(key('a'), salted, payload, whole)).toBeUndefined();
   });
 
   it('has the same header with another implementation of CRC32', () => {

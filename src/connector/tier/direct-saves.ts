@@ -1,12 +1,18 @@
 import type { BlockId } from '../../core/ids.ts';
-import type { BlockKey } from '../block-key.ts';
 import type { SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
+import { saltTagOf } from '../salt-tag.ts';
 import type { TransferQueue } from '../transfer/transfer-queue.ts';
-import { type SavePath, type SavePathOptions, type SaveReport, saveQueue, yieldToSteps } from './save-path.ts';
+import {
+  type SavedBlock,
+  type SavePath,
+  type SavePathOptions,
+  type SaveReport,
+  saveQueue,
+  yieldToSteps,
+} from './save-path.ts';
 
-interface DirectItem {
-  readonly key: BlockKey;
+interface DirectItem extends SavedBlock {
   readonly block: BlockId;
 }
 
@@ -30,7 +36,8 @@ export class DirectSaves implements SavePath {
   }
 
   submit({ transfer, blocks }: SaveJob): void {
-    this.#queue.submit(transfer, blocks, { timeoutMs: this.#options.timeoutMs });
+    const items = blocks.map(({ key, block, cacheSalt }) => ({ key, block, saltTag: saltTagOf(cacheSalt) }));
+    this.#queue.submit(transfer, items, { timeoutMs: this.#options.timeoutMs });
   }
 
   async flush(ids: readonly TransferId[]): Promise<void> {
@@ -62,8 +69,8 @@ export class DirectSaves implements SavePath {
   }
 
   /** Items that a flush starts run up to the store during the call of `flush`. */
-  async #save({ key, block }: DirectItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
+  async #save(item: DirectItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
     if (!this.#isFlushing) await yieldToSteps();
-    return this.#options.store(key, this.#options.bytesOf(block), signal);
+    return this.#options.store(item, this.#options.bytesOf(item.block), signal);
   }
 }

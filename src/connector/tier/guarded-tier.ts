@@ -168,14 +168,19 @@ export class GuardedTier {
   }
 
   /** As `Tier.store`: settles when nothing reads `bytes` any more. */
-  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer | SaveFailureReason> {
+  store(
+    key: BlockKey,
+    bytes: Uint8Array,
+    signal: AbortSignal,
+    context?: TierContext,
+  ): Promise<StoreAnswer | SaveFailureReason> {
     const permit = this.stores.breaker.tryAcquire();
     if (permit === undefined) return Promise.resolve('storeDown');
     return new Promise((resolve) => {
       let result: StoreAnswer | NoAnswer;
       this.startStore(
         permit,
-        { key, bytes, signal },
+        { key, bytes, signal, ...(context === undefined ? {} : { context }) },
         {
           answered: (answer) => {
             result = answer;

@@ -4,7 +4,14 @@ import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
+import type { SaltTag } from '../salt-tag.ts';
 import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
+
+/** What a tier is told of a block besides its bytes. */
+export interface SavedBlock {
+  readonly key: BlockKey;
+  readonly saltTag: SaltTag | undefined;
+}
 
 export interface SavePathOptions {
   readonly savesAtOnce: number;
@@ -18,7 +25,7 @@ export interface SavePathOptions {
   /** The memory of a block in the pool. */
   readonly bytesOf: (block: BlockId) => Uint8Array;
   /** Undefined: the block is stored. Settles only when nothing reads `bytes` any more. */
-  readonly store: (key: BlockKey, bytes: Uint8Array, signal: AbortSignal) => Promise<SaveFailureReason | undefined>;
+  readonly store: (block: SavedBlock, bytes: Uint8Array, signal: AbortSignal) => Promise<SaveFailureReason | undefined>;
 }
 
 export interface SaveReport {

@@ -1,8 +1,15 @@
-import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveBlock, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
+import { saltTagOf } from '../salt-tag.ts';
 import { isGivenUpBy, type TransferQueue } from '../transfer/transfer-queue.ts';
-import { type SavePath, type SavePathOptions, type SaveReport, saveQueue, yieldToSteps } from './save-path.ts';
+import {
+  type SavedBlock,
+  type SavePath,
+  type SavePathOptions,
+  type SaveReport,
+  saveQueue,
+  yieldToSteps,
+} from './save-path.ts';
 import { StagingBuffers } from './staging-buffers.ts';
 
 export interface StagedSavesOptions extends SavePathOptions {
@@ -11,8 +18,7 @@ export interface StagedSavesOptions extends SavePathOptions {
   readonly bufferBytes: number;
 }
 
-interface StagedItem {
-  readonly key: BlockKey;
+interface StagedItem extends SavedBlock {
   /** A copy of the block. */
   readonly bytes: Uint8Array;
 }
@@ -110,12 +116,12 @@ export class StagedSaves implements SavePath {
     const copying = this.#copying.get(transfer);
     if (copying === undefined) return;
     const { blocks, items } = copying;
-    const { key, block } = blocks[copying.next++]!;
+    const { key, block, cacheSalt } = blocks[copying.next++]!;
     const bytes = this.#buffers.take();
     if (bytes === undefined) this.#failures.push({ transfer, key, reason: 'queueFull' });
     else {
       bytes.set(this.#options.bytesOf(block));
-      items.push({ key, bytes });
+      items.push({ key, bytes, saltTag: saltTagOf(cacheSalt) });
     }
     if (copying.next < blocks.length) return;
     this.#copying.delete(transfer);
@@ -128,11 +134,11 @@ export class StagedSaves implements SavePath {
     this.#options.onChange();
   }
 
-  async #save({ key, bytes }: StagedItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
+  async #save(item: StagedItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
     try {
-      return await this.#options.store(key, bytes, signal);
+      return await this.#options.store(item, item.bytes, signal);
     } finally {
-      this.#buffers.give(bytes);
+      this.#buffers.give(item.bytes);
     }
   }
 }

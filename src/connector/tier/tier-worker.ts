@@ -19,12 +19,13 @@ import type {
 } from '../connector.ts';
 import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
+import { type SaltTag, saltTagOf } from '../salt-tag.ts';
 import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import type { CircuitBreakerOptions } from './circuit-breaker.ts';
 import { DirectSaves } from './direct-saves.ts';
 import { GuardedTier } from './guarded-tier.ts';
-import type { SavePath } from './save-path.ts';
+import type { SavedBlock, SavePath } from './save-path.ts';
 import { StagedSaves } from './staged-saves.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { increment } from './tier-meter.ts';
@@ -66,6 +67,7 @@ interface LoadItem {
   readonly index: number;
   readonly requestId: RequestId;
   readonly place: string;
+  readonly saltTag?: SaltTag | undefined;
   readonly servedBy: (place: string) => void;
 }
 
@@ -132,7 +134,7 @@ export class TierWorker implements WorkerConnector {
       gate: options.saveGate,
       onChange,
       bytesOf: (block: BlockId) => this.#pool().bytesOf(block),
-      store: (key: BlockKey, bytes: Uint8Array, signal: AbortSignal) => this.#store(key, bytes, signal),
+      store: (block: SavedBlock, bytes: Uint8Array, signal: AbortSignal) => this.#store(block, bytes, signal),
     };
     this.#saves =
       bufferBytes === undefined
@@ -164,7 +166,8 @@ export class TierWorker implements WorkerConnector {
   startLoadKv(): void {
     const { loads, saves, jobsToFlush, extra } = this.#bound();
     if (extra !== undefined) this.#onExtra(extra);
-    for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
+    for (const { transfer, requestId, mode, timeoutMs, cacheSalt, blocks } of loads) {
+      const saltTag = saltTagOf(cacheSalt);
       // Nothing writes the other blocks: they have no KV on this rank.
       for (const { key, block } of blocks) if (!this.#hasKv(key)) this.#arrived.push({ transfer, block });
       const ownBlocks = blocks.filter(({ key }) => this.#hasKv(key));
@@ -174,6 +177,7 @@ export class TierWorker implements WorkerConnector {
         index,
         requestId,
         place,
+        saltTag,
         servedBy: (source: string) => {
           if (source !== place) this.#loadedElsewhere.push({ transfer, block, place: source });
         },
@@ -259,8 +263,12 @@ export class TierWorker implements WorkerConnector {
     return reason;
   }
 
-  async #store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
-    const answer = await (this.#guarded ?? this.#tier).store(key, bytes, signal);
+  async #store(
+    { key, saltTag }: SavedBlock,
+    bytes: Uint8Array,
+    signal: AbortSignal,
+  ): Promise<SaveFailureReason | undefined> {
+    const answer = await (this.#guarded ?? this.#tier).store(key, bytes, signal, saltTag && { saltTag });
     if (answer === 'stored') {
       this.#totals.savedBlocks++;
       this.#totals.savedBytes += bytes.length;

@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
+import { crc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { headerBytes } from './block-header.ts';
+import { saltTagOf } from '../salt-tag.ts';
+import { headerBytes, saltTagIn } from './block-header.ts';
 import type { TamperableTier, Tier } from './tier.ts';
 
 export const suiteBlockBytes = 4096;
@@ -49,6 +51,8 @@ export interface TierUnderTest {
 export interface TierSuiteOptions {
   /** Default true. False: only the store itself limits its bytes, so the tier ignores `maxBytes` and evicts no block. */
   readonly isBounded?: boolean;
+  /** Default false. True: the tier encrypts, so changed payloads have another reason. */
+  readonly isEncrypted?: boolean;
   /** How many loads gave no block for this reason. Default: the counter of the same name. */
   readonly missCount?: (tier: Tier, reason: LoadFailureReason) => number | undefined;
 }
@@ -57,7 +61,11 @@ export interface TierSuiteOptions {
 export function tierSuite(
   name: string,
   make: (maxBytes: number) => Promise<TierUnderTest>,
-  { isBounded = true, missCount = (tier, reason) => tier.counters()[reason] }: TierSuiteOptions = {},
+  {
+    isBounded = true,
+    isEncrypted = false,
+    missCount = (tier, reason) => tier.counters()[reason],
+  }: TierSuiteOptions = {},
 ): void {
   const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
   const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
@@ -88,6 +96,23 @@ export function tierSuite(
       const block = fresh();
       expect(await tier.load(key, block, open)).toBeUndefined();
       expect(block).toEqual(suiteBytes(key));
+      await tier.close();
+    });
+
+    it('writes the tag of the cache salt into the header, also if the CRC32 is known', async () => {
+      const tier = await begin();
+      const saltTag = saltTagOf('tenant 1')!;
+      for (const context of [{ saltTag }, { saltTag, payloadCrc: crc32(suiteBytes(suiteKey('a'))) }, undefined]) {
+        await tier.store(suiteKey('a'), suiteBytes(suiteKey('a')), open, context);
+        let found: string | undefined;
+        await tier.tamper(suiteKey('a'), (stored) => {
+          found = saltTagIn(stored);
+          return stored;
+        });
+        expect(found).toBe(context?.saltTag);
+        expect(await tier.load(suiteKey('a'), fresh(), open)).toBeUndefined();
+        await tier.delete(suiteKey('a'));
+      }
       await tier.close();
     });
 
@@ -132,7 +157,7 @@ export function tierSuite(
       ['truncated', (stored) => stored.subarray(0, 7)],
       ['truncated', () => new Uint8Array(0)],
       ['oversized', (stored) => Buffer.concat([stored, Buffer.from([0])])],
-      ['corrupt', (stored) => flip(stored, headerBytes + 17)],
+      [isEncrypted ? 'decryptionFailed' : 'corrupt', (stored) => flip(stored, headerBytes + 17)],
       ['headerCorrupt', (stored) => flip(stored, 100)],
       ['formatVersion', (stored) => flip(stored, 8)],
       ['notABlock', (stored) => flip(stored, 0)],

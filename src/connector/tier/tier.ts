@@ -2,6 +2,7 @@ import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity, PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
+import type { SaltTag } from '../salt-tag.ts';
 import type { LookupAnswers } from './look-up.ts';
 
 /**
@@ -17,6 +18,8 @@ export interface Tier {
 
   /** For a class of the user's. True: with `macKeys` in its context, `store` writes a MAC, and `load` demands it. */
   readonly authenticatesBlocks?: boolean;
+  /** For a class of the user's. True: with `encrypts` in its context, `store` encrypts blocks, and `load` demands it. */
+  readonly encryptsBlocks?: boolean;
 
   /**
    * Parallel to `keys`: whether the block is stored. Undefined = not known, because the call for that key failed or the
@@ -86,7 +89,12 @@ export interface TierContext {
    * Of a store: the CRC32 of the block when it left the pool. The tier writes it into the header and computes none, so
    * that loads detect a change of the block in host memory before this store.
    */
-  readonly payloadCrc?: number;
+  readonly payloadCrc?: number | undefined;
+  /**
+   * Of the cache salt of the request. A store writes it into the header (`BlockCodec`). Of a load: for a tier that keeps the block
+   * elsewhere, too.
+   */
+  readonly saltTag?: SaltTag | undefined;
   /** Where the block was found (`FoundBlock.place`), for a tier that consists of several. */
   readonly place?: string;
   /** Called by a tier that consists of several, with the name of the tier that gave the block. */

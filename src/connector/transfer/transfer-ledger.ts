@@ -9,9 +9,7 @@ import {
   emptyOutput,
   type FoundBlock,
   type KvBlock,
-  type LoadBlock,
   type LoadJob,
-  type LoadMode,
   type LoadOutcome,
   type PlaceChange,
   type RankReport,
@@ -149,16 +147,18 @@ export class TransferLedger<Owner = undefined> {
   /** Orders a load and pins its blocks. The next metadata has the load. */
   openLoad(
     requestId: RequestId,
-    { mode, timeoutMs, blocks }: { mode: LoadMode; timeoutMs: number; blocks: readonly LoadBlock[] },
+    { cacheSalt, ...load }: Pick<LoadJob, 'mode' | 'timeoutMs' | 'blocks'> & { cacheSalt?: string | undefined },
     owner: Owner,
   ): LoadJob {
+    const { timeoutMs, blocks } = load;
     assert(blocks.length > 0, 'a load without blocks');
     assert(new Set(blocks.map(({ block }) => block)).size === blocks.length, 'one block id for two blocks');
     for (const found of blocks) {
       assert(this.isUsable(requestId, found), `block ${found.key} failed for ${requestId} from ${found.place} before`);
       this.#pins.pin(found.block);
     }
-    const job = Object.freeze({ transfer: this.newTransferId(), requestId, mode, timeoutMs, blocks });
+    const salt = cacheSalt === undefined ? {} : { cacheSalt };
+    const job: LoadJob = Object.freeze({ transfer: this.newTransferId(), requestId, ...load, ...salt });
     const nowMs = this.#clock.nowMs();
     this.#loads.set(job.transfer, new OpenLoad(job, owner, nowMs, nowMs + timeoutMs + graceMs));
     this.#unsent.push(job);

@@ -28,10 +28,10 @@ const withCopy: Crc32 = Object.assign((bytes: Uint8Array) => crc32(bytes), {
   },
 });
 
-function make(blockBytes: number, crc: Crc32 = crc32, macKeys?: MacKeys) {
+function make(blockBytes: number, crc: Crc32 = crc32, macKeys?: MacKeys, encrypts = false) {
   const identity: KvIdentity = { ...suiteIdentity, blockBytes };
   const cell = new CallCell();
-  const codec = new BlockCodec(identity, crc, macKeys);
+  const codec = new BlockCodec(identity, crc, macKeys, encrypts);
   const path = join(folder, `${serial++}.kv`);
   const writer = new BlockWriter(codec, crc, { fsync: false, stillWanted: () => undefined });
   const reader = new BlockReader(codec, crc, cell);
@@ -42,9 +42,9 @@ function make(blockBytes: number, crc: Crc32 = crc32, macKeys?: MacKeys) {
     block,
     into,
     cell,
-    expected: Buffer.concat([codec.encode(key, block), block]),
+    expected: Buffer.concat([new BlockCodec(identity, crc, macKeys).encode(key, block), block]),
     write: (isDirect = false, payloadCrc?: number) =>
-      writer.write(path, key, block, { temporaryName: '.a.tmp', payloadCrc, isDirect }),
+      writer.write(path, key, block, { temporaryName: '.a.tmp', payloadCrc, saltTag: undefined, isDirect }),
     read: (isDirect = false, nowMs = Date.now()) => reader.read(path, key, into, { nowMs, isDirect }),
   };
 }
@@ -65,6 +65,24 @@ describe.each(sizes)('a block of %d bytes', (blockBytes) => {
     expect(readFileSync(path).equals(expected)).toBe(true);
     expect(read(isDirect)).toBeUndefined();
     expect(Buffer.compare(into, block)).toBe(0);
+  });
+
+  it.each([
+    ['through the cache', false, false],
+    ['directly', true, true],
+    ['directly and read through the cache', true, false],
+  ])('is written encrypted %s, and refused if a bit changed', (_, isDirectWrite, isDirectRead) => {
+    const { write, read, path, into, block } = make(blockBytes, crc32, macKeys, true);
+    write(isDirectWrite, isDirectRead ? crc32(block) : undefined);
+    const stored = readFileSync(path);
+    expect(stored).toHaveLength(headerBytes + blockBytes);
+    if (blockBytes > 1000) expect(stored.subarray(headerBytes).equals(block)).toBe(false);
+    expect(read(isDirectRead)).toBeUndefined();
+    expect(Buffer.compare(into, block)).toBe(0);
+    for (const at of [headerBytes, headerBytes + Math.floor(blockBytes / 2), stored.length - 1]) {
+      writeFileSync(path, stored.with(at, stored[at]! ^ 1));
+      expect([at, read(isDirectRead)]).toEqual([at, 'decryptionFailed']);
+    }
   });
 
   it.each([false, true])('is refused if a bit changed and all checksums are right again (direct: %s)', (isDirect) => {

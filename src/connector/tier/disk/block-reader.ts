@@ -3,7 +3,7 @@ import { assert } from '../../../base/assert.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
-import { type BlockCodec, headerBytes, payloadCrcOf } from '../block-header.ts';
+import { type BlockCodec, headerBytes } from '../block-header.ts';
 import { Crc32OfParts } from '../crc32-of-parts.ts';
 import type { CallCell } from './call-cell.ts';
 import { AlignedMemory, alignedLength, directFlag } from './direct-io.ts';
@@ -14,6 +14,8 @@ export interface ReadOptions {
   readonly nowMs: number;
   /** Without the system's cache. Where the system refuses this for the file, the file is read through the cache. */
   readonly isDirect: boolean;
+  /** How long after its date a file expires. Absent: never. */
+  readonly ttlMs?: number | undefined;
 }
 
 /**
@@ -22,6 +24,8 @@ export interface ReadOptions {
  *
  *     file --read--> piece (in the CPU's cache) --checksum and copy--> pool        256 KiB at a time
  *     file --read--> aligned memory             --checksum and copy--> pool        O_DIRECT: the whole block
+ *
+ * Encrypted parts are decrypted before they are copied.
  *
  * A block in the pool may have parts of a corrupt file, which is what a failed load may leave there. On a Xeon at 2.8 GHz with files in
  * the system's cache, pieces load 1.5 times as fast as a copy of the whole block. The reason is that a piece is still in the CPU's
@@ -60,7 +64,8 @@ export class BlockReader {
     }
   }
 
-  #read(path: string, key: BlockKey, into: Uint8Array, { isDirect, nowMs }: ReadOptions): MissReason | undefined {
+  #read(path: string, key: BlockKey, into: Uint8Array, options: ReadOptions): MissReason | undefined {
+    const { isDirect } = options;
     const file = openBlock(path, isDirect);
     if (file === undefined) return 'missing';
     try {
@@ -70,7 +75,7 @@ export class BlockReader {
         isDirect && stats.isFile()
           ? this.#readWhole(file, stats.size, key, into)
           : this.#readInPieces(file, stats, key, into);
-      if (reason === undefined) markUsed(file, stats, nowMs);
+      if (reason === undefined) markUsed(file, stats, options);
       return reason;
     } finally {
       closeSync(file);
@@ -89,18 +94,14 @@ export class BlockReader {
     const storedBytes = isShort ? bytesRead : stats.isFile() ? stats.size : headerBytes + blockBytes;
     const reason = this.#codec.verifyHeader(key, header, storedBytes);
     if (reason !== undefined) return reason;
-    const mac = this.#codec.macCheck(header);
+    const reader = this.#codec.reader(header);
     parts.begin();
     for (let done = 0; ; ) {
-      const part = piece.subarray(0, count);
-      parts.add(this.#give(into.subarray(done, done + count), part), count);
-      mac?.add(part);
+      const plain = reader.plainOf(piece.subarray(0, count));
+      parts.add(this.#give(into.subarray(done, done + count), plain), count);
       done += count;
       assert(done <= blockBytes, `${done} bytes were copied to a block of ${blockBytes}`);
-      if (done === blockBytes) {
-        if (parts.value !== payloadCrcOf(header)) return 'corrupt';
-        return mac?.isRight() === false ? 'macWrong' : undefined;
-      }
+      if (done === blockBytes) return reader.verdict(parts.value);
       count = Math.min(piece.length, blockBytes - done);
       if (this.#fill(file, [piece.subarray(0, count)]) < count) return 'truncated';
     }
@@ -121,11 +122,9 @@ export class BlockReader {
     const header = memory.subarray(0, headerBytes);
     const reason = this.#codec.verifyHeader(key, header, storedBytes);
     if (reason !== undefined) return reason;
+    const reader = this.#codec.reader(header);
     const payload = memory.subarray(headerBytes, headerBytes + into.length);
-    if (this.#give(into, payload) !== payloadCrcOf(header)) return 'corrupt';
-    const mac = this.#codec.macCheck(header);
-    mac?.add(payload);
-    return mac?.isRight() === false ? 'macWrong' : undefined;
+    return reader.verdict(this.#give(into, reader.plainOf(payload)));
   }
 
   /** Copies into the pool unless the call was given up, and returns the CRC32. */
@@ -163,7 +162,7 @@ export class BlockReader {
 
 /** Fits into a core's second-level cache, also if two threads share it. */
 const pieceBytes = 256 * 1024;
-/** So that a block that is loaded often costs few writes to the disk. */
+/** So that a block that is loaded often costs few writes to the disk. With a short time to live, a tenth of that. */
 const useKeptMs = 60_000;
 
 /** Undefined if there is no such file. */
@@ -180,8 +179,8 @@ function openBlock(path: string, isDirect: boolean): number | undefined {
  * The date of a file is the date of its last use, at most a minute late. So the oldest file is the least recently used
  * block, also after a restart and for other engines.
  */
-function markUsed(file: number, stats: Stats, nowMs: number): void {
-  if (!stats.isFile() || nowMs - stats.mtimeMs < useKeptMs) return;
+function markUsed(file: number, stats: Stats, { nowMs, ttlMs = Number.POSITIVE_INFINITY }: ReadOptions): void {
+  if (!stats.isFile() || nowMs - stats.mtimeMs < Math.min(useKeptMs, ttlMs / 10)) return;
   try {
     futimesSync(file, nowMs / 1000, nowMs / 1000);
   } catch {

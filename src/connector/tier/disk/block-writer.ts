@@ -2,6 +2,7 @@ import { fdatasyncSync, ftruncateSync } from 'node:fs';
 import { assert } from '../../../base/assert.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 import { type BlockCodec, headerBytes } from '../block-header.ts';
 import { Crc32OfParts } from '../crc32-of-parts.ts';
 import { AlignedMemory, directNewFileFlag } from './direct-io.ts';
@@ -18,6 +19,7 @@ export interface WriteOptions {
   readonly temporaryName: string;
   /** The CRC32 of the block if it is known. */
   readonly payloadCrc: number | undefined;
+  readonly saltTag: SaltTag | undefined;
   /** Without the system's cache. Where the system refuses this, the file is written through the cache. */
   readonly isDirect: boolean;
 }
@@ -28,6 +30,7 @@ export interface WriteOptions {
  *     known checksum:    header and block in one call
  *     unknown checksum:  256 KiB of the block at a time, each still in the CPU's cache after its checksum; then the header
  *     O_DIRECT:          header and block are copied to aligned memory, which is written in one call
+ *     encrypted:         the same, with and without O_DIRECT
  *
  * If the call is given up, the caller may use the memory of the block again while this thread reads it. The file then has any
  * content, and never gets its name: `stillWanted` throws before that.
@@ -51,11 +54,11 @@ export class BlockWriter {
     const { blockBytes } = this.#codec.identity;
     assert(block.length === blockBytes, `a block of ${block.length} bytes, and the blocks have ${blockBytes}`);
     if (!options.isDirect) {
-      this.#write(path, options, newFileFlag, (file) => this.#writeCached(file, key, block, options.payloadCrc));
+      this.#write(path, options, newFileFlag, (file) => this.#writeCached(file, key, block, options));
       return;
     }
     try {
-      this.#write(path, options, directNewFileFlag, (file) => this.#writeDirect(file, key, block, options.payloadCrc));
+      this.#write(path, options, directNewFileFlag, (file) => this.#writeDirect(file, key, block, options));
     } catch (error) {
       if (codeOf(error) !== 'EINVAL') throw error;
       this.write(path, key, block, { ...options, isDirect: false });
@@ -71,9 +74,16 @@ export class BlockWriter {
     });
   }
 
-  #writeCached(file: number, key: BlockKey, block: Uint8Array, payloadCrc: number | undefined): void {
+  #writeCached(file: number, key: BlockKey, block: Uint8Array, options: WriteOptions): void {
+    const { payloadCrc, saltTag } = options;
+    if (this.#codec.encrypts) {
+      const stored = this.#aligned.bytes().subarray(0, headerBytes + block.length);
+      this.#codec.encodeInto(key, block, stored, options);
+      writeAll(file, [stored], 0);
+      return;
+    }
     if (payloadCrc !== undefined) {
-      writeAll(file, [this.#codec.encode(key, block, payloadCrc), block], 0);
+      writeAll(file, [this.#codec.encode(key, block, payloadCrc, saltTag), block], 0);
       return;
     }
     this.#parts.begin();
@@ -83,22 +93,15 @@ export class BlockWriter {
       writeAll(file, [piece], headerBytes + at);
       this.#options.stillWanted();
     }
-    writeAll(file, [this.#codec.encode(key, block, this.#parts.value)], 0);
+    writeAll(file, [this.#codec.encode(key, block, this.#parts.value, saltTag)], 0);
   }
 
-  #writeDirect(file: number, key: BlockKey, block: Uint8Array, payloadCrc: number | undefined): void {
+  #writeDirect(file: number, key: BlockKey, block: Uint8Array, options: WriteOptions): void {
     const memory = this.#aligned.bytes();
     const end = headerBytes + block.length;
-    const crc = this.#copy(memory.subarray(headerBytes, end), block, payloadCrc);
-    memory.set(this.#codec.encode(key, block, crc));
+    this.#codec.encodeInto(key, block, memory.subarray(0, end), options);
     writeAll(file, [memory], 0);
     if (memory.length > end) ftruncateSync(file, end);
-  }
-
-  #copy(into: Uint8Array, from: Uint8Array, payloadCrc: number | undefined): number {
-    if (payloadCrc === undefined && this.#crc32.copy !== undefined) return this.#crc32.copy(into, from);
-    into.set(from);
-    return payloadCrc ?? this.#crc32(into);
   }
 }
 

@@ -70,6 +70,11 @@ export class DiskBound {
     if (!this.#lru.touch(key)) this.#add(key, bytes);
   }
 
+  /** Blocks that are stored later have larger stamps. */
+  get lastStamp(): number {
+    return this.#lastStamp;
+  }
+
   /** Before a call that may find the block gone: for `gone`. */
   stampOf(key: BlockKey): number | undefined {
     return this.#stamps.get(key);

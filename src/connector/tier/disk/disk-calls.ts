@@ -2,6 +2,7 @@ import type { MemoryRange } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 import type { TierCall } from '../tier.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
@@ -10,10 +11,13 @@ export interface DiskThreadSetup {
   readonly root: string;
   readonly identity: KvIdentity;
   readonly fsync: boolean;
+  /** A file expires so long after its date. Absent: never. */
+  readonly ttlMs: number | undefined;
   /** A library with `kvasir_crc32`; absent: Node's. */
   readonly crc32Library: string | undefined;
   /** Absent: blocks have no MAC. */
   readonly macKeys: MacKeys | undefined;
+  readonly encrypts: boolean;
   /** Memory of a `CallCell`. */
   readonly cell: SharedArrayBuffer;
 }
@@ -23,7 +27,12 @@ export type DiskCall =
   | { readonly kind: 'checkRoot' }
   | { readonly kind: 'prepare'; readonly nowMs: number; readonly isDirect: boolean }
   | { readonly kind: 'neighbours' }
-  | { readonly kind: 'has'; readonly keys: readonly BlockKey[]; readonly answers: SharedArrayBuffer }
+  | {
+      readonly kind: 'has';
+      readonly keys: readonly BlockKey[];
+      readonly answers: SharedArrayBuffer;
+      readonly nowMs: number;
+    }
   | {
       readonly kind: 'load';
       readonly key: BlockKey;
@@ -36,6 +45,8 @@ export type DiskCall =
       readonly key: BlockKey;
       readonly bytes: MemoryRange;
       readonly payloadCrc: number | undefined;
+      readonly saltTag: SaltTag | undefined;
+      readonly nowMs: number;
       readonly isDirect: boolean;
       /** Blocks to remove first, so that the new block has room. None is removed if the block is stored already. */
       readonly victims: readonly BlockKey[];
@@ -63,7 +74,11 @@ export interface DiskAnswers {
   readonly load: MissReason | 'loaded';
   readonly store: 'stored' | 'alreadyStored';
   readonly remove: undefined;
-  readonly scan: readonly { readonly key: BlockKey; readonly bytes: number }[];
+  readonly scan: {
+    readonly found: readonly { readonly key: BlockKey; readonly bytes: number }[];
+    /** They were removed. */
+    readonly expired: readonly BlockKey[];
+  };
   readonly countOthers: OtherBlocks;
   readonly boundOthers: OthersLeft;
   readonly read: Uint8Array | undefined;

@@ -84,19 +84,23 @@ export class DiskFolder {
   }
 
   /**
-   * All blocks with their sizes, least recently used first, except those in unreadable folders. Removes abandoned temporary files; their
-   * age is relative to `nowMs`.
+   * All blocks with their sizes, least recently used first, except those in unreadable folders. Removes abandoned temporary files and
+   * expired blocks; their age is relative to `nowMs`.
    */
-  scan(nowMs: number): { readonly key: BlockKey; readonly bytes: number }[] {
+  scan(nowMs: number, ttlMs?: number): DiskAnswers['scan'] {
     this.#markUsed(nowMs);
     const found: { key: BlockKey; bytes: number; usedMs: number }[] = [];
+    const expired: BlockKey[] = [];
     const visit = (folder: string, name: string): void => {
       const path = join(folder, name);
       const key = keyOfFile(name);
       if (key === undefined && !isTemporary(name)) return;
       try {
         const { size, mtimeMs } = statSync(path);
-        if (key !== undefined) found.push({ key, bytes: size, usedMs: mtimeMs });
+        if (key !== undefined && isExpired(mtimeMs, nowMs, ttlMs)) {
+          unlinkSync(path);
+          expired.push(key);
+        } else if (key !== undefined) found.push({ key, bytes: size, usedMs: mtimeMs });
         else if (nowMs - mtimeMs > abandonedAfterMs) unlinkSync(path);
       } catch (error) {
         // Another process has removed the file.
@@ -109,7 +113,7 @@ export class DiskFolder {
       const folder = join(this.path, name);
       for (const file of readableEntriesOf(folder)) visit(folder, file.name);
     }
-    return found.sort((a, b) => a.usedMs - b.usedMs);
+    return { found: found.sort((a, b) => a.usedMs - b.usedMs), expired };
   }
 
   /** Moves a corrupt file to `quarantine/`, so the block can be stored again. Removes it if the quarantine is full. */
@@ -173,6 +177,10 @@ export function checkRoot(root: string): void {
     accessSync(root, constants.R_OK | constants.X_OK);
   else accessSync(root, constants.R_OK | constants.W_OK | constants.X_OK);
 }
+
+/** The date of a file is the date of its last use, also for other engines. */
+export const isExpired = (usedMs: number, nowMs: number, ttlMs = Number.POSITIVE_INFINITY): boolean =>
+  nowMs - usedMs >= ttlMs;
 
 const quarantinedMax = 64;
 /**

@@ -1,14 +1,11 @@
 /** The main file of a `DiskTier`'s threads: calls of the file system, which may never return, and checksums. */
 import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
-import { crc32 as zlibCrc32 } from 'node:zlib';
-import koffi from 'koffi';
 import { assertNever } from '../../../base/assert.ts';
 import { readFifo } from '../../../base/fifo.ts';
 import { type MemoryRange, MemoryViews } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Crc32 } from '../../connector.ts';
-
 import { BlockCodec } from '../block-header.ts';
+import { crc32In } from '../thread-crc32.ts';
 import { BlockReader, type ReadOptions } from './block-reader.ts';
 import { BlockWriter } from './block-writer.ts';
 import { CallCell } from './call-cell.ts';
@@ -21,7 +18,7 @@ import {
   SharedAnswers,
 } from './disk-calls.ts';
 import { codeOf, gaveUp, isMissing } from './disk-file.ts';
-import { checkRoot, DiskFolder } from './disk-folder.ts';
+import { checkRoot, DiskFolder, isExpired } from './disk-folder.ts';
 import { serveIoCalls } from './io-threads.ts';
 import { boundOthers, countOthers } from './other-folders.ts';
 
@@ -37,12 +34,12 @@ class DiskThread {
   };
 
   constructor(setup: DiskThreadSetup) {
-    const { root, identity, crc32Library, macKeys, fsync, cell } = setup;
+    const { root, identity, crc32Library, macKeys, encrypts, fsync, cell } = setup;
     this.#setup = setup;
     this.#cell = new CallCell(cell);
     this.#folder = new DiskFolder(root, identity);
-    const crc32 = crc32Library === undefined ? zlibCrc32 : crc32In(crc32Library);
-    const codec = new BlockCodec(identity, crc32, macKeys);
+    const crc32 = crc32In(crc32Library);
+    const codec = new BlockCodec(identity, crc32, macKeys, encrypts);
     this.#reader = new BlockReader(codec, crc32, this.#cell);
     this.#writer = new BlockWriter(codec, crc32, { fsync, stillWanted: this.#stillWanted });
   }
@@ -58,7 +55,7 @@ class DiskThread {
       case 'neighbours':
         return this.#folder.neighbours(root, identity);
       case 'has':
-        return this.#lookUp(call.keys, new SharedAnswers(call.answers));
+        return this.#lookUp(call.keys, new SharedAnswers(call.answers), call.nowMs);
       case 'load':
         return this.#load(call.key, call.into, call);
       case 'store':
@@ -67,7 +64,7 @@ class DiskThread {
         for (const key of call.keys) this.#remove(key);
         return undefined;
       case 'scan':
-        return this.#folder.scan(call.nowMs);
+        return this.#folder.scan(call.nowMs, this.#setup.ttlMs);
       case 'countOthers':
         return countOthers(root, identity, this.#stillWanted);
       case 'boundOthers':
@@ -85,12 +82,12 @@ class DiskThread {
     }
   }
 
-  #lookUp(keys: readonly BlockKey[], answers: SharedAnswers): DiskAnswers['has'] {
+  #lookUp(keys: readonly BlockKey[], answers: SharedAnswers, nowMs: number): DiskAnswers['has'] {
     const failed: [BlockKey, string][] = [];
     for (let index = answers.take(); index !== undefined && !this.#cell.isAbandoned; index = answers.take()) {
       const key = keys[index]!;
       try {
-        answers.answer(index, this.#exists(key));
+        answers.answer(index, this.#stateOf(key, nowMs) === 'stored');
       } catch (error) {
         failed.push([key, codeOf(error) ?? 'error']);
       }
@@ -99,27 +96,34 @@ class DiskThread {
   }
 
   #load(key: BlockKey, into: MemoryRange, options: ReadOptions): DiskAnswers['load'] {
-    const reason = this.#reader.read(this.#folder.fileOf(key), key, this.#views.bytesAt(into), options);
+    const { ttlMs } = this.#setup;
+    if (ttlMs !== undefined && this.#stateOf(key, options.nowMs) === 'expired') {
+      this.#remove(key);
+      return 'missing';
+    }
+    const reason = this.#reader.read(this.#folder.fileOf(key), key, this.#views.bytesAt(into), { ...options, ttlMs });
     if (reason === undefined) return 'loaded';
     this.#stillWanted();
     if (reason !== 'missing') this.#folder.quarantine(key, reason);
     return reason;
   }
 
-  #store({ key, bytes, payloadCrc, isDirect, victims }: DiskCallOf<'store'>): DiskAnswers['store'] {
-    if (this.#exists(key)) return 'alreadyStored';
+  #store({ key, bytes, victims, ...options }: DiskCallOf<'store'>): DiskAnswers['store'] {
+    if (this.#stateOf(key, options.nowMs) === 'stored') return 'alreadyStored';
     this.#stillWanted();
     // First, so that the folder never has more than its bytes.
     for (const victim of victims) this.#remove(victim);
     const path = this.#folder.fileOf(key);
     const temporaryName = this.#folder.newTemporaryName(path);
-    this.#writer.write(path, key, this.#views.bytesAt(bytes), { temporaryName, payloadCrc, isDirect });
+    this.#writer.write(path, key, this.#views.bytesAt(bytes), { ...options, temporaryName });
     return 'stored';
   }
 
   /** Without an exception for a missing file, which takes longer than the call. */
-  #exists(key: BlockKey): boolean {
-    return statSync(this.#folder.fileOf(key), { throwIfNoEntry: false }) !== undefined;
+  #stateOf(key: BlockKey, nowMs: number): 'missing' | 'stored' | 'expired' {
+    const stats = statSync(this.#folder.fileOf(key), { throwIfNoEntry: false });
+    if (stats === undefined) return 'missing';
+    return isExpired(stats.mtimeMs, nowMs, this.#setup.ttlMs) ? 'expired' : 'stored';
   }
 
   #remove(key: BlockKey): void {
@@ -138,15 +142,6 @@ class DiskThread {
       throw error;
     }
   }
-}
-
-function crc32In(path: string): Crc32 {
-  const library = koffi.load(path);
-  const compiled = library.func('kvasir_crc32', 'int64_t', ['void *', 'int64_t']);
-  const compiledCopy = library.func('kvasir_crc32_copy', 'int64_t', ['void *', 'void *', 'int64_t']);
-  const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length) as number;
-  const copy = (into: Uint8Array, from: Uint8Array): number => compiledCopy(into, from, from.length) as number;
-  return Object.assign(crc32, { copy });
 }
 
 serveIoCalls((setup: DiskThreadSetup) => {

@@ -12,11 +12,12 @@ import {
 } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import { isLongForm } from '../../../../test/support/long-form.ts';
 import { itNeeds } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
+import { tierCipherSuite } from '../tier-cipher.suite.ts';
 import { tierMacSuite } from '../tier-mac.suite.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { DiskTier } from './tier-disk.ts';
@@ -58,6 +59,10 @@ for (const directIo of [false, true]) {
     const options = { root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, directIo };
     return { open: (macKeys) => DiskTier.open({ ...options, macKeys }) };
   });
+  tierCipherSuite(`DiskTier ${directIo ? 'with' : 'without'} direct_io`, async () => {
+    const options = { root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, directIo };
+    return { open: (macKeys, encrypts) => DiskTier.open({ ...options, macKeys, encrypts }) };
+  });
 }
 
 describe('a folder of blocks', () => {
@@ -97,6 +102,51 @@ describe('a folder of blocks', () => {
     expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
     expect(await tier.load(suiteKey('a'), block(), signal)).toBe(reason);
     expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
+  });
+
+  it('with a time to live has no block that was not used for so long, also after a restart', async () => {
+    const at = newRoot();
+    let nowMs = Date.now();
+    const again = () =>
+      DiskTier.open({ root: at, identity: suiteIdentity, maxBytes: 1e9, ttlSeconds: 1000, wallNowMs: () => nowMs });
+    const first = await again();
+    const names = ['used', 'asked for', 'loaded', 'stored', 'left'];
+    for (const name of names) await put(first, name);
+    nowMs += 900_000;
+    expect(await first.load(suiteKey('used'), block(), signal)).toBeUndefined();
+    await first.close();
+    nowMs += 200_000;
+    const second = await again();
+    expect(await second.has([suiteKey('used'), suiteKey('asked for')], signal)).toEqual([true, false]);
+    expect(await second.load(suiteKey('loaded'), block(), signal)).toBe('missing');
+    expect(existsSync(second.fileOf(suiteKey('loaded')))).toBe(false);
+    expect(await put(second, 'used')).toBe('alreadyStored');
+    // The scan before the first store has removed the others.
+    expect(existsSync(second.fileOf(suiteKey('left')))).toBe(false);
+    expect(await put(second, 'stored')).toBe('stored');
+    expect(second.levels()).toMatchObject({ blocks: 2, bytes: 2 * storedBlockBytes });
+    expect(second.counters().expired).toBe(3);
+    nowMs += 2_000_000;
+    expect(await put(second, 'used')).toBe('stored');
+    await second.close();
+  });
+
+  it('with a time to live removes expired blocks without any call', async () => {
+    const at = newRoot();
+    const first = await open(at);
+    await put(first, 'a');
+    const wallNowMs = () => Date.now() + 20_000;
+    const options = {
+      root: at,
+      identity: suiteIdentity,
+      maxBytes: 1e9,
+      ttlSeconds: 10,
+      removesExpired: true,
+      wallNowMs,
+    };
+    const second = await DiskTier.open(options);
+    await vi.waitUntil(() => !existsSync(first.fileOf(suiteKey('a'))), { timeout: 60_000 });
+    await Promise.all([first.close(), second.close()]);
   });
 
   it('does not depend on the served model name', async () => {

@@ -1,7 +1,7 @@
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
 import { backgroundTimers } from '../../../base/background-timers.ts';
-import { withDeadline } from '../../../base/deadlines.ts';
+import { delay, withDeadline } from '../../../base/deadlines.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
@@ -28,6 +28,10 @@ export interface DiskTierOptions {
   readonly maxBytes: number;
   /** Of the blocks in `root` of other models, layouts and numbers of ranks. Absent: these blocks are never removed. */
   readonly othersMaxBytes?: number;
+  /** A block expires so long after it was stored or last loaded, by any process. Absent: never. */
+  readonly ttlSeconds?: number | undefined;
+  /** Default false. True: expired blocks are removed in the background, also without stores. */
+  readonly removesExpired?: boolean;
   /** Default false: after a power failure a block may be corrupt, which its checksum finds. */
   readonly fsync?: boolean;
   readonly name?: string;
@@ -35,6 +39,8 @@ export interface DiskTierOptions {
   readonly crc32?: Crc32 | undefined;
   /** Blocks have a MAC, and others are not loaded. */
   readonly macKeys?: MacKeys | undefined;
+  /** Default false. True: blocks are encrypted with these keys, and others are not loaded. */
+  readonly encrypts?: boolean | undefined;
   readonly wallNowMs?: () => number;
   /** Default false. True: files are read and written without the system's cache where the file system can do this. */
   readonly directIo?: boolean;
@@ -62,6 +68,8 @@ const deleteTimeoutMs = 30_000;
 /** For a scan of a folder with the largest number of files. */
 const scanTimeoutMs = 120_000;
 const othersTimeoutMs = 600_000;
+const sweepMinMs = 1_000;
+const sweepMaxMs = 600_000;
 
 /**
  * Blocks as files in a folder, for any number of processes at once. A block is found by its file name, so the processes
@@ -108,6 +116,8 @@ export class DiskTier implements TamperableTier, HangableTier {
       this.#others = new OtherFoldersBound(() => this.#boundOthers(othersMaxBytes));
     }
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+    if (options.removesExpired === true && options.ttlSeconds !== undefined)
+      void this.#removeExpired(options.ttlSeconds);
   }
 
   /** Throws `storageUnusable`, also when the directory does not answer. */
@@ -198,7 +208,7 @@ export class DiskTier implements TamperableTier, HangableTier {
           signal,
         );
       }
-      const storing = this.#store(key, bytes, signal, context?.payloadCrc);
+      const storing = this.#store(key, bytes, signal, context);
       this.#storing.set(key, storing);
       try {
         return await storing;
@@ -273,7 +283,10 @@ export class DiskTier implements TamperableTier, HangableTier {
     const answers = SharedAnswers.for(keys.length);
     const threads = Math.min(this.#options.threads ?? defaultThreads, Math.ceil(keys.length / keysPerThread));
     const askThread = async (): Promise<void> => {
-      const failed = await this.#threads.ask({ kind: 'has', keys, answers: answers.memory }, signal);
+      const failed = await this.#threads.ask(
+        { kind: 'has', keys, answers: answers.memory, nowMs: this.#wallNowMs() },
+        signal,
+      );
       for (const [key, code] of failed) this.#lookUpFailed(key, code);
     };
     const results = await Promise.allSettled(Array.from({ length: threads }, askThread));
@@ -288,13 +301,13 @@ export class DiskTier implements TamperableTier, HangableTier {
     key: BlockKey,
     bytes: Uint8Array,
     signal: AbortSignal,
-    payloadCrc: number | undefined,
+    context: TierContext | undefined,
   ): Promise<StoreAnswer> {
     const size = headerBytes + bytes.length;
     if (size > this.#options.maxBytes) return 'full';
     await unlessAborted(this.#knowFolder(), signal);
     const write = (reservation: Reservation): Promise<DiskAnswers['store']> =>
-      this.#write(reservation, bytes, signal, payloadCrc);
+      this.#write(reservation, bytes, signal, context);
     let answer = await this.#storeReserved(this.#bound.reserve(key, size), write);
     // Other blocks are removed and the block is written again. Once, because other programs may fill the disk.
     if (answer === 'diskFull') {
@@ -332,13 +345,15 @@ export class DiskTier implements TamperableTier, HangableTier {
     { key, victims }: Reservation,
     bytes: Uint8Array,
     signal: AbortSignal,
-    payloadCrc: number | undefined,
+    context: TierContext | undefined,
   ): Promise<DiskAnswers['store']> {
     const call = {
       kind: 'store',
       key,
       bytes: addressOfBytes(bytes),
-      payloadCrc,
+      payloadCrc: context?.payloadCrc,
+      saltTag: context?.saltTag,
+      nowMs: this.#wallNowMs(),
       isDirect: this.#isDirect,
       victims,
     } as const;
@@ -364,13 +379,31 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   async #readFolder(): Promise<void> {
     const nowMs = this.#wallNowMs();
-    const found = await withTimeout(
+    const { lastStamp } = this.#bound;
+    const { found, expired } = await withTimeout(
       scanTimeoutMs,
       (signal) => this.#threads.ask({ kind: 'scan', nowMs }, signal),
       this.#closing.signal,
     );
     // Unknown blocks were written after the last scan, so they are newer than the known blocks.
     for (const { key, bytes } of found) this.#bound.found(key, bytes);
+    for (const key of expired) {
+      this.#count('expired');
+      const stamp = this.#bound.stampOf(key);
+      if (stamp !== undefined && stamp <= lastStamp) this.#bound.gone(key, stamp);
+    }
+  }
+
+  /** At once, and then ten times in the time to live. */
+  async #removeExpired(ttlSeconds: number): Promise<void> {
+    const pauseMs = Math.min(sweepMaxMs, Math.max(sweepMinMs, ttlSeconds * 100));
+    while (!this.#closing.signal.aborted) {
+      // A folder that cannot be read is reported by the calls that need it.
+      await this.#readFolder().catch((error: unknown) => {
+        if (error instanceof AssertionError) throw error;
+      });
+      await unlessAborted(delay(backgroundTimers, pauseMs), this.#closing.signal).catch(() => undefined);
+    }
   }
 
   #boundOthers(maxBytes: number): Promise<OthersLeft> {
@@ -419,9 +452,18 @@ export class DiskTier implements TamperableTier, HangableTier {
 const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
 
 function newThreads(options: DiskTierOptions): DiskThreads {
-  const { root, identity, fsync = false, crc32, macKeys, threads = defaultThreads, backgroundWriters = 0 } = options;
+  const { root, identity, fsync = false, ttlSeconds, crc32, macKeys, encrypts = false } = options;
+  const { threads = defaultThreads, backgroundWriters = 0 } = options;
   return new DiskThreads({
-    setup: { root, identity, fsync, crc32Library: crc32?.library, macKeys },
+    setup: {
+      root,
+      identity,
+      fsync,
+      ttlMs: ttlSeconds === undefined ? undefined : ttlSeconds * 1000,
+      crc32Library: crc32?.library,
+      macKeys,
+      encrypts,
+    },
     name: nameOf(options),
     threadsMax: threads,
     backgroundWritersMax: backgroundWriters,

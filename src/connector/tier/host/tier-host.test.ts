@@ -1,5 +1,6 @@
 import { crc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { ManualTime } from '../../../../test/support/manual-time.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
 import { evictionPolicyNames } from './eviction-policies.ts';
 import { HostTier, type HostTierOptions } from './tier-host.ts';
@@ -38,6 +39,29 @@ describe('calls without waiting', () => {
   });
 });
 
+describe('a time to live', () => {
+  it('begins again at each use, and ends for blocks that are not pinned', async () => {
+    const time = new ManualTime();
+    const { tier, put, held } = begin(9, { ttlSeconds: 10, clock: time });
+    for (let i = 1; i <= 5; i++) put(i);
+    tier.pin(suiteKey(4));
+    time.advance(9_999);
+    expect(tier.loadNow(suiteKey(1), new Uint8Array(suiteBlockBytes))).toBeUndefined();
+    expect([put(2), held(1, 2, 3, 4, 5)]).toEqual(['alreadyStored', [1, 2, 3, 4, 5]]);
+    time.advance(1);
+    expect(held(3)).toEqual([]);
+    expect(tier.loadNow(suiteKey(3), new Uint8Array(suiteBlockBytes))).toBe('missing');
+    // Also blocks that nobody asks for.
+    expect(tier.takeEvicted()).toEqual([suiteKey(3), suiteKey(5)]);
+    expect(tier.levels()).toMatchObject({ blocks: 3, bytes: 3 * storedBlockBytes });
+    tier.unpin(suiteKey(4));
+    expect([put(3), held(1, 2, 3, 4)]).toEqual(['stored', [1, 2, 3]]);
+    expect(tier.counters()).toMatchObject({ expired: 3, stored: 6 });
+    tier.checkInvariants();
+    await tier.close();
+  });
+});
+
 describe('pins', () => {
   it('give the payload in its slot, which is not evicted and not used for another block', () => {
     const { tier, put, held } = begin(2);
@@ -59,10 +83,10 @@ describe('pins', () => {
     const { tier, put } = begin(2);
     put(1);
     const payload = tier.pin(suiteKey(1))!;
-    expect(tier.payloadCrc(suiteKey(1))).toBe(crc32(payload));
+    expect(tier.storeContext(suiteKey(1)).payloadCrc).toBe(crc32(payload));
     await tier.tamper(suiteKey(1), (stored) => stored.fill(7, 200, 300));
-    expect(tier.payloadCrc(suiteKey(1))).toBe(crc32(suiteBytes(suiteKey(1))));
-    expect(() => tier.payloadCrc(suiteKey(2))).toThrow('is not pinned');
+    expect(tier.storeContext(suiteKey(1)).payloadCrc).toBe(crc32(suiteBytes(suiteKey(1))));
+    expect(() => tier.storeContext(suiteKey(2))).toThrow('is not pinned');
   });
 
   it('are counted', () => {

@@ -1,12 +1,14 @@
 import { assert } from '../../../base/assert.ts';
+import { type Clock, systemClock } from '../../../base/clock.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';
 import { tierClosed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
-import { BlockCodec, headerBytes, payloadCrcOf } from '../block-header.ts';
+import type { SaltTag } from '../../salt-tag.ts';
+import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
-import type { StoreAnswer, TamperableTier } from '../tier.ts';
+import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
 import { SlotArenas, type SlotArenasOptions } from './slot-arenas.ts';
@@ -18,6 +20,10 @@ export interface HostTierOptions {
   readonly name?: string;
   /** Default: `lru`. */
   readonly evictionPolicy?: EvictionPolicyName;
+  /** A block that is not pinned expires so long after it was stored or last used. Absent: never. */
+  readonly ttlSeconds?: number | undefined;
+  /** Default: the system's. */
+  readonly clock?: Clock;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   /** For tests: as in `SlotArenasOptions`. */
@@ -31,6 +37,8 @@ interface Entry {
   storedBytes: number;
   pinCount: number;
   isDeleted: boolean;
+  /** Of the last store, load or `touch`. */
+  usedMs: number;
 }
 
 /**
@@ -47,6 +55,9 @@ export class HostTier implements TamperableTier {
   readonly #entries = new Map<BlockKey, Entry>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
+  readonly #clock: Clock;
+  readonly #ttlMs: number;
+  #expiredUntilMs = Number.NEGATIVE_INFINITY;
   #isClosed: boolean = false;
   #evicted: BlockKey[] = [];
   /** Entries that are not deleted, and those of them that are pinned. */
@@ -61,6 +72,8 @@ export class HostTier implements TamperableTier {
     const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
     this.#slots = new SlotArenas({ ...options.arenas, slotBytes: this.#slotBytes, slotCountMax });
     this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
+    this.#clock = options.clock ?? systemClock;
+    this.#ttlMs = 1000 * (options.ttlSeconds ?? Number.POSITIVE_INFINITY);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
@@ -75,10 +88,10 @@ export class HostTier implements TamperableTier {
     });
   }
 
-  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
     return this.#calls.run(async () => {
       signal.throwIfAborted();
-      return this.storeNow(key, bytes);
+      return this.storeNow(key, bytes, context?.saltTag);
     });
   }
 
@@ -99,6 +112,7 @@ export class HostTier implements TamperableTier {
     if (entry === undefined) return 'missing';
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
+    entry.usedMs = this.#clock.nowMs();
     this.#count(reason ?? 'loaded');
     return reason;
   }
@@ -107,15 +121,25 @@ export class HostTier implements TamperableTier {
    * `store` without waiting. 'full': all blocks are pinned, or this block was deleted while it was pinned and still is.
    * Throws `tierClosed`.
    */
-  storeNow(key: BlockKey, bytes: Uint8Array): StoreAnswer {
+  storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
     this.#policy.touch([key]);
+    this.#storedEntry(key);
     const entry = this.#entries.get(key);
-    if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
+    if (entry !== undefined) {
+      entry.usedMs = this.#clock.nowMs();
+      return entry.isDeleted ? 'full' : 'alreadyStored';
+    }
     const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
-    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot));
-    this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
+    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), { saltTag });
+    this.#entries.set(key, {
+      slot,
+      storedBytes: this.#slotBytes,
+      pinCount: 0,
+      isDeleted: false,
+      usedMs: this.#clock.nowMs(),
+    });
     this.#storedCount++;
     this.#policy.insert(key);
     this.#count('stored');
@@ -174,11 +198,12 @@ export class HostTier implements TamperableTier {
     else this.#pinnedStoredCount--;
   }
 
-  /** Of a pinned block: its CRC32 when it left the pool, for the context of stores in other tiers (`TierContext`). */
-  payloadCrc(key: BlockKey): number {
+  /** Of a pinned block, for stores in other tiers. The CRC32 is that of the block when it left the pool. */
+  storeContext(key: BlockKey): Required<Pick<TierContext, 'payloadCrc' | 'saltTag'>> {
     const entry = this.#entries.get(key);
     assert(entry !== undefined && entry.pinCount > 0, `${key} is not pinned`);
-    return payloadCrcOf(this.#slots.bytesOf(entry.slot));
+    const stored = this.#slots.bytesOf(entry.slot);
+    return { payloadCrc: payloadCrcOf(stored), saltTag: saltTagIn(stored) };
   }
 
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
@@ -193,7 +218,9 @@ export class HostTier implements TamperableTier {
     });
   }
 
+  /** With the expired blocks. */
   takeEvicted(): readonly BlockKey[] {
+    this.#expire();
     const evicted = this.#evicted;
     this.#evicted = [];
     return evicted;
@@ -236,11 +263,23 @@ export class HostTier implements TamperableTier {
 
   #storedEntry(key: BlockKey): Entry | undefined {
     const entry = this.#entries.get(key);
-    return entry?.isDeleted === true ? undefined : entry;
+    if (entry === undefined || entry.isDeleted) return undefined;
+    if (entry.pinCount > 0 || this.#clock.nowMs() - entry.usedMs < this.#ttlMs) return entry;
+    this.#forget(key, entry);
+    this.#evicted.push(key);
+    this.#count('expired');
+    return undefined;
   }
 
-  #forget(key: BlockKey): void {
-    const entry = this.#storedEntry(key);
+  /** Removes all expired blocks, a hundred times in their time to live. */
+  #expire(): void {
+    const nowMs = this.#clock.nowMs();
+    if (this.#ttlMs === Number.POSITIVE_INFINITY || nowMs < this.#expiredUntilMs) return;
+    this.#expiredUntilMs = nowMs + this.#ttlMs / 100;
+    for (const key of [...this.#entries.keys()]) this.#storedEntry(key);
+  }
+
+  #forget(key: BlockKey, entry = this.#storedEntry(key)): void {
     if (entry === undefined) return;
     this.#policy.remove(key);
     if (entry.pinCount === 0) {

@@ -31,24 +31,27 @@ export class StoreCommands {
     this.#suffix = Buffer.from(`\r\n${['EX', this.#seconds, 'NX'].map(bulk).join('')}`);
   }
 
-  /** `write` fills the value. */
-  create(key: string, write: (value: Uint8Array) => void): StoreCommand {
+  /** `write` fills the value. If it rejects, it no longer writes. */
+  async create(key: string, write: (value: Uint8Array) => Promise<void>): Promise<StoreCommand> {
     const buffer = this.#free.pop() ?? Buffer.allocUnsafeSlow(this.#valueBytes + overheadBytes);
     const start = buffer.write(`*6\r\n${bulk('SET')}${bulk(key)}$${this.#valueBytes}\r\n`);
     const end = start + this.#valueBytes;
     assert(end + this.#suffix.length <= buffer.length, `a key of ${key.length} characters`);
-    write(buffer.subarray(start, end));
+    const release = (): void => {
+      if (this.#free.length < this.#freeMax) this.#free.push(buffer);
+    };
+    try {
+      await write(buffer.subarray(start, end));
+    } catch (error) {
+      release();
+      throw error;
+    }
     this.#suffix.copy(buffer, end);
     const bytes = buffer.subarray(0, end + this.#suffix.length);
     // The arguments are for the client's choice of a cluster's server only.
     const command = new this.#library.Command('set', [key, '', 'EX', this.#seconds, 'NX'], { replyEncoding: 'utf8' });
     command.toWritable = () => bytes;
-    return {
-      command,
-      release: () => {
-        if (this.#free.length < this.#freeMax) this.#free.push(buffer);
-      },
-    };
+    return { command, release };
   }
 }
 

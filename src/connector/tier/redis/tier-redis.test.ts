@@ -6,7 +6,8 @@ import { hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/
 import type { KvIdentity } from '../../connector.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
-import { tierMacSuite } from '../tier-mac.suite.ts';
+import { tierCipherSuite } from '../tier-cipher.suite.ts';
+import { suiteMacKey, tierMacSuite } from '../tier-mac.suite.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
 testsNeed(hasRedisServer, needsRedisServer);
@@ -47,9 +48,22 @@ tierSuite(
   },
   { isBounded: false },
 );
+tierSuite(
+  'RedisTier with encryption',
+  async () => {
+    await admin.flushall();
+    const ours = { macKeys: [suiteMacKey(1)], encrypts: true };
+    return { tier: await open(ours), reopen: (identity) => open({ ...ours, identity }) };
+  },
+  { isBounded: false, isEncrypted: true },
+);
 tierMacSuite('RedisTier', async () => {
   await admin.flushall();
   return { open: (macKeys) => open({ macKeys }) };
+});
+tierCipherSuite('RedisTier', async () => {
+  await admin.flushall();
+  return { open: (macKeys, encrypts) => open({ macKeys, encrypts }) };
 });
 
 describe('RedisTier', () => {

@@ -5,7 +5,8 @@ import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
-import { BlockCodec, headerBytes } from '../block-header.ts';
+import { BlockCoder } from '../block-coder.ts';
+import { headerBytes } from '../block-header.ts';
 import { modelFolder, rankFolder } from '../identity.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
@@ -35,6 +36,8 @@ export interface RedisTierOptions {
   readonly crc32?: Crc32 | undefined;
   /** Blocks have a MAC, and others are not loaded. */
   readonly macKeys?: MacKeys | undefined;
+  /** Default false. True: blocks are encrypted with these keys, and others are not loaded. */
+  readonly encrypts?: boolean | undefined;
   /** Receives events for the operator: the server does not answer, or answers again. Absent: events are dropped. */
   readonly event?: (message: string) => void;
 }
@@ -58,7 +61,7 @@ export class RedisTier implements TamperableTier {
   readonly #url: RedisUrl;
   readonly #event: (message: string) => void;
   readonly #ttlSeconds: number;
-  readonly #codec: BlockCodec;
+  readonly #coder: BlockCoder;
   readonly #keyPrefix: string;
   /** The first one is for look-ups. */
   readonly #connections: readonly RedisConnection[];
@@ -80,7 +83,7 @@ export class RedisTier implements TamperableTier {
     this.#url = url;
     this.#event = options.event ?? (() => undefined);
     this.#ttlSeconds = ttlSeconds;
-    this.#codec = new BlockCodec(identity, options.crc32, options.macKeys);
+    this.#coder = new BlockCoder({ ...options, name: this.name });
     this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
     const valueBytes = headerBytes + identity.blockBytes;
     const connector = tappedConnector(valueBytes, this.#sinks);
@@ -147,18 +150,20 @@ export class RedisTier implements TamperableTier {
     return this.#transfer(signal, async () => {
       const connection = this.#blockConnection('load a block');
       const valueBytes = headerBytes + into.length;
-      const sink = this.#sinks.add(into, (header) => this.#codec.verifyHeader(key, header, valueBytes) === undefined);
+      const { codec } = this.#coder;
+      const sink = this.#sinks.add(into, (header) => codec.verifyHeader(key, header, valueBytes) === undefined);
       try {
         let value = await this.#get(key, connection, signal);
         if (value !== null && sink.isFilled && value.length === headerBytes) {
-          return await this.#loaded(key, this.#codec.verify(key, value, into, valueBytes), connection, signal);
+          const reason = await this.#coder.verify(key, value, into, valueBytes);
+          return await this.#loaded(key, reason, connection, signal);
         }
         this.#sinks.remove(sink);
         // Another load of the same block got the payload of this answer.
-        if (value?.length === headerBytes && this.#codec.verifyHeader(key, value, valueBytes) === undefined)
+        if (value?.length === headerBytes && codec.verifyHeader(key, value, valueBytes) === undefined)
           value = await this.#get(key, connection, signal);
-        // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
-        if (value !== null) return await this.#loaded(key, this.#decode(key, value, into), connection, signal);
+        // From here on, nothing waits but the verification: after the load has ended, nothing writes `into`.
+        if (value !== null) return await this.#loaded(key, await this.#decode(key, value, into), connection, signal);
         this.#count('missing');
         return 'missing';
       } finally {
@@ -171,8 +176,8 @@ export class RedisTier implements TamperableTier {
     return this.#transfer(signal, async () => {
       const connection = this.#blockConnection('store a block');
       const name = this.keyOf(key);
-      const { command, release } = this.#storeCommands.create(name, (value) =>
-        this.#encode(key, bytes, value, context?.payloadCrc),
+      const { command, release } = await this.#storeCommands.create(name, (value) =>
+        this.#coder.encodeInto(key, bytes, value, context),
       );
       const send = async (client: RedisClient): Promise<unknown> => {
         try {
@@ -232,27 +237,20 @@ export class RedisTier implements TamperableTier {
   async close(): Promise<void> {
     await this.#calls.close();
     for (const connection of this.#connections) connection.close();
+    await this.#coder.close();
   }
 
   #transfer<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
     return this.#calls.run(() => this.#slots.run(signal, call));
   }
 
-  /** Writes the header and a copy of the block. */
-  #encode(key: BlockKey, bytes: Uint8Array, value: Uint8Array, payloadCrc: number | undefined): void {
-    if (payloadCrc === undefined) {
-      this.#codec.encodeInto(key, bytes, value);
-      return;
-    }
-    value.set(this.#codec.encode(key, bytes, payloadCrc));
-    value.set(bytes, headerBytes);
-  }
-
-  #decode(key: BlockKey, value: Buffer, into: Uint8Array): MissReason | undefined {
-    if (value.length >= headerBytes + into.length) return this.#codec.decode(key, value, value.length, into);
+  async #decode(key: BlockKey, value: Buffer, into: Uint8Array): Promise<MissReason | undefined> {
     const header = new Uint8Array(headerBytes);
     header.set(value.subarray(0, headerBytes));
-    return this.#codec.verifyHeader(key, header, value.length);
+    const reason = this.#coder.codec.verifyHeader(key, header, value.length);
+    if (reason !== undefined) return reason;
+    into.set(value.subarray(headerBytes));
+    return this.#coder.verify(key, header, into, value.length);
   }
 
   /** The stored block; null if it is missing; only the header if the payload is in a sink. */

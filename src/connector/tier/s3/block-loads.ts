@@ -1,6 +1,7 @@
 import type { BlockKey } from '../../block-key.ts';
+import type { KvIdentity } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
-import type { BlockCodec } from '../block-header.ts';
+import type { BlockCoder } from '../block-coder.ts';
 import { headerBytes } from '../block-header.ts';
 import { BlockScatter, type ScatterTarget } from './block-scatter.ts';
 import type { StoredObject, StoredPlace } from './object-index.ts';
@@ -9,7 +10,11 @@ import type { ByteRange, ByteSink } from './s3-bucket.ts';
 import { S3Failure } from './s3-failure.ts';
 
 export interface BlockLoadsOptions {
-  readonly codec: BlockCodec;
+  /** A `BlockCoder` or a `BlockCodec`. */
+  readonly codec: {
+    readonly identity: KvIdentity;
+    verify(...of: Parameters<BlockCoder['verify']>): Verified;
+  };
   readonly getsAtOnce: number;
   /** Of one request. */
   readonly bytesMax: number;
@@ -19,7 +24,8 @@ export interface BlockLoadsOptions {
 /** `objectMissing`: the object does not exist. */
 export type BlockLoadAnswer = MissReason | 'objectMissing' | undefined;
 
-type Verify = (header: Uint8Array, into: Uint8Array, storedBytes: number) => MissReason | undefined;
+type Verified = MissReason | undefined | Promise<MissReason | undefined>;
+type Verify = (header: Uint8Array, into: Uint8Array, storedBytes: number) => Verified;
 
 /** A load that is waiting or running. It ends once: with its bytes, an error, or the abort of its signal. */
 class OpenLoad implements ScatterTarget {
@@ -34,7 +40,7 @@ class OpenLoad implements ScatterTarget {
     this.reject(this.#signal.reason);
     this.onAborted?.();
   };
-  #settle!: { resolve(answer: BlockLoadAnswer): void; reject(error: unknown): void };
+  #settle!: { resolve(answer: BlockLoadAnswer | Verified): void; reject(error: unknown): void };
 
   constructor(slot: number, into: Uint8Array, signal: AbortSignal, verify: Verify) {
     this.slot = slot;
@@ -51,11 +57,12 @@ class OpenLoad implements ScatterTarget {
     return this.into === undefined;
   }
 
+  /** The load does not end at an abort any more, because the verification touches the memory. It ends soon. */
   arrived(header: Uint8Array, storedBytes: number): void {
     if (this.into !== undefined) this.resolve(this.#verify(header, this.into, storedBytes));
   }
 
-  resolve(answer: BlockLoadAnswer): void {
+  resolve(answer: BlockLoadAnswer | Verified): void {
     this.#end();
     this.#settle.resolve(answer);
   }
@@ -65,7 +72,7 @@ class OpenLoad implements ScatterTarget {
     this.#settle.reject(error);
   }
 
-  /** After this, nothing writes the memory. */
+  /** After this, no bytes arrive in the memory. */
   #end(): void {
     this.into = undefined;
     this.#signal.removeEventListener('abort', this.#onAbort);

@@ -154,13 +154,10 @@ export class BlockObjects {
     const kept = this.#buffers.findIndex((buffer) => buffer.length >= length);
     const memory = kept < 0 ? new Uint8Array(length) : this.#buffers.splice(kept, 1)[0]!;
     const { codec } = this.#options;
-    for (const [slot, { key, bytes, payloadCrc }] of pack.entries()) {
+    for (const [slot, { key, bytes, isEncoded = false, ...context }] of pack.entries()) {
       const stored = memory.subarray(slot * this.slotBytes, (slot + 1) * this.slotBytes);
-      if (payloadCrc === undefined) codec.encodeInto(key, bytes, stored);
-      else {
-        stored.set(codec.encode(key, bytes, payloadCrc));
-        stored.set(bytes, headerBytes);
-      }
+      if (isEncoded) stored.set(bytes);
+      else codec.encodeInto(key, bytes, stored, context);
     }
     return memory.subarray(0, length);
   }

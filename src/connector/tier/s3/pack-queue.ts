@@ -1,5 +1,6 @@
 import type { Timer, Timers } from '../../../base/timers.ts';
 import type { BlockKey } from '../../block-key.ts';
+import type { SaltTag } from '../../salt-tag.ts';
 
 export interface PackQueueOptions {
   /** Blocks of one pack. */
@@ -17,9 +18,12 @@ export interface PackQueueOptions {
 
 export interface PackedBlock {
   readonly key: BlockKey;
+  /** The block, or with `isEncoded` the block as it is stored: the header and the payload. */
   readonly bytes: Uint8Array;
-  /** The CRC32 of `bytes`, if it is known. */
+  readonly isEncoded?: boolean;
+  /** The CRC32 of the block, if it is known. */
   readonly payloadCrc?: number | undefined;
+  readonly saltTag?: SaltTag | undefined;
 }
 
 interface OpenStore extends PackedBlock {

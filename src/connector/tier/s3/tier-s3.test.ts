@@ -2,13 +2,15 @@ import { setMaxListeners } from 'node:events';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
+import { isLongForm } from '../../../../test/support/long-form.ts';
 import { testsNeed } from '../../../../test/support/needs.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../../test/support/s3-server.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { BlockCodec } from '../block-header.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
-import { tierMacSuite } from '../tier-mac.suite.ts';
+import { tierCipherSuite } from '../tier-cipher.suite.ts';
+import { suiteMacKey, tierMacSuite } from '../tier-mac.suite.ts';
 import { objectNameOf, shortKeyOf } from './object-name.ts';
 import { sdkPackage, sdkVersion } from './s3-bucket.ts';
 import { S3Tier, type S3TierOptions } from './tier-s3.ts';
@@ -59,9 +61,22 @@ tierSuite(
   },
   { isBounded: false },
 );
+if (isLongForm)
+  tierSuite(
+    'S3Tier with encryption',
+    async (maxBytes) => {
+      const [prefix, ours] = [newPrefix(), { maxBytes, macKeys: [suiteMacKey(1)], encrypts: true }];
+      return { tier: await open(prefix, ours), reopen: (identity) => open(prefix, { ...ours, identity }) };
+    },
+    { isEncrypted: true },
+  );
 tierMacSuite('S3Tier', async () => {
   const prefix = newPrefix();
   return { open: (macKeys) => open(prefix, { macKeys }) };
+});
+tierCipherSuite('S3Tier', async () => {
+  const prefix = newPrefix();
+  return { open: (macKeys, encrypts) => open(prefix, { macKeys, encrypts }) };
 });
 
 describe('a bucket of blocks', () => {

@@ -9,7 +9,8 @@ import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { systemTimers } from '../../system-timers.ts';
-import { BlockCodec, headerBytes } from '../block-header.ts';
+import { BlockCoder } from '../block-coder.ts';
+import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
@@ -39,6 +40,8 @@ export interface S3TierOptions {
   readonly crc32?: Crc32 | undefined;
   /** Blocks have a MAC, and others are not loaded. */
   readonly macKeys?: MacKeys | undefined;
+  /** Default false. True: blocks are encrypted with these keys, and others are not loaded. */
+  readonly encrypts?: boolean | undefined;
   /** Receives events for the operator. Absent: events are dropped. */
   readonly event?: (message: string) => void;
   /** How long one request may take; default 30 s. */
@@ -87,6 +90,8 @@ const reasonsOfOthers = new Set<MissReason>([
   'wrongRank',
   'macMissing',
   'macKeyUnknown',
+  'notEncrypted',
+  'encryptionKeyUnknown',
 ]);
 
 /**
@@ -100,6 +105,7 @@ export class S3Tier implements TamperableTier {
   readonly #bucket: S3Bucket;
   readonly #clock: Clock;
   readonly #objects: BlockObjects;
+  readonly #coder: BlockCoder;
   readonly #loads: BlockLoads;
   readonly #packs: PackQueue;
   /** Blocks that are being written, which are not written twice at once. */
@@ -118,12 +124,13 @@ export class S3Tier implements TamperableTier {
     this.#options = options;
     this.#bucket = bucket;
     this.#clock = options.clock ?? systemClock;
-    const codec = new BlockCodec(options.identity, options.crc32, options.macKeys);
+    const coder = new BlockCoder({ ...options, name: this.name });
+    this.#coder = coder;
     this.#objects = new BlockObjects({
       ...options,
       bucket,
       folder,
-      codec,
+      codec: coder.codec,
       clock: this.#clock,
       wallNowMs: options.wallNowMs ?? Date.now,
       closing: this.#closing.signal,
@@ -132,7 +139,7 @@ export class S3Tier implements TamperableTier {
       backgroundFailed: (error) => this.#backgroundFailed(error),
     });
     this.#loads = new BlockLoads({
-      codec,
+      codec: coder,
       getsAtOnce,
       bytesMax: Math.max(options.packBytes, this.#objects.slotBytes),
       get: (object, range, sink, signal) => this.#objects.read(object, range, sink, signal),
@@ -201,7 +208,8 @@ export class S3Tier implements TamperableTier {
         );
       }
       const place = this.#objects.index.find(key);
-      if (place === undefined) return this.#store({ key, bytes, payloadCrc: context?.payloadCrc }, signal);
+      if (place === undefined)
+        return this.#store({ key, bytes, payloadCrc: context?.payloadCrc, saltTag: context?.saltTag }, signal);
       this.#objects.index.touch(place.object);
       return 'alreadyStored';
     });
@@ -255,6 +263,7 @@ export class S3Tier implements TamperableTier {
     this.#closing.abort(new Error('the tier is closed'));
     await this.#objects.listing.whenIdle();
     this.#bucket.close();
+    await this.#coder.close();
   }
 
   /** The first listing. Throws if the server refuses it; if there is no answer, it goes on in the background. */
@@ -347,7 +356,7 @@ export class S3Tier implements TamperableTier {
 
   async #store(block: PackedBlock, signal: AbortSignal): Promise<StoreAnswer> {
     const { key } = block;
-    const storing = this.#packs.store(block, signal);
+    const storing = this.#write(block, signal);
     this.#storing.set(key, storing);
     try {
       await storing;
@@ -359,6 +368,14 @@ export class S3Tier implements TamperableTier {
     }
     this.#count('stored');
     return 'stored';
+  }
+
+  async #write(block: PackedBlock, signal: AbortSignal): Promise<void> {
+    if (!this.#coder.codec.encrypts) return this.#packs.store(block, signal);
+    // Before it waits for others, because the pack is copied without waiting.
+    const stored = new Uint8Array(this.#objects.slotBytes);
+    await this.#coder.encodeInto(block.key, block.bytes, stored, block);
+    await this.#packs.store({ key: block.key, bytes: stored, isEncoded: true }, signal);
   }
 
   async #call<T>(action: string, signal: AbortSignal, call: () => Promise<T>): Promise<T> {
