@@ -22,13 +22,9 @@ const neutralValues: Readonly<Record<string, unknown>> = {
   routed_experts_prompt_start: 0,
 };
 
-/** Fields of llama.cpp that constrain the output. Even an empty one does not ask for a free text. */
-const replacedByStructuredOutputs = ['grammar', 'json_schema'];
-
 export function refuseUnsupported(reader: FieldReader): void {
   for (const name of refusedFields) reader.refuse(name, asksForNothing);
   for (const [name, neutral] of Object.entries(neutralValues)) reader.refuse(name, (value) => value === neutral);
-  for (const name of replacedByStructuredOutputs) reader.refuse(name, () => false, ': use `structured_outputs`');
 }
 
 /** Fields of chats that would change the output and are not supported. */

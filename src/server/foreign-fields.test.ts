@@ -38,10 +38,22 @@ describe('fields of other servers', () => {
     expect(headers.get('warning')).toBeNull();
   });
 
-  it('that restrict the output are refused', async () => {
-    const { post } = await serve();
-    const { status, text } = await post('/v1/completions', { prompt: 'abc', grammar: 'root ::= "a"' });
-    expect([status, JSON.parse(text).error.param]).toEqual([400, 'grammar']);
+  it('that restrict the output restrict it', async () => {
+    const { post, engine } = await serve();
+    const grammars = async (fields: object) => {
+      const { status, text } = await post('/v1/completions', { prompt: 'abc', max_tokens: 2, ...fields });
+      return status === 200 ? engine.requests.at(-1)!.grammar?.key : JSON.parse(text).error.param;
+    };
+    const gbnf = 'root ::= "a"';
+    expect(await grammars({ grammar: gbnf })).toBe(await grammars({ structured_outputs: { grammar: gbnf } }));
+    const schema = { const: '42' };
+    expect(await grammars({ json_schema: schema })).toBe(await grammars({ structured_outputs: { json: schema } }));
+    expect(await grammars({ json_schema: schema })).toEqual(expect.any(String));
+    expect(await grammars({ grammar: '' })).toBeUndefined();
+    expect(await grammars({ grammar: 5 })).toBe('grammar');
+    expect(await grammars({ json_schema: 'x' })).toBe('json_schema');
+    expect(await grammars({ json_schema: schema, grammar: gbnf })).toBe('json_schema');
+    expect(await grammars({ grammar: gbnf, response_format: { type: 'json_object' } })).toBe('grammar');
   });
 });
 

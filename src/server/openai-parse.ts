@@ -302,22 +302,30 @@ function checkChoices(prompts: number, { n = 1 }: CheckedSampling, limits: Parse
 export interface ParsedTokenize {
   readonly model?: string;
   readonly addSpecial: boolean;
+  readonly parseSpecial: boolean;
   readonly tokenStrings: boolean;
+  /** The answer has the text of each token beside its id, as in llama-server. */
+  readonly withPieces: boolean;
   readonly input: string | Conversation;
 }
 
-/** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */
+/** The body of vLLM's `/tokenize`, `{prompt}` or `{messages}`, or of llama-server's, `{content}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
   const reader = bodyReader(body, limits);
   const isChat = reader.raw('messages') !== undefined;
+  const content = reader.string('content');
+  const expected = 'a string (or `messages`, a list of messages)';
   const input = isChat
     ? readConversation(reader, limits)
-    : reader.required('prompt', reader.string('prompt'), 'a string (or `messages`, a list of messages)');
-  const addSpecial = reader.boolean('add_special_tokens') ?? !isChat;
+    : (content ?? reader.required('prompt', reader.string('prompt'), expected));
+  const isPrompt = !isChat && content === undefined;
+  const addSpecial = reader.boolean('add_special_tokens') ?? reader.boolean('add_special') ?? isPrompt;
+  const parseSpecial = reader.boolean('parse_special') ?? true;
   const tokenStrings = reader.boolean('return_token_strs') ?? false;
+  const withPieces = reader.boolean('with_pieces') ?? false;
   const model = reader.name('model');
   reader.finish();
-  return { ...withoutUndefined({ model }), addSpecial, tokenStrings, input };
+  return { ...withoutUndefined({ model }), addSpecial, parseSpecial, tokenStrings, withPieces, input };
 }
 
 export interface ParsedDetokenize {

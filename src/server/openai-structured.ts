@@ -6,16 +6,35 @@ import { fieldNotSupported } from './server-errors.ts';
 /** Fields of older versions of vLLM. Ignoring them would give text that breaks the schema. */
 const guided = ['json', 'regex', 'choice', 'grammar', 'json_object', 'decoding_backend', 'whitespace_pattern'];
 
-/** Reads OpenAI's `response_format` and vLLM's `structured_outputs`. */
+/** Reads OpenAI's `response_format`, vLLM's `structured_outputs`, and llama-server's `grammar` and `json_schema`. A request has one of them. */
 export function readStructure(reader: FieldReader): AskedStructure | undefined {
   for (const name of guided) {
     const detail = ': use `structured_outputs`, for example {"structured_outputs": {"json": <schema>}}';
     reader.refuse(`guided_${name}`, (value) => value === false, detail);
   }
-  const format = readResponseFormat(reader);
-  if (format === undefined) return readOutputs(reader);
-  if (reader.raw('structured_outputs') === undefined) return format;
-  throw reader.invalid('structured_outputs', 'absent if `response_format` is set');
+  const asked = Object.entries(ways).map(([name, read]) => ({ name, structure: read(reader) }));
+  const [first, second] = asked.filter(({ structure }) => structure !== undefined);
+  if (second === undefined) return first?.structure;
+  throw reader.invalid(second.name, `absent if \`${first!.name}\` is set`);
+}
+
+const ways: Readonly<Record<string, (reader: FieldReader) => AskedStructure | undefined>> = {
+  response_format: readResponseFormat,
+  structured_outputs: readOutputs,
+  grammar: readGrammar,
+  json_schema: readBareSchema,
+};
+
+/** As in llama-server, an empty text is no grammar. */
+function readGrammar(reader: FieldReader): AskedStructure | undefined {
+  const grammar = reader.string('grammar');
+  if (grammar === undefined || grammar === '') return undefined;
+  return { outputs: readStructuredOutputs({ grammar }, 'grammar'), parameter: 'grammar' };
+}
+
+function readBareSchema(reader: FieldReader): AskedStructure | undefined {
+  const schema = reader.json('json_schema', schemaExpected);
+  return schema && schemaStructure(schema, 'json_schema', undefined);
 }
 
 function readResponseFormat(reader: FieldReader): AskedStructure | undefined {

@@ -363,7 +363,21 @@ describe('the other routes', () => {
       token_strs: ['\ufffd', '\ufffd', '<|im_end|>'],
     });
     expect(await json('/tokenize', { messages: [{ role: 'user', content: 'hi' }] })).toMatchObject({ count: 21 });
-    expect(await json('/detokenize', { tokens: [195, 169, 257] })).toEqual({ status: 200, prompt: 'é<|im_end|>' });
+    const prompt = 'é<|im_end|>';
+    expect(await json('/detokenize', { tokens: [195, 169, 257] })).toEqual({ status: 200, prompt, content: prompt });
+  });
+
+  it("turn text into tokens under llama-server's names", async () => {
+    const { json } = await serve();
+    const tokens = async (body: object) => (await json('/tokenize', body)).tokens;
+    expect(await tokens({ content: 'a<|im_end|>' })).toEqual([97, 257]);
+    expect(await tokens({ content: 'a<|', parse_special: false })).toEqual([97, 60, 124]);
+    expect(await tokens({ content: 'aé', with_pieces: true })).toEqual([
+      { id: 97, piece: 'a' },
+      { id: 195, piece: [195] },
+      { id: 169, piece: [169] },
+    ]);
+    expect(await tokens({ content: '' })).toEqual([]);
   });
 });
 

@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import { basename } from 'node:path';
@@ -22,14 +23,7 @@ import { registerConversationRoutes } from './conversation-routes.ts';
 import { answerEmbeddings, parseEmbeddings } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
 import { promptsOf } from './fill-in-middle.ts';
-import {
-  GenerationMeter,
-  generateAll,
-  type Prompt,
-  prepareAnswer,
-  preparePrompts,
-  tokenizeText,
-} from './generation.ts';
+import { GenerationMeter, generateAll, type Prompt, prepareAnswer, preparePrompts } from './generation.ts';
 import { noteError } from './http.ts';
 import { registerInfillRoute } from './infill/infill-routes.ts';
 import { LazyList } from './json-pieces.ts';
@@ -241,14 +235,16 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       },
     },
     async (request, reply) => {
-      const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
-      engineFor(engine, asked);
+      const parsed = parseTokenize(request.body, limits);
+      const { input, addSpecial, parseSpecial, tokenStrings, withPieces } = parsed;
+      engineFor(engine, parsed.model);
       const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
         const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
-        const tokens = await tokenizeText(engine, text, addSpecial, signal);
+        const tokens = await engine.tokenizePrompt(text, { addSpecial, parseSpecial, signal });
         const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
-        const ids = Array.from(tokens);
-        const body = { count: ids.length, max_model_len: model.maxModelLen, tokens: ids, token_strs: strings };
+        const answered = withPieces ? piecesOf(engine, tokens) : Array.from(tokens);
+        const counts = { count: tokens.length, max_model_len: model.maxModelLen };
+        const body = { ...counts, tokens: answered, token_strs: strings };
         return { body, held: await options.memory.hold(needsOfTokens(tokens.length), signal, request.caller.tenant) };
       });
       if (answer === undefined) return reply;
@@ -282,7 +278,8 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
         prompt += part;
         await nextTurn();
       }
-      return await sendJson(reply, { prompt }, options);
+      // Under vLLM's name, and llama-server's.
+      return await sendJson(reply, { prompt, content: prompt }, options);
     },
   );
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
@@ -337,6 +334,15 @@ const samplingFields = ({ temperature, topK, topP, minP, repetitionPenalty }: Mo
 const tokenStringsOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<string> =>
   new LazyList(function* () {
     for (const token of tokens) yield engine.detokenize([token], { skipSpecialTokens: false });
+  });
+
+/** As in llama-server, a piece that is only a part of a character is a list of bytes. */
+const piecesOf = (engine: AsyncEngine, tokens: Int32Array): LazyList<object> =>
+  new LazyList(function* () {
+    for (const id of tokens) {
+      const bytes = Buffer.from(engine.tokenBytes(id));
+      yield { id, piece: isUtf8(bytes) ? bytes.toString() : Array.from(bytes) };
+    }
   });
 
 /** What the response has of the prompt's logprobs. */

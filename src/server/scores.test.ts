@@ -58,6 +58,23 @@ describe('/rerank, /v1/rerank and /v2/rerank', () => {
     expect((await post('/v1/rerank', { ...asked, top_n: 9 })).results).toHaveLength(3);
   });
 
+  it('answer `texts` as Text Embeddings Inference does', async () => {
+    const list = async (fields: object) =>
+      Object.values(await post('/rerank', { query: 'fox', texts: documents, ...fields })).filter(
+        (item) => typeof item === 'object',
+      );
+    expect(await list({ raw_scores: true })).toEqual([
+      { index: 1, score: 17 },
+      { index: 2, score: 7 },
+      { index: 0, score: 2 },
+    ]);
+    expect(await list({ return_text: true, top_n: 1 })).toEqual([{ index: 1, text: documents[1], score: sigmoid(17) }]);
+    expect(await post('/rerank', { query: 'fox', texts: [1] })).toMatchObject({
+      status: 400,
+      error: { param: 'texts[0]' },
+    });
+  });
+
   it('compare embeddings if the model makes them', async () => {
     const { results } = await post('/rerank', { query: 'abc', documents: ['xyz', 'abc'] }, 'embeddings');
     expect(results.map(({ index }: { index: number }) => index)).toEqual([1, 0]);

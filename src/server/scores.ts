@@ -31,6 +31,8 @@ interface ParsedRerank extends ParsedScores {
   /** 0: all. */
   readonly topCount: number;
   readonly returnsDocuments: boolean;
+  /** The answer is a list, as in Text Embeddings Inference. */
+  readonly isList: boolean;
 }
 
 /** vLLM's `/score`: `text_1` and `text_2`, or the same under other names. One text is paired with each of the others. */
@@ -58,15 +60,24 @@ const textNames = [
   ['data_1', 'data_2'],
 ] as const;
 
-/** The rerank API of Jina and Cohere, as vLLM has it. */
+/** The rerank API of Jina and Cohere, as vLLM has it, or with `texts` that of Text Embeddings Inference, as llama-server has it. */
 export function parseRerank(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedRerank {
   const reader = bodyReader(body, limits);
   const query = readText(reader, 'query', reader.required('query', reader.raw('query'), 'a text'));
-  const documents = readTexts(reader, 'documents');
+  const isList = reader.raw('texts') !== undefined && reader.raw('documents') === undefined;
+  const documents = readTexts(reader, isList ? 'texts' : 'documents');
   const topCount = reader.integer('top_n', { min: 0 }) ?? 0;
-  const returnsDocuments = reader.boolean('return_documents') ?? true;
+  const returnsDocuments = (isList ? reader.boolean('return_text') : reader.boolean('return_documents')) ?? !isList;
+  const useActivation = isList && reader.boolean('raw_scores') === true ? false : undefined;
   const pairs = documents.map((document) => ({ query, document }));
-  return { ...finish(reader, engine, pairs), topCount, returnsDocuments };
+  const { settings, ...rest } = finish(reader, engine, pairs);
+  return {
+    settings: { ...settings, ...withoutUndefined({ useActivation }) },
+    ...rest,
+    topCount,
+    returnsDocuments,
+    isList,
+  };
 }
 
 function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedScores {
@@ -153,15 +164,23 @@ const answerRerank = (
   options: EmbeddingsOptions,
 ): Promise<FastifyReply> =>
   answer(served, { request, reply, options }, parseRerank, (scores, parsed, usage) => {
-    const { model, topCount, returnsDocuments, pairs } = parsed;
+    const { model, topCount, returnsDocuments, pairs, isList } = parsed;
     // Equal scores stay in the order of the documents.
-    const order = [...scores.keys()].sort((a, b) => scores[b]! - scores[a]!);
+    const sorted = [...scores.keys()].sort((a, b) => scores[b]! - scores[a]!);
+    const order = topCount === 0 ? sorted : sorted.slice(0, topCount);
+    if (isList)
+      return new LazyList(function* () {
+        for (const index of order) {
+          const text = returnsDocuments ? { text: pairs[index]!.document } : {};
+          yield { index, ...text, score: scores[index] };
+        }
+      });
     return {
       id: `score-${randomUUID().replaceAll('-', '')}`,
       model: model ?? served.model.name,
       usage: { prompt_tokens: usage.prompt_tokens, total_tokens: usage.total_tokens },
       results: new LazyList(function* () {
-        for (const index of topCount === 0 ? order : order.slice(0, topCount)) {
+        for (const index of order) {
           const document = returnsDocuments ? { document: { text: pairs[index]!.document, multi_modal: null } } : {};
           yield { index, ...document, relevance_score: scores[index] };
         }

@@ -32,9 +32,11 @@ const folder = join(defaultCacheFolder() ?? '', 'chat-templates-0.3.36');
 
 export const hasChatTemplates = existsSync(folder);
 
+export const chatTemplateFile = (name: string): string => join(folder, `${name}.jinja`);
+
 /** @throws Error if the file has changed since the expected prompts were made. */
 export function readChatTemplate(name: string, { sha256 }: ExpectedTemplate): string {
-  const bytes = readFileSync(join(folder, `${name}.jinja`));
+  const bytes = readFileSync(chatTemplateFile(name));
   const digest = createHash('sha256').update(bytes).digest('hex');
   if (digest !== sha256) throw new Error(`${name}: another template than the one that transformers rendered`);
   return bytes.toString();

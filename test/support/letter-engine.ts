@@ -48,6 +48,8 @@ export interface LetterEngineOptions {
   readonly throws?: unknown;
   /** Every completion is this text instead of letters, and then stops. ASCII, one token for each character. */
   readonly answer?: string;
+  /** `model.aliases`. */
+  readonly aliases?: readonly string[];
   /** `model.fimTokens`. */
   readonly fimTokens?: ModelInfo['fimTokens'];
   /** The logprob of each token of a completion; default -0.5. */
@@ -100,6 +102,7 @@ export class LetterEngine implements AsyncEngine {
       hasChatTemplate: options.hasChatTemplate ?? true,
       ...(options.isReranker === true ? { scores: letterScores, makesNoText: true } : {}),
       embedding: { length: 4, ...(options.pooling === undefined ? {} : { pooling: options.pooling }) },
+      ...(options.aliases === undefined ? {} : { aliases: options.aliases }),
       ...(options.fimTokens === undefined ? {} : { fimTokens: options.fimTokens }),
       ...(options.chatTemplate === undefined ? {} : { chatTemplate: options.chatTemplate }),
     };

@@ -1,4 +1,4 @@
-"""Runs clients of OpenAI's API against a server with a bundled model, and writes what worked to docs/compatibility.md.
+"""Runs clients of OpenAI's, Anthropic's and Ollama's API against a server with a bundled model, and writes what worked to docs/compatibility.md.
 
     python3 tools/compat/run.py                      all clients; installs each into a virtual environment of its own
     python3 tools/compat/run.py --clients openai     some of them; the page keeps the last results of the others
@@ -43,6 +43,8 @@ CLIENTS = [
     Client("openai", "openai", "openai (Python)"),
     Client("litellm", "litellm", "LiteLLM"),
     Client("langchain", "langchain-openai", "LangChain (`langchain-openai`)"),
+    Client("anthropic", "anthropic", "anthropic (Python)"),
+    Client("ollama", "ollama", "ollama (Python)"),
     Client("guidellm", "guidellm", "guidellm"),
     Client("vllm", "vllm", "`vllm bench serve`"),
     Client("lm-eval", "lm-eval", "lm-eval"),
