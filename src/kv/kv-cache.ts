@@ -121,8 +121,8 @@ export class KvCache {
     this.#proposedFor = request;
     this.#proposedBlocks = this.#proposal.build(request, found);
     if (this.leaves(request, headroom)) return true;
-    if (!this.#proposal.hasLaterSpans) return false;
-    this.#proposedBlocks = this.#proposal.keepFirstSpan(request);
+    if (!this.#proposal.isSelective) return false;
+    this.#proposedBlocks = this.#proposal.keepPrefix(request);
     return this.leaves(request, headroom);
   }
 

@@ -40,10 +40,11 @@ export class Proposal {
   }
 
   /**
-   * Called after `build`, if the pool has too few blocks: of windows and states, drops all after the first token that is
-   * computed. They would wait in the pool for later spans. Then computing takes no more blocks than without hits. Returns as `build`.
+   * Called after `build`, if the pool has too few blocks: drops all windows and states after the first token that is computed.
+   * They would wait in the pool until the tokens before them are computed. Then hits take no more blocks than computing all
+   * tokens does. Returns as `build`.
    */
-  keepFirstSpan(request: KvRequest): number {
+  keepPrefix(request: KvRequest): number {
     const start = this.#spans.start(0);
     for (let group = groupIndex(0); group < this.groups.length; group++) {
       const proposal = this.groups[group]!;
@@ -54,11 +55,6 @@ export class Proposal {
     }
     this.#plan(request, true);
     return this.#blocksTaken();
-  }
-
-  /** Whether the plan has several spans, and `keepFirstSpan` would change it. */
-  get hasLaterSpans(): boolean {
-    return this.isSelective && this.#spans.count > 1;
   }
 
   #plan(request: KvRequest, hasFound: boolean): void {
