@@ -46,20 +46,58 @@ describe('a request that waits for a load plans again when its load ends', () =>
   });
 });
 
-describe('a request whose hits do not fit into the pool with all that it computes', () => {
-  test.each([30, 31, 34, 36, 37, 38])('uses the hits that fit: alone in a pool of %d blocks', (blocks) => {
-    const world = connected(blocks, { maxNumBatchedTokens: 64 }, {}, [full, sliding, state]);
-    world.connector.blocks = () => 14;
-    const request = short('1', range(264), 1);
+describe('a short pool', () => {
+  /** The tokens that the request computes after its load. */
+  function computedAfterLoad(world: World, request: ReturnType<typeof short>): number {
     world.scheduler.add(request);
     world.step();
-    const load = world.loads.get('1');
+    const load = world.loads.get(request.id);
     if (load === undefined) throw new Error('nothing is loaded');
     fillLoad(world, load, request);
     world.step([{ load }]);
     let computed = 0;
     while (world.scheduler.hasWork()) computed += world.step().tokenCount;
-    expect(computed).toBe(40);
-    expect(textOf(world, '1')).toEqual(referenceOf(world, request));
+    expect(textOf(world, request.id)).toEqual(referenceOf(world, request));
+    return computed;
+  }
+
+  // vLLM computes 42 tokens. A request without hits needs 29 blocks.
+  test.each([29, 30, 34, 38])('of %d blocks has room for all hits that are before the computed tokens', (blocks) => {
+    const world = connected(blocks, { maxNumBatchedTokens: 64 }, {}, [full, sliding, state]);
+    world.connector.blocks = () => 14;
+    expect(computedAfterLoad(world, short('1', range(264), 1))).toBe(40);
+  });
+
+  // The window of token 224 waits in 8 blocks while tokens 48 to 63 are computed.
+  test.each([
+    { blocks: 29, computed: 16 + 40 },
+    { blocks: 28, computed: 264 - 48 },
+    { blocks: 26, computed: 264 - 48 },
+  ])('of $blocks blocks: $computed tokens, if the store lacks a block of full attention', ({ blocks, computed }) => {
+    const world = connected(blocks, { maxNumBatchedTokens: 64 }, {}, [full, sliding]);
+    const { connector } = world;
+    connector.blocks = () => 14;
+    const getMatchedBlocks = connector.getMatchedBlocks.bind(connector);
+    connector.getMatchedBlocks = (asked) =>
+      getMatchedBlocks({ ...asked, wanted: asked.wanted.filter(({ group, index }) => group !== 0 || index !== 3) });
+    expect(computedAfterLoad(world, short('1', range(264), 1))).toBe(computed);
+  });
+
+  test('the request waits for blocks that others have, instead of computing what the store has', () => {
+    const world = connected(40, { maxNumBatchedTokens: 64 }, {}, [full, sliding]);
+    world.connector.blocks = ({ id }) => (id === 'second' ? 14 : 0);
+    const first = short('first', range(200, 1000), 20);
+    const second = short('second', range(264), 1);
+    world.scheduler.add(first);
+    world.step();
+    world.scheduler.add(second);
+    while (world.loads.get('second') === undefined) world.step();
+    const load = world.loads.get('second')!;
+    fillLoad(world, load, second);
+    world.step([{ load }]);
+    while (world.scheduler.hasWork()) world.step();
+    const { stats } = world.updates.findLast(({ requestId }) => requestId === 'second')!;
+    expect(stats.computedTokens).toBe(40);
+    expect(textOf(world, 'second')).toEqual(referenceOf(world, second));
   });
 });
