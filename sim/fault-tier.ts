@@ -92,7 +92,8 @@ export class FaultTier implements ConnectorPort {
   /** Called when look-ups have ended. */
   wake: () => void = () => undefined;
   hits: HitChecker | undefined;
-  #prefixes: PrefixChecker | undefined;
+  /** Only if the tier is complete. */
+  prefixes: PrefixChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
 
@@ -105,17 +106,12 @@ export class FaultTier implements ConnectorPort {
     this.canFlush = prng.chance(0.7) || isComplete;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
     this.#stores = new FaultStores(prng, blocksMax);
+    this.#stores.onSave = (key) => this.prefixes?.stored(key);
     this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
     this.#noise = new NoisyReports(prng);
     const placeOf = (key: BlockKey): string | undefined => this.#stores.placeOf(key, () => true);
     this.#arrivals = new ArrivalLookUps(options.arrivals, placeOf, () => this.wake());
-  }
-
-  /** Only if the tier is complete. */
-  checkPrefixes(prefixes: PrefixChecker): void {
-    this.#prefixes = prefixes;
-    this.#stores.onSave = (key) => prefixes.stored(key);
   }
 
   get nowMs(): number {
@@ -133,7 +129,7 @@ export class FaultTier implements ConnectorPort {
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     const answer = this.#match(request);
-    this.#prefixes?.asked(request.id, answer.kind === 'found');
+    this.prefixes?.asked(request.id, answer.kind === 'found');
     if (this.hits === undefined) return answer;
     // Blocks of loads that the engine has given up without a report count as failed, too.
     for (const { requestId, blocks } of this.#givenUp())
@@ -179,7 +175,7 @@ export class FaultTier implements ConnectorPort {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
     this.hits?.allocated(request, load, this.nowMs);
-    this.#prefixes?.admitted(request.id);
+    this.prefixes?.admitted(request.id);
     this.#arrivals.end(request.id);
     if (load === undefined) return;
     const keys = new Set(valid().map(({ key }) => key));
@@ -211,7 +207,7 @@ export class FaultTier implements ConnectorPort {
       );
     this.#heardAtMs = this.nowMs;
     const failed = loads.filter(({ result }) => result !== 'loaded');
-    for (const { requestId } of failed) this.#prefixes?.loadFailed(requestId);
+    for (const { requestId } of failed) this.prefixes?.loadFailed(requestId);
     const awaited = failed.filter(({ transfer }) => !this.#cancelled.has(transfer));
     this.failedLoaders = new Set(awaited.filter(isReported).map(({ requestId }) => requestId));
     this.hits?.loadsFailed(failed.filter(isReported));

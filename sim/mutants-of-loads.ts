@@ -71,8 +71,8 @@ export const loadMutants: readonly Mutant[] = [
     seed: 83,
     scenario: 'offload',
     file: 'src/kv/kv-cache.ts',
-    find: 'request.needsPlan || this.#hasWaited(request)',
-    replace: 'request.needsPlan',
+    find: 'request.needsPlan || hasWaited',
+    replace: 'request.needsPlan || (hasWaited && false)',
   },
   {
     bug: 'hits that wait for later spans do not fit, and are needed all the same',

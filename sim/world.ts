@@ -157,7 +157,7 @@ export class World {
     if (isComplete && this.#options.enablePrefixCaching) {
       this.#resumes = new ResumeChecker(this.#spec);
       this.#prefixes = new PrefixChecker(this.#runner, this.#checker.referenceOf, this.#checker.neededFrom);
-      this.#tier?.checkPrefixes(this.#prefixes);
+      if (this.#tier !== undefined) this.#tier.prefixes = this.#prefixes;
     }
     const rate = (name: string, drawn: number): number =>
       off.has(name) || (isComplete && name !== 'aborts') ? 0 : drawn;

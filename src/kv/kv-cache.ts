@@ -211,7 +211,9 @@ export class KvCache {
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
-    if (request.needsPlan || this.#hasWaited(request)) replanRequest(this.parts, this.#proposal.groups, request);
+    // Others may have cached windows and states since. The plan knows all blocks of full groups from the admission on.
+    const hasWaited = this.#proposal.isSelective && request.awaited.length > 0;
+    if (request.needsPlan || hasWaited) replanRequest(this.parts, this.#proposal.groups, request);
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;
     const limit = awaitedFrom(this.parts, request);
@@ -444,14 +446,6 @@ export class KvCache {
   checkInvariants(isStepInFlight: boolean): void {
     verifyKvCache(this.parts);
     if (!isStepInFlight) verifyPlans(this.parts);
-  }
-
-  /**
-   * Whether the plan may be longer than necessary, because the request has waited for blocks. Meanwhile, other requests have
-   * cached windows and states that its plan does not know. The blocks of a full group are in the plan from the admission on.
-   */
-  #hasWaited({ awaited }: KvRequest): boolean {
-    return this.#proposal.isSelective && awaited.length > 0;
   }
 
   /** Tokens [start, end) are computed in this step, so later tokens of the step may read their KV. */
