@@ -144,8 +144,11 @@ export function fillLoad(
   request: EngineRequest,
   fails: (block: LoadBlock) => boolean = () => false,
 ): void {
-  const { groups, blockCount } = runner.kvCacheSpec;
-  const store = connected(blockCount, { maxNumBatchedTokens: request.promptTokens.length }, {}, groups);
+  const { groups } = runner.kvCacheSpec;
+  const { length } = request.promptTokens;
+  // One step computes the prompt, and has blocks for all tokens in each group.
+  const blocks = groups.reduce((sum, { blockSize }) => sum + Math.ceil(length / blockSize) + 1, 0);
+  const store = connected(blocks, { maxNumBatchedTokens: length }, {}, groups);
   store.scheduler.add(request);
   const plan = store.plan()!;
   const tables = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());

@@ -12,6 +12,8 @@ export class FaultStores {
   readonly #stores = new Map<string, Map<BlockKey, StoredBlock>>(places.map((place) => [place, new Map()]));
   /** The keys of all blocks that were ever stored. */
   readonly #keys: BlockKey[] = [];
+  /** Called when a block was stored. */
+  onSave: (key: BlockKey) => void = () => undefined;
 
   /** `blocksMax`: the most blocks in one store; the oldest is evicted. */
   constructor(prng: Prng, blocksMax: number) {
@@ -50,6 +52,7 @@ export class FaultStores {
       this.#put(this.#stores.get(place)!, key, block);
     }
     this.#keys.push(key);
+    this.onSave(key);
   }
 
   #put(store: Map<BlockKey, StoredBlock>, key: BlockKey, block: StoredBlock): void {

@@ -31,6 +31,7 @@ import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
 import { NoisyReports } from './noisy-reports.ts';
+import type { PrefixChecker } from './prefix-checker.ts';
 import { type RankLoad, underWay } from './rank-load.ts';
 
 const ranksMax = 3;
@@ -91,6 +92,8 @@ export class FaultTier implements ConnectorPort {
   /** Called when look-ups have ended. */
   wake: () => void = () => undefined;
   hits: HitChecker | undefined;
+  /** Only if the tier is complete. */
+  prefixes: PrefixChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
 
@@ -103,6 +106,7 @@ export class FaultTier implements ConnectorPort {
     this.canFlush = prng.chance(0.7) || isComplete;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
     this.#stores = new FaultStores(prng, blocksMax);
+    this.#stores.onSave = (key) => this.prefixes?.stored(key);
     this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
     this.#noise = new NoisyReports(prng);
@@ -125,6 +129,7 @@ export class FaultTier implements ConnectorPort {
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     const answer = this.#match(request);
+    this.prefixes?.asked(request.id, answer.kind === 'found');
     if (this.hits === undefined) return answer;
     // Blocks of loads that the engine has given up without a report count as failed, too.
     for (const { requestId, blocks } of this.#givenUp())
@@ -170,6 +175,7 @@ export class FaultTier implements ConnectorPort {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
     this.hits?.allocated(request, load, this.nowMs);
+    this.prefixes?.admitted(request.id);
     this.#arrivals.end(request.id);
     if (load === undefined) return;
     const keys = new Set(valid().map(({ key }) => key));
@@ -201,6 +207,7 @@ export class FaultTier implements ConnectorPort {
       );
     this.#heardAtMs = this.nowMs;
     const failed = loads.filter(({ result }) => result !== 'loaded');
+    for (const { requestId } of failed) this.prefixes?.loadFailed(requestId);
     const awaited = failed.filter(({ transfer }) => !this.#cancelled.has(transfer));
     this.failedLoaders = new Set(awaited.filter(isReported).map(({ requestId }) => requestId));
     this.hits?.loadsFailed(failed.filter(isReported));

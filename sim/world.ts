@@ -22,6 +22,7 @@ import { MinimalRepair } from './minimal-repair.ts';
 import { notLoaded } from './not-loaded.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
+import { PrefixChecker } from './prefix-checker.ts';
 import { ProbeChecker } from './probe-checker.ts';
 import { RandomDrafts } from './random-drafts.ts';
 import { dearLoads, RandomPrices } from './random-prices.ts';
@@ -84,6 +85,7 @@ export class World {
   readonly #tier: FaultTier | undefined;
   readonly #tierPrng: Prng;
   readonly #resumes: ResumeChecker | undefined;
+  readonly #prefixes: PrefixChecker | undefined;
   /** Blocks that the pool has allocated since the last step: they lose their content after flushed saves have read it. */
   #allocated: BlockId[] = [];
   readonly #without: ReadonlySet<string>;
@@ -152,7 +154,11 @@ export class World {
       });
     this.#tierPrng = tierPrng;
     // With a complete tier and no invalid blocks, a request computes no full block twice.
-    if (isComplete && this.#options.enablePrefixCaching) this.#resumes = new ResumeChecker(this.#spec);
+    if (isComplete && this.#options.enablePrefixCaching) {
+      this.#resumes = new ResumeChecker(this.#spec);
+      this.#prefixes = new PrefixChecker(this.#runner, this.#checker.referenceOf, this.#checker.neededFrom);
+      if (this.#tier !== undefined) this.#tier.prefixes = this.#prefixes;
+    }
     const rate = (name: string, drawn: number): number =>
       off.has(name) || (isComplete && name !== 'aborts') ? 0 : drawn;
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : isSpans ? 0 : tierPrng.pick([0, 0.05, 0.2]));
@@ -286,6 +292,7 @@ export class World {
     }
     this.#tier?.hits?.planned(plan);
     this.#resumes?.planned(plan);
+    this.#prefixes?.planned(plan, this.#allocated);
     if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
     for (const block of this.#allocated.splice(0)) {
       this.#runner.overwrite(block);
@@ -424,6 +431,7 @@ export class World {
     if (!requestFits(this.#spec, this.#options, request.promptTokens.length, request.params.maxTokens)) return;
     this.sent.push(request.id);
     this.#checker.add(request);
+    this.#prefixes?.added(request);
     this.#scheduler.add(request);
     if (this.#prng.chance(this.#foreignRate)) this.#storeForeign(request);
   }

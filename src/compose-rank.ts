@@ -1,12 +1,18 @@
 /** Creates one rank of the pipeline, in the engine's process or in a worker process (`worker-main.ts`). */
 import { systemClock } from './base/clock.ts';
-import type { KvConnector, KvIdentity, KvTransferConfig, WorkerConnector } from './connector/connector.ts';
+import type {
+  KvConnector,
+  KvIdentity,
+  KvIdentityGroup,
+  KvTransferConfig,
+  WorkerConnector,
+} from './connector/connector.ts';
 import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
 import { StagedWorker } from './connector/transfer/staged-worker.ts';
 import type { DeviceBlocks } from './core/block-memory.ts';
 import { type BlockId, tokenCount } from './core/ids.ts';
-import type { KvCacheSpec } from './core/kv-spec.ts';
+import type { KvCacheSpec, KvGroupSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
 import { type GgufFile, readGguf, weightBytesOf } from './ggml/gguf.ts';
@@ -212,6 +218,12 @@ function identityOf(spec: KvCacheSpec, { modelName, rank, worldSize, options }: 
     rank,
     worldSize,
     blockBytes: bytes,
-    groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
+    groups: groups.map(identityGroup),
   };
 }
+
+const identityGroup = (group: KvGroupSpec): KvIdentityGroup => {
+  const { blockSize, layers } = group;
+  if (group.kind === 'full') return { blockSize, layers };
+  return { blockSize, layers, readsBack: group.kind === 'window' ? group.window - 1 : 1 };
+};

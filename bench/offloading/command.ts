@@ -9,7 +9,7 @@ import { loadRedisLibrary } from '../../src/connector/tier/redis/redis-client.ts
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { wholeModel } from '../../src/runner/contract.ts';
-import { kvLayout } from '../../src/runner/kv-groups.ts';
+import { groupSpecs, kvLayout } from '../../src/runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../src/runner/kv-memory.ts';
 import {
   addBenchFlags,
@@ -26,10 +26,11 @@ import { measureDeadTier } from './dead-tier.ts';
 import { measureTierFirstToken } from './first-token.ts';
 import type { OffloadingBenchOptions } from './offloading-options.ts';
 import { measureRace } from './race.ts';
+import { measureRetention } from './retention.ts';
 import { type OffloadingRow, offloadingTable } from './table.ts';
 import { measureCost } from './throughput.ts';
 
-const parts = ['first-token', 'race', 'cost', 'dead-tier', 'conversations'] as const;
+const parts = ['first-token', 'race', 'cost', 'dead-tier', 'conversations', 'retention'] as const;
 type Part = (typeof parts)[number];
 
 interface OffloadingFlags extends BenchFlags {
@@ -55,7 +56,8 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
         'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing, in pairs of ' +
         'short runs with and without tiers, with an interval for the ratio and the CPU time of a token; throughput ' +
         'and first token while a Redis server below host memory does not answer; and conversations whose KV is three times the ' +
-        'pool, also with a pool for all KV, which is the most that tiers can give. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
+        'pool, also with a pool for all KV, which is the most that tiers can give; and, for models with windows or states, what ' +
+        'prefix_cache_retention_interval stores and loses. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
     )
     .option('--parts <list>', `what to measure, with commas between (default: ${parts.join(',')})`, partsFrom)
     .option('--prefix-len <tokens>', 'the prefix that is loaded', integerFrom(1), 2048)
@@ -111,6 +113,10 @@ async function measure(
     const { conversations, turns, turnPromptLen, turnGenLen } = flags;
     const lengths = { conversations, turns, promptLength: turnPromptLen, generateLength: turnGenLen };
     if (chosen.includes('conversations')) rows.push(await measureConversations(options, lengths));
+    const groups = groupSpecs(config, wholeModel(config.layerCount), { blockSize, kvType: kvTypes[kvCacheDtype] });
+    // Without windows and states, all blocks are stored.
+    const isHybrid = groups.some(({ kind }) => kind !== 'full');
+    if (chosen.includes('retention') && isHybrid) rows.push(...(await measureRetention(options, groups)));
     reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, { table: offloadingTable(rows), rows });
   } finally {
     await rm(folder, { recursive: true, force: true });

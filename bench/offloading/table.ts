@@ -5,9 +5,10 @@ import type { ConversationsRow } from './conversations.ts';
 import type { TierFirstTokenRow } from './first-token.ts';
 import type { PairedCost } from './paired-slices.ts';
 import type { RaceRow } from './race.ts';
+import type { RetentionRow } from './retention.ts';
 import type { TierThroughputRow } from './throughput.ts';
 
-export type OffloadingRow = TierFirstTokenRow | RaceRow | TierThroughputRow | ConversationsRow;
+export type OffloadingRow = TierFirstTokenRow | RaceRow | TierThroughputRow | ConversationsRow | RetentionRow;
 
 type Line = readonly (string | number)[];
 
@@ -30,6 +31,11 @@ function linesOf(row: OffloadingRow): Line[] {
       const { tiers, none, largePool, ratio } = row.throughput;
       const others = `no tiers ${cell(none)}, pool for all KV ${cell(largePool)}`;
       return [[`${row.what}, tok/s`, cell(tiers), others, cell(ratio), '>= 3']];
+    }
+    case 'retention': {
+      const { workload, interval, storedBlocks, computedTokens } = row;
+      const what = `${workload}, retention interval ${interval ?? 'none'}`;
+      return [[`${what}: blocks stored`, storedBlocks, `prompt tokens computed ${computedTokens}`, '', '']];
     }
     default:
       return costLines(row);

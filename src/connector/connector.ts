@@ -73,6 +73,11 @@ export interface KvIdentityGroup {
   readonly blockSize: number;
   /** The model's layers whose KV is in this group's blocks on this rank. None: its blocks have no KV to transfer here. */
   readonly layers: readonly number[];
+  /**
+   * How many tokens before it a token reads: the others of its window, or one token, whose state it continues from. Absent: all.
+   * Not part of the identity.
+   */
+  readonly readsBack?: number;
 }
 
 /** A full block of a request, and the key of its content. */

@@ -25,12 +25,6 @@ export function chooseLoads(group: GroupProposal, spans: SpanList): void {
   for (; index < indexCount; index++) if (external[index] === 1) drop(group, index);
 }
 
-export function loadsOf({ external, indexCount }: GroupProposal): number {
-  let loads = 0;
-  for (let index = 0; index < indexCount; index++) loads += external[index]!;
-  return loads;
-}
-
 function firstNeeded({ kind, window }: GroupProposal, position: number): number {
   switch (kind) {
     case 'full':

@@ -1,6 +1,7 @@
-import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { FullAttentionGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
+import type { SpanList } from './span-list.ts';
 
 /** Keeps the KV of all tokens while the request runs. It uses every cached block, also after a hole. */
 export class FullGroup implements KvGroup {
@@ -16,10 +17,13 @@ export class FullGroup implements KvGroup {
     // The last token reads every block.
   }
 
-  newBlockCount(proposal: GroupProposal): number {
-    let fresh = 0;
-    for (let index = 0; index < proposal.indexCount; index++) if (proposal.blocks[index] === NULL_BLOCK) fresh++;
-    return fresh;
+  blocksTaken({ blocks, indexCount }: GroupProposal, _: SpanList, isAvailable: (block: BlockId) => boolean): number {
+    let taken = 0;
+    for (let index = 0; index < indexCount; index++) {
+      const block = blocks[index] as BlockId;
+      if (block === NULL_BLOCK || isAvailable(block)) taken++;
+    }
+    return taken;
   }
 
   firstKept(): BlockIndex {

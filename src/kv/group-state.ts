@@ -1,6 +1,6 @@
-import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, type BlockIndex, blockIndex, blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import { firstBlockRead, type StateGroup as StateGroupSpec } from '../core/kv-spec.ts';
-import type { GroupProposal, KvGroup } from './group.ts';
+import { type GroupProposal, type KvGroup, takesBlock } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
@@ -37,8 +37,25 @@ export class StateGroup implements KvGroup {
     running.length = count;
   }
 
-  newBlockCount(proposal: GroupProposal): number {
-    return this.blocksMax(proposal.indexCount * this.#spec.blockSize);
+  /** In each span: the state before it, or the block before in which a state was just written; the running state; and later states. */
+  blocksTaken(proposal: GroupProposal, spans: SpanList, isAvailable: (block: BlockId) => boolean): number {
+    const { blockSize } = this.#spec;
+    let later = 0;
+    for (let index = 0; index < proposal.indexCount; index++) if (takesBlock(proposal, index, isAvailable)) later++;
+    let most = 0;
+    let next = 0;
+    for (let i = 0; i < spans.count; i++) {
+      const start = spans.start(i);
+      let before = 0;
+      for (; next * blockSize < start; next++) {
+        if (!takesBlock(proposal, next, isAvailable)) continue;
+        later--;
+        before++;
+      }
+      if (blockIndexOf(start, blockSize) < blockIndexOf(spans.end(i) - 1, blockSize)) before = 1;
+      most = Math.max(most, before + 1 + later);
+    }
+    return most;
   }
 
   firstKept(position: number): BlockIndex {

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
-import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, type BlockIndex, blockIndex, blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import { firstBlockRead, type SlidingWindowGroup } from '../core/kv-spec.ts';
-import type { GroupProposal, KvGroup } from './group.ts';
+import { type GroupProposal, type KvGroup, takesBlock } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
@@ -32,8 +32,32 @@ export class WindowGroup implements KvGroup {
     }
   }
 
-  newBlockCount(proposal: GroupProposal): number {
-    return this.blocksMax(proposal.indexCount * this.#spec.blockSize);
+  /**
+   * At each block that is computed: the blocks that its first token reads, itself, and those of the proposal after it, which wait
+   * for later spans. Only blocks that other requests have cost nothing.
+   */
+  blocksTaken(proposal: GroupProposal, spans: SpanList, isAvailable: (block: BlockId) => boolean): number {
+    const { blockSize } = this.#spec;
+    let later = 0;
+    for (let index = 0; index < proposal.indexCount; index++) if (takesBlock(proposal, index, isAvailable)) later++;
+    let most = 0;
+    // The blocks [first, next) are read or computed; `read` of them are taken.
+    let [first, next, read] = [0, 0, 0];
+    const isTaken = (index: number): boolean =>
+      proposal.blocks[index] === NULL_BLOCK || takesBlock(proposal, index, isAvailable);
+    for (let i = 0; i < spans.count; i++) {
+      const [start, end] = [spans.start(i), spans.end(i)];
+      for (let index = blockIndexOf(start, blockSize); index * blockSize < end; index++) {
+        for (; next <= index; next++) {
+          if (isTaken(next)) read++;
+          if (takesBlock(proposal, next, isAvailable)) later--;
+        }
+        for (const from = this.firstKept(Math.max(start, index * blockSize)); first < from; first++)
+          if (isTaken(first)) read--;
+        most = Math.max(most, read + later);
+      }
+    }
+    return most;
   }
 
   firstKept(position: number): BlockIndex {

@@ -1,4 +1,4 @@
-import type { BlockId, BlockIndex } from '../core/ids.ts';
+import { type BlockId, type BlockIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { GroupValidity } from './planner.ts';
 import type { SpanList } from './span-list.ts';
@@ -14,12 +14,25 @@ export interface KvGroup {
   readonly needsOwnBlock: boolean;
   /** Drops the blocks of the proposal that computing `spans` does not need. */
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void;
-  /** Blocks that must be allocated if the request is admitted with the blocks of the proposal. */
-  newBlockCount(proposal: GroupProposal): number;
+  /**
+   * The available blocks that a request with the blocks of the proposal takes at one time while it computes `spans`, at most.
+   * These are blocks that it allocates or loads, and those of the proposal that are available. O(blocks).
+   */
+  blocksTaken(proposal: GroupProposal, spans: SpanList, isAvailable: (block: BlockId) => boolean): number;
   /** The first block index that the tokens from `position` on read. */
   firstKept(position: number): BlockIndex;
   /** The largest number of blocks that a request of `tokenCount` tokens needs at one time. */
   blocksMax(tokenCount: number): number;
+}
+
+/** Whether the request takes an available block for this place of the proposal, right at its admission. */
+export function takesBlock(
+  { blocks, external }: GroupProposal,
+  index: number,
+  isAvailable: (block: BlockId) => boolean,
+): boolean {
+  const block = blocks[index] as BlockId;
+  return block === NULL_BLOCK ? external[index] === 1 : isAvailable(block);
 }
 
 /** A state in the middle of a block, right before the token at `position`. */

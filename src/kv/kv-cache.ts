@@ -57,6 +57,8 @@ export class KvCache {
   readonly #proposal: Proposal;
   /** The request of the proposal; undefined as soon as any block is allocated, referenced or released. */
   #proposedFor: KvRequest | undefined;
+  /** Available blocks that its admission would take. */
+  #proposedBlocks = 0;
   #admissions = 0;
   /** Requests that have blocks. */
   #admitted = 0;
@@ -110,18 +112,24 @@ export class KvCache {
 
   /**
    * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still
-   * has `headroom` available blocks. A request needs no headroom if no other request has blocks. `found`: blocks that a
-   * connector promised. O(blocks of the request).
+   * has `headroom` available blocks. A request needs no headroom if no other request has blocks, and must be admitted then.
+   * `found`: blocks that a connector promised. If the pool has too few blocks for all hits, those before the first computed
+   * token count. O(blocks of the request).
    */
   canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
     assert(!request.admitted, 'the request has blocks already');
-    const { pool } = this.parts;
     this.#proposedFor = request;
-    const isAlone = this.#admitted === 0;
-    if (this.#proposal.build(request, true, found) + (isAlone ? 0 : headroom) <= pool.available) return true;
-    // A request must be admitted if no other request has blocks. If cached blocks and new ones do not fit together, it
-    // computes all of its tokens.
-    return isAlone && this.#proposal.build(request, false, nothingFound) <= pool.available;
+    this.#proposedBlocks = this.#proposal.build(request, found);
+    if (this.leaves(request, headroom)) return true;
+    if (!this.#proposal.isSelective) return false;
+    this.#proposedBlocks = this.#proposal.keepPrefix(request);
+    return this.leaves(request, headroom);
+  }
+
+  /** Called right after `canAdmit`: whether the admission leaves `headroom` available blocks, too. */
+  leaves(request: KvRequest, headroom: number): boolean {
+    assert(this.#proposedFor === request, 'call `canAdmit` right before `leaves`');
+    return this.#proposedBlocks + (this.#admitted === 0 ? 0 : headroom) <= this.parts.pool.available;
   }
 
   /**
@@ -148,7 +156,7 @@ export class KvCache {
    */
   preview(request: KvRequest, found: readonly BlockPlace[]): { spans: Span[]; loads: BlockPlace[] } {
     this.#proposedFor = undefined;
-    this.#proposal.build(request, true, found);
+    this.#proposal.build(request, found);
     return this.#proposal.preview(request);
   }
 
@@ -203,7 +211,9 @@ export class KvCache {
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
-    if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
+    // Others may have cached windows and states since. The plan knows all blocks of full groups from the admission on.
+    const hasWaited = this.#proposal.isSelective && request.awaited.length > 0;
+    if (request.needsPlan || hasWaited) replanRequest(this.parts, this.#proposal.groups, request);
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;
     const limit = awaitedFrom(this.parts, request);

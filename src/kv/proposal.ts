@@ -1,7 +1,7 @@
 import type { BlockPlace } from '../core/block-place.ts';
 import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { Span } from '../core/step.ts';
-import { chooseLoads, loadsOf } from './choose-loads.ts';
+import { chooseLoads } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
@@ -15,39 +15,61 @@ export class Proposal {
   readonly groups: readonly GroupProposal[];
   readonly #parts: KvParts;
   readonly #spans = new SpanList();
-  readonly #isSelective: boolean;
+  /** Whether some groups do not keep all blocks. */
+  readonly isSelective: boolean;
 
   constructor(parts: KvParts) {
     this.#parts = parts;
     this.groups = parts.spec.groups.map((group) => new GroupProposal(group));
-    this.#isSelective = parts.groups.some((group) => !group.allocatesAll);
+    this.isSelective = parts.groups.some((group) => !group.allocatesAll);
   }
 
   /**
-   * Looks up the request's blocks (only if `useCache`), adds the blocks that a connector `found`, and drops the blocks
-   * that the plan does not need. Returns how many available blocks an admission would take. O(blocks).
+   * Looks up the request's blocks, adds the blocks that a connector `found`, and drops the blocks that the plan does not
+   * need. Returns how many available blocks an admission would take. O(blocks).
    */
-  build(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
-    const { groups, enablePrefixCaching } = this.#parts;
-    for (let group = groupIndex(0); group < groups.length; group++) {
+  build(request: KvRequest, found: readonly BlockPlace[]): number {
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
-      if (useCache && enablePrefixCaching) this.#lookUp(request, group, proposal);
+      if (this.#parts.enablePrefixCaching) this.#lookUp(request, group, proposal);
     }
     for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setExternal(found[i]!.index);
-    if (this.#isSelective || found.length > 0) {
-      planSpans(request.tokens.length, this.groups, this.#spans, request.computeFrom);
-      if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
-      for (let group = groupIndex(0); group < groups.length; group++)
-        groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
+    if (this.isSelective || found.length > 0) this.#plan(request, found.length > 0);
+    return this.#blocksTaken();
+  }
+
+  /**
+   * Called after `build`, if the pool has too few blocks: drops all windows and states after the first token that is computed.
+   * They would wait in the pool until the tokens before them are computed. Then hits take no more blocks than computing all
+   * tokens does. Returns as `build`.
+   */
+  keepPrefix(request: KvRequest): number {
+    const start = this.#spans.start(0);
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
+      const proposal = this.groups[group]!;
+      if (this.#parts.groups[group]!.allocatesAll) continue;
+      // A window reads the tokens before `start` in the same block.
+      for (let index = blockIndex(Math.ceil(start / proposal.blockSize)); index < proposal.indexCount; index++)
+        proposal.set(index, NULL_BLOCK, 0);
     }
+    this.#plan(request, true);
+    return this.#blocksTaken();
+  }
+
+  #plan(request: KvRequest, hasFound: boolean): void {
+    planSpans(request.tokens.length, this.groups, this.#spans, request.computeFrom);
+    if (hasFound) for (const group of this.groups) chooseLoads(group, this.#spans);
+    for (let group = groupIndex(0); group < this.groups.length; group++)
+      this.#parts.groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
+  }
+
+  #blocksTaken(): number {
+    const { groups, pool } = this.#parts;
+    const isAvailable = (block: BlockId): boolean => pool.isAvailable(block);
     let blocks = 0;
-    for (let group = groupIndex(0); group < groups.length; group++) {
-      blocks += groups[group]!.newBlockCount(this.groups[group]!);
-      // `newBlockCount` of a full group includes the loads. Other groups count only blocks of computed tokens.
-      if (!groups[group]!.allocatesAll) blocks += loadsOf(this.groups[group]!);
-      blocks += this.#reusedIdleCount(this.groups[group]!);
-    }
+    for (let group = groupIndex(0); group < groups.length; group++)
+      blocks += groups[group]!.blocksTaken(this.groups[group]!, this.#spans, isAvailable);
     return blocks;
   }
 
@@ -101,13 +123,5 @@ export class Proposal {
       if (block === NULL_BLOCK) block = computing.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
     }
-  }
-
-  /** Blocks of the proposal that are still counted as available, because no request references them. */
-  #reusedIdleCount({ blocks, indexCount }: GroupProposal): number {
-    let idle = 0;
-    for (let index = 0; index < indexCount; index++)
-      if (blocks[index] !== NULL_BLOCK && this.#parts.pool.isAvailable(blocks[index] as BlockId)) idle++;
-    return idle;
   }
 }

@@ -1,6 +1,5 @@
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
-import { loadsOf } from './choose-loads.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
@@ -123,11 +122,16 @@ function neededLoads(
   let needed = 0;
   for (let group = groupIndex(0); group < proposals.length; group++) {
     const proposal = proposals[group]!;
-    const loads = loadsOf(proposal);
-    if (!parts.groups[group]!.allocatesAll) needed += loads + parts.groups[group]!.newBlockCount(proposal);
-    else needed += loads;
-    for (let index = blockIndex(0); index < proposal.indexCount; index++)
-      if (proposal.external[index] === 1) places.push({ group, index });
+    // The request has the blocks of the proposal.
+    const isAvailable = (): boolean => false;
+    if (!parts.groups[group]!.allocatesAll)
+      needed += parts.groups[group]!.blocksTaken(proposal, request.spans, isAvailable);
+    for (let index = blockIndex(0); index < proposal.indexCount; index++) {
+      if (proposal.external[index] !== 1) continue;
+      places.push({ group, index });
+      // A block of a full group may be replaced, because a transfer still writes it.
+      if (parts.groups[group]!.allocatesAll) needed++;
+    }
   }
   return needed <= parts.pool.available ? places : [];
 }

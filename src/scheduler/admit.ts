@@ -59,35 +59,28 @@ export function admitWaiting(
     const tokensMax = next.outputTokensLeft(options.maxModelLen);
     forecast.addGrowth(next.kv, tokensMax, 1);
     const leftToOthers = shares.blocksLeft(next);
-    const headroom = forecast.peak() + leftToOthers;
-    if (!kv.canAdmit(next.kv, headroom)) {
-      if (leftToOthers > 0) {
-        forecast.addGrowth(next.kv, tokensMax, -1);
-        shares.isFull(next);
-        continue;
-      }
+    const hits = findHits(parts, draft, next, forecast.peak() + leftToOthers);
+    if (hits === 'askLater' || (hits === 'noRoom' && leftToOthers > 0)) {
+      forecast.addGrowth(next.kv, tokensMax, -1);
+      if (hits === 'askLater') waiting.defer(next);
+      else shares.isFull(next);
+      continue;
+    }
+    if (hits === 'noRoom') {
       if (external?.dropUnstartedSaves() !== true) return;
       isForecast = false;
       continue;
     }
-    const found = external === undefined ? nothingFound : external.match(next);
-    const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0;
-    const overlap = isAlone && found?.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
-    const match = found && chooseExternal(parts, next, { headroom, found, overlap });
-    if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
-    if (match === undefined) {
-      forecast.addGrowth(next.kv, tokensMax, -1);
-      waiting.defer(next);
-      continue;
-    }
+    const { found, match, overlap } = hits;
+    if (external !== undefined && !hasRoom(parts, draft, next, match)) return;
     waiting.remove(next);
     const loads = kv.admit(next.kv);
     next.admitted(spansOf(kv, loads));
     parts.turns.began(next);
     shares.admitted(next);
     external?.admitted(next, match, loads);
-    parts.loadChoice?.admitted(found!, loads);
-    if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found!, match);
+    parts.loadChoice?.admitted(found, loads);
+    if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found, match);
     else if (external !== undefined && kv.awaitsLoad(next.kv)) {
       next.status = 'waitingForRemoteKv';
       waitingForRemoteKv.push(next);
@@ -98,6 +91,36 @@ export function admitWaiting(
     draft.add(next);
   }
 }
+
+interface Hits {
+  readonly found: Match;
+  /** The found blocks that are faster to load than to compute. */
+  readonly match: Match;
+  readonly overlap: Overlap;
+}
+
+/**
+ * The blocks that a connector promises for the next request, if the pool has room for the request with its hits. If it has room
+ * only without them, the request waits until other requests end: loading costs less than computing.
+ */
+function findHits(
+  parts: AdmissionParts,
+  draft: StepDraft,
+  next: RequestState,
+  headroom: number,
+): Hits | 'askLater' | 'noRoom' {
+  const { kv, external, loadChoice, waiting, running } = parts;
+  if (!kv.canAdmit(next.kv, headroom)) return 'noRoom';
+  if (external === undefined) return noHits;
+  const found = external.match(next);
+  if (found === undefined) return 'askLater';
+  const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0;
+  const overlap = isAlone && found.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
+  const match = loadChoice?.choose(next, found, overlap) ?? found;
+  return kv.canAdmit(next.kv, headroom, match.blocks) ? { found, match, overlap } : 'noRoom';
+}
+
+const noHits: Hits = { found: nothingFound, match: nothingFound, overlap: 'none' };
 
 /** The first request whose tenant has less than its share. O(1) unless the share of the first one is used up. */
 function firstWithSlot({ waiting, shares }: AdmissionParts): RequestState | undefined {
@@ -123,36 +146,14 @@ function forecastAdmitted({ running, waitingForRemoteKv, options, forecast }: Ad
 function hasRoom(parts: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {
   const { kv, waitingForRemoteKv, options } = parts;
   if (draft.tokensLeft > 0 && waitingForRemoteKv.length < options.maxNumSeqs) return true;
-  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync') ? mayLoad(parts, next, match) : draft.tokensLeft > 0;
+  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync') ? mayLoad(parts, next) : draft.tokensLeft > 0;
 }
 
 /**
  * `maxNumSeqs` requests may wait for loads, and more if that takes no block that requests with blocks may need before
  * they end. With few running slots, one batch would else end before the next one is loaded.
  */
-function mayLoad({ kv, waitingForRemoteKv, options, forecast }: AdmissionParts, next: RequestState, match: Match) {
+function mayLoad({ kv, waitingForRemoteKv, options, forecast }: AdmissionParts, next: RequestState): boolean {
   if (waitingForRemoteKv.length < options.maxNumSeqs) return true;
-  return waitingForRemoteKv.length < LOADS_MIN && kv.canAdmit(next.kv, forecast.toEnd, match.blocks);
-}
-
-interface Found {
-  readonly headroom: number;
-  readonly found: Match;
-  readonly overlap: Overlap;
-}
-
-/**
- * The blocks that a connector promises, that are faster to load than to compute, and that the pool has room for. The last
- * call of `canAdmit` is for the same blocks.
- */
-function chooseExternal(
-  { kv, loadChoice }: AdmissionParts,
-  next: RequestState,
-  { headroom, found, overlap }: Found,
-): Match {
-  const match = loadChoice?.choose(next, found, overlap) ?? found;
-  if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
-  // In window and state groups, loading needs more blocks at one time than computing.
-  kv.canAdmit(next.kv, headroom);
-  return nothingFound;
+  return waitingForRemoteKv.length < LOADS_MIN && kv.leaves(next.kv, forecast.toEnd);
 }

@@ -87,6 +87,7 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     storeThreshold: extra.integer('store_threshold', { min: 0 }) ?? 0,
     trackedOffersMax: extra.integer('max_tracker_size', { min: 1 }) ?? 64_000,
     offloadPromptOnly: extra.boolean('offload_prompt_only') ?? false,
+    retentionInterval: extra.integer('prefix_cache_retention_interval', { min: 0 }),
     syncLoadBytes: extra.integer('sync_load_budget_bytes', { min: 0 }) ?? 0,
     asyncLoad: extra.boolean('async_load') ?? true,
     loadPolicy: extra.choice('kv_load_policy', ['auto', 'always']) ?? 'auto',

@@ -33,6 +33,7 @@ import type { Place, PlaceAnswers } from './place-lookups.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
 import { loadable, readRequestLimits } from './request-limits.ts';
 import { type RequestLookup, RequestLookups } from './request-lookups.ts';
+import { type RequestRetention, Retention } from './retention.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
 import { StoredKeys } from './stored-keys.ts';
 
@@ -63,6 +64,8 @@ export interface PlaceSettings {
   /** How many blocks that were not stored yet are remembered for `storeThreshold`. */
   readonly trackedOffersMax?: number;
   readonly offloadPromptOnly?: boolean;
+  /** See `Retention`. Undefined: all blocks of windows and states are stored. */
+  readonly retentionInterval?: number | undefined;
 }
 
 /** What is known of one request. */
@@ -71,6 +74,8 @@ interface RequestRecord {
   readonly promptTokens: number;
   readonly cacheSalt: string | undefined;
   readonly chunks: RequestChunks | undefined;
+  /** Undefined: all blocks of windows and states are stored. */
+  readonly retention: RequestRetention | undefined;
   /** Another server continues the request, and loads its blocks from a secondary tier. */
   readonly remoteDecode: RemoteDecode | undefined;
   isFinished: boolean;
@@ -96,6 +101,11 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
+  readonly #retention: Retention | undefined;
+  /** Blocks of windows and states that are in the pool, and that later requests need. */
+  readonly #retained: (readonly [BlockKey, string | undefined])[] = [];
+  /** The next step stores the last blocks of requests that have ended. */
+  #hasEnded: boolean = false;
   /** Undefined: there is no host memory, and `#stored` has what is known of the only place. */
   readonly #host: HostDirectory | undefined;
   readonly #stored: StoredKeys | undefined;
@@ -131,6 +141,7 @@ export class PlaceScheduler implements SchedulerConnector {
       const held = context.identities.map((rank) => Math.ceil(host.maxBytes / rank.worldSize / rank.blockBytes));
       this.#host = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
     }
+    this.#retention = Retention.of(groups, settings.retentionInterval);
     this.#filter = new StoreFilter({
       storeThreshold,
       trackedOffersMax,
@@ -169,6 +180,7 @@ export class PlaceScheduler implements SchedulerConnector {
       const place = this.#host?.has(block.key) === true ? hostPlace : this.#lookups.placeOf(lookup, block.key);
       if (place !== undefined) blocks.push({ ...block, place });
     }
+    this.#noteShared(request, blocks);
     return { kind: 'found', blocks, mode: this.#modeOf(blocks) };
   }
 
@@ -177,14 +189,20 @@ export class PlaceScheduler implements SchedulerConnector {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#lookups.end(record.lookup);
     this.#refreshStored(valid, request.cacheSalt);
-    if (record.chunks === undefined && record.remoteDecode === undefined) return;
+    const { chunks, remoteDecode, retention } = record;
+    if (chunks === undefined && remoteDecode === undefined && retention === undefined) return;
     const blocks = valid();
-    for (const block of blocks) record.chunks?.addValid(block);
+    for (const block of blocks) chunks?.addValid(block);
+    if (retention !== undefined)
+      for (const block of this.#offloaded(record, blocks))
+        if (retention.isStored(block) && !this.#retention!.keepsAll(block.group) && !this.#home.has(block.key))
+          this.#retained.push([block.key, record.cacheSalt]);
     this.#lease(record, blocks);
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     this.#lookups.stepBegins();
+    this.#hasEnded = false;
     const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
     const plan = { saves: blocks.length === 0 ? [] : [{ transfer: step.newTransferId(), blocks }] };
@@ -215,6 +233,7 @@ export class PlaceScheduler implements SchedulerConnector {
     this.#lookups.end(record.lookup);
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
+    if (record.retention !== undefined) this.#hasEnded = true;
     if (record.remoteDecode !== undefined) record.remoteDecode.add(this.#offloaded(record, valid()));
     const { engineId } = this.#settings;
     const { identities } = this.#context;
@@ -258,10 +277,10 @@ export class PlaceScheduler implements SchedulerConnector {
 
   /**
    * Steps go on while blocks are written to secondary tiers, so that the workers report the end. Blocks that a look-up has found
-   * missing need a step to be saved.
+   * missing need a step to be saved, and so do the last blocks of a request.
    */
   hasPendingWork(): boolean {
-    return this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
+    return this.#hasEnded || this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
   }
 
   async close(): Promise<void> {
@@ -302,9 +321,18 @@ export class PlaceScheduler implements SchedulerConnector {
         if (this.#host !== undefined) continue;
       }
       const chunk = record?.chunks?.add(valid);
-      if (record?.chunks === undefined) save(valid.key, valid.block, record?.cacheSalt);
-      else if (chunk !== undefined)
-        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block, record.cacheSalt);
+      const retention = record?.retention;
+      const cacheSalt = record?.cacheSalt;
+      if (record?.chunks === undefined) {
+        if (retention?.isStored(valid) !== false) save(valid.key, valid.block, cacheSalt);
+      } else if (chunk !== undefined && this.#isRetained(retention, valid, chunk))
+        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block, cacheSalt);
+    }
+    for (const { isFinished, retention, cacheSalt } of this.#requests.values())
+      if (isFinished) for (const { key } of retention?.takeLast() ?? []) this.#retained.push([key, cacheSalt]);
+    for (const [key, cacheSalt] of this.#retained.splice(0)) {
+      const block = step.validBlock(key);
+      if (block !== undefined) save(key, block, cacheSalt);
     }
     for (const [key, cacheSalt] of this.#stored?.takeMissing() ?? []) {
       const block = step.validBlock(key);
@@ -313,6 +341,22 @@ export class PlaceScheduler implements SchedulerConnector {
     // These blocks are stored at once, because another server needs them.
     const { keys, toSave } = this.#leases.take(step, isKept);
     return { blocks: [...blocks, ...toSave], leased: keys };
+  }
+
+  /** A chunk is stored if any of its blocks is. */
+  #isRetained(retention: RequestRetention | undefined, valid: KvBlock, keys: readonly BlockKey[]): boolean {
+    if (retention === undefined) return true;
+    // Each block is asked about, because those that are not stored may be needed at the end.
+    return this.#retention!.chunk(valid, keys).filter((block) => retention.isStored(block)).length > 0;
+  }
+
+  /** The end of what the prompt shares with earlier ones: the first block of full attention that neither pool nor tiers have. */
+  #noteShared(request: ConnectorRequest, found: readonly FoundBlock[]): void {
+    const { retention, promptTokens } = this.#recordOf(request);
+    if (retention === undefined) return;
+    const keys = new Set(found.map(({ key }) => key));
+    const first = this.#retention!.firstMissing(request.wanted, (key) => keys.has(key));
+    retention.shares(Math.min(first, promptTokens));
   }
 
   /** Another server is about to load these blocks of the request. */
@@ -346,6 +390,7 @@ export class PlaceScheduler implements SchedulerConnector {
       promptTokens: request.tokenCount,
       cacheSalt: request.cacheSalt,
       chunks: this.#filter.newChunks(),
+      retention: savesKv(this.#settings.role) ? this.#retention?.newRequest(request.tokenCount) : undefined,
       remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
       isFinished: false,
     };

@@ -1,0 +1,149 @@
+import { assert } from '../src/base/assert.ts';
+import { sha256 } from '../src/base/sha256.ts';
+import { type BlockKey, blockKey } from '../src/connector/block-key.ts';
+import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { EngineRequest } from '../src/core/request.ts';
+import { type SequencePlan, spansOfTokens } from '../src/core/step.ts';
+import { TokenBuffer } from '../src/core/tokens.ts';
+import { HashChain } from '../src/kv/block-hash.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import { firstRead } from './fake-model.ts';
+import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
+
+/**
+ * I3 for models with any groups, if the tier keeps every block that it is offered and no block becomes invalid. A request does not
+ * compute the tokens of a prefix whose KV the tier had when the request was admitted, or the pool has when the request begins to
+ * compute. This holds in a short pool, too. An engine that uses prefixes only, as vLLM does, computes all tokens after the prefix.
+ *
+ * The checker sees which keys are stored, admissions, plans and the fake runner's memory. It uses nothing of the KV core but the
+ * keys of blocks.
+ */
+export class PrefixChecker {
+  readonly #spec: KvCacheSpec;
+  readonly #runner: FakeRunner;
+  readonly #referenceOf: (id: RequestId) => ReferenceKv | undefined;
+  readonly #neededFrom: (id: RequestId) => number;
+  readonly #requests = new Map<RequestId, EngineRequest>();
+  /** When each block was stored first: the number of blocks that were stored before. */
+  readonly #stored = new Map<BlockKey, number>();
+  /** How many blocks were stored when the request was admitted. */
+  readonly #admitted = new Map<RequestId, number>();
+  readonly #unanswered = new Set<RequestId>();
+  readonly #prefixes = new Map<RequestId, number>();
+  /** Prefixes that were checked and are not empty. */
+  checked = 0;
+
+  /** As `MinimalRepair`. */
+  constructor(
+    runner: FakeRunner,
+    referenceOf: (id: RequestId) => ReferenceKv | undefined,
+    neededFrom: (id: RequestId) => number,
+  ) {
+    this.#spec = runner.kvCacheSpec;
+    this.#runner = runner;
+    this.#referenceOf = referenceOf;
+    this.#neededFrom = neededFrom;
+  }
+
+  added(request: EngineRequest): void {
+    this.#requests.set(request.id, request);
+  }
+
+  stored(key: BlockKey): void {
+    if (!this.#stored.has(key)) this.#stored.set(key, this.#stored.size);
+  }
+
+  /** `isAnswered`: false if the request must ask again later. Its patience has an end. */
+  asked(id: RequestId, isAnswered: boolean): void {
+    if (isAnswered) this.#unanswered.delete(id);
+    else this.#unanswered.add(id);
+  }
+
+  admitted(id: RequestId): void {
+    this.#prefixes.delete(id);
+    if (this.#unanswered.delete(id)) this.#admitted.delete(id);
+    else this.#admitted.set(id, this.#stored.size);
+  }
+
+  /** A load was too slow: the request may compute these tokens. */
+  loadFailed(id: RequestId): void {
+    this.#admitted.delete(id);
+    this.#prefixes.delete(id);
+  }
+
+  /** `allocated`: the blocks that the plan has allocated. Their content is of earlier requests. */
+  planned({ sequences }: ScheduledStep, allocated: readonly BlockId[]): void {
+    for (const sequence of sequences) {
+      const { requestId, tokens } = sequence;
+      const storedCount = this.#admitted.get(requestId);
+      if (storedCount !== undefined) {
+        this.#admitted.delete(requestId);
+        const inTier = this.#prefixOf(sequence, this.#inTier(sequence, storedCount));
+        const inPool = this.#prefixOf(sequence, this.#inPool(sequence, new Set(allocated)));
+        this.#prefixes.set(requestId, Math.max(inTier, inPool));
+        if (inTier > 0 || inPool > 0) this.checked++;
+      }
+      const prefix = this.#prefixes.get(requestId) ?? 0;
+      for (const { start } of spansOfTokens(sequence, tokens.length))
+        if (start < prefix)
+          assert(
+            false,
+            `I3: ${requestId} computes token ${start}, but tier or pool had the first ${prefix} of ${tokens.length} tokens`,
+          );
+    }
+  }
+
+  /** By group and index: whether the tier had the block when it had so many blocks. */
+  #inTier({ requestId, tokens }: SequencePlan, storedCount: number): boolean[][] {
+    const { cacheSalt, adapter } = this.#requests.get(requestId)!;
+    const buffer = new TokenBuffer(Array.from({ length: tokens.length }, (_, i) => tokens.at(i)));
+    return this.#spec.groups.map(({ blockSize }, group) => {
+      const root = { fingerprint: this.#spec.fingerprint, cacheSalt, adapter: adapter?.digest };
+      const chain = new HashChain(sha256, blockSize, root);
+      chain.extend(buffer);
+      return Array.from({ length: chain.count }, (_, index) => {
+        const order = this.#stored.get(blockKey(groupIndex(group), chain.words, blockIndex(index)));
+        return order !== undefined && order < storedCount;
+      });
+    });
+  }
+
+  /** By group and index: whether any block of the pool has the content of the full block, before the step. */
+  #inPool({ requestId, tokens }: SequencePlan, allocated: ReadonlySet<number>): boolean[][] {
+    const reference = this.#referenceOf(requestId)!;
+    return this.#spec.groups.map(({ blockSize, kind }, group) =>
+      Array.from({ length: Math.floor(tokens.length / blockSize) }, (_, index) => {
+        const [start, end] = [index * blockSize, (index + 1) * blockSize];
+        for (let block = 1; block < this.#spec.blockCount; block++) {
+          if (allocated.has(block)) continue;
+          let token = kind === 'state' ? end - 1 : start;
+          while (token < end && this.#runner.matchesReference(block, group, token, reference)) token++;
+          if (token === end) return true;
+        }
+        return false;
+      }),
+    );
+  }
+
+  /** The longest prefix, without the last token, of which these blocks have all that the next token reads. */
+  #prefixOf({ requestId, tokens }: SequencePlan, hasBlocks: readonly (readonly boolean[])[]): number {
+    // A block with a token whose result the request asks for does not count.
+    const end = Math.min(tokens.length, this.#neededFrom(requestId));
+    const usable = hasBlocks.map((has, group) => has.slice(0, Math.floor(end / this.#spec.groups[group]!.blockSize)));
+    for (let prefix = Math.min(tokens.length - 1, end); prefix > 0; prefix--)
+      if (this.#spec.groups.every((_, group) => this.#isReadable(group, prefix, usable[group]!))) return prefix;
+    return 0;
+  }
+
+  /** Whether these blocks have all that the token at `position` reads. */
+  #isReadable(group: number, position: number, hasBlocks: readonly boolean[]): boolean {
+    const spec = this.#spec.groups[group]!;
+    // Blocks have the state after their last token only.
+    if (spec.kind === 'state' && position % spec.blockSize !== 0) return false;
+    const last = Math.floor((position - 1) / spec.blockSize);
+    for (let index = Math.floor(firstRead(spec, position) / spec.blockSize); index <= last; index++)
+      if (hasBlocks[index] !== true) return false;
+    return true;
+  }
+}
