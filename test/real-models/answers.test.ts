@@ -195,6 +195,38 @@ describe.each(inLongForm([coder], []))('$name', ({ path, isThere, reason }) => {
   testsNeed(isThere, reason);
 
   it(
+    'fills a gap in code for an editor, whole and as a stream',
+    async () => {
+      const engine = await createEngine({ model: path, threads: 2, kvCacheMemory: 64 << 20, maxModelLen: 2048 });
+      const { client, close } = await serveEngine(engine);
+      const gap = {
+        input_prefix: 'function add(a: number, b: number): number {\n',
+        prompt: '  return ',
+        input_suffix: '\n}\n\nconsole.log(add(1, 2));\n',
+        temperature: 0,
+        n_predict: 16,
+        // This model goes on after the gap.
+        stop: ['\n'],
+      };
+      const fill = async (body: object): Promise<string> => {
+        const headers = { 'content-type': 'application/json' };
+        const init = { method: 'POST', headers, body: JSON.stringify(body) };
+        return (await fetch(new URL('/infill', client.baseURL), init)).text();
+      };
+      const { content, stop_type } = JSON.parse(await fill(gap)) as { content: string; stop_type: string };
+      expect(content).toBe('a + b;');
+      expect(stop_type).toBe('word');
+      const events = (await fill({ ...gap, stream: true })).matchAll(/^data: (\{.*\})$/gm);
+      const pieces = [...events].map(([, json]) => (JSON.parse(json!) as { content: string }).content);
+      expect(pieces.length).toBeGreaterThan(1);
+      expect(pieces.join('')).toBe(content);
+      await close();
+      await engine.close();
+    },
+    timeoutMs,
+  );
+
+  it(
     'gives the answers that the documents quote',
     async () => {
       const engine = await createEngine({ model: path, threads: 2, kvCacheMemory: 64 << 20, maxModelLen: 2048 });
