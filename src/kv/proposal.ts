@@ -63,6 +63,17 @@ export class Proposal {
     return { spans: this.#spans.toArray() as Span[], loads };
   }
 
+  /** The blocks that the request would read, cached or not, and their places. Called after `build`. */
+  chosen(): BlockPlace[] {
+    const places: BlockPlace[] = [];
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
+      const { blocks, external, indexCount } = this.groups[group]!;
+      for (let index = blockIndex(0); index < indexCount; index++)
+        if (blocks[index] !== NULL_BLOCK || external[index] === 1) places.push({ group, index });
+    }
+    return places;
+  }
+
   /** Whether the plan counts on a load in progress, or (`includesFound`) on blocks that a connector promised. */
   countsOnLoads(includesFound: boolean): boolean {
     const { residency } = this.#parts;

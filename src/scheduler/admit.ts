@@ -72,7 +72,8 @@ export function admitWaiting(
     }
     const found = external === undefined ? nothingFound : external.match(next);
     const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0;
-    const overlap = isAlone && found?.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
+    const mayOverlap = isAlone && found?.mode !== 'sync' && next.request.loadOnly !== true;
+    const overlap = mayOverlap && mayRace(parts) ? 'race' : 'none';
     const match = found && chooseExternal(parts, next, { headroom, found, overlap });
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {
@@ -88,7 +89,7 @@ export function admitWaiting(
     external?.admitted(next, match, loads);
     parts.loadChoice?.admitted(found!, loads);
     if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found!, match);
-    else if (external !== undefined && kv.awaitsLoad(next.kv)) {
+    else if (next.request.loadOnly === true || (external !== undefined && kv.awaitsLoad(next.kv))) {
       next.status = 'waitingForRemoteKv';
       waitingForRemoteKv.push(next);
       continue;
@@ -150,7 +151,9 @@ function chooseExternal(
   next: RequestState,
   { headroom, found, overlap }: Found,
 ): Match {
-  const match = loadChoice?.choose(next, found, overlap) ?? found;
+  // A request that only loads has no step that could wait for a load, and nothing to compute instead.
+  const match: Match =
+    next.request.loadOnly === true ? { ...found, mode: 'async' } : (loadChoice?.choose(next, found, overlap) ?? found);
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
   // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);
