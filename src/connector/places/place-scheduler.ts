@@ -26,8 +26,10 @@ import {
 import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
 import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
 import type { Tier } from '../tier/tier.ts';
+import type { TierAdministration } from '../tier-orders.ts';
 import { HostDirectory, hostPlace } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
+import { PlaceAdministration } from './place-administration.ts';
 import { PlaceEvents } from './place-events.ts';
 import type { Place, PlaceAnswers } from './place-lookups.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
@@ -63,6 +65,8 @@ export interface PlaceSettings {
   /** How many blocks that were not stored yet are remembered for `storeThreshold`. */
   readonly trackedOffersMax?: number;
   readonly offloadPromptOnly?: boolean;
+  /** Opens a place that an administrator attaches. Absent: places cannot be administered. Needs `host`. */
+  readonly openPlace?: (name: string, spec: string) => Promise<Place>;
 }
 
 /** What is known of one request. */
@@ -89,7 +93,8 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
   readonly #settings: PlaceSettings;
-  readonly #places: readonly Place[];
+  readonly tiers?: TierAdministration;
+  readonly #places: Place[];
   readonly #lookups: RequestLookups;
   readonly #leases = new NewLeases();
   readonly #blockSizes: readonly number[];
@@ -103,6 +108,8 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly #warned = new Set<string>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
+  /** An order was carried out, and no step has reported its changes yet. */
+  #awaitsReports: boolean = false;
   /** Of the secondary tiers. */
   #events: KvEvent[] = [];
 
@@ -113,7 +120,7 @@ export class PlaceScheduler implements SchedulerConnector {
   ) {
     this.#context = context;
     this.#settings = settings;
-    this.#places = places;
+    this.#places = [...places];
     for (const { tiers } of places) assert(tiers.length === context.identities.length, 'one tier per rank');
     const lookedUp = (keys: readonly BlockKey[], answers: PlaceAnswers) => this.#stored?.lookedUp(keys, answers);
     this.#lookups = new RequestLookups(places, context, { ...settings, lookedUp });
@@ -130,6 +137,16 @@ export class PlaceScheduler implements SchedulerConnector {
       const held = context.identities.map((rank) => Math.ceil(host.maxBytes / rank.worldSize / rank.blockBytes));
       this.#host = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
     }
+    const { openPlace, lookupTimeoutMs } = settings;
+    if (this.#host !== undefined && openPlace !== undefined)
+      this.tiers = new PlaceAdministration({
+        ...{ context, places: this.#places, host: this.#host, lookupTimeoutMs, openPlace },
+        placesChanged: () => this.#lookups.setPlaces(this.#places),
+        reportsFollow: () => {
+          this.#awaitsReports = true;
+          context.wake();
+        },
+      });
     this.#filter = new StoreFilter({
       storeThreshold,
       trackedOffersMax,
@@ -192,6 +209,7 @@ export class PlaceScheduler implements SchedulerConnector {
 
   updateConnectorOutput({ loads, saves, evicted, placeChanges, stats }: TransferOutcomes): void {
     this.#lookups.stepEnds();
+    this.#awaitsReports = false;
     for (const { key, place, result } of loads) {
       // A block from a secondary tier is now in host memory, too.
       if (result === 'loaded') this.#host?.loaded(key);
@@ -260,7 +278,7 @@ export class PlaceScheduler implements SchedulerConnector {
    * missing need a step to be saved.
    */
   hasPendingWork(): boolean {
-    return this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
+    return this.#awaitsReports || this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
   }
 
   async close(): Promise<void> {

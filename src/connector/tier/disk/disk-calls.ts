@@ -2,6 +2,7 @@ import type { MemoryRange } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { ClearFilter } from '../../tier-orders.ts';
 import type { TierCall } from '../tier.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
@@ -41,6 +42,7 @@ export type DiskCall =
       readonly victims: readonly BlockKey[];
     }
   | { readonly kind: 'remove'; readonly keys: readonly BlockKey[] }
+  | { readonly kind: 'clear'; readonly filter: ClearFilter }
   | { readonly kind: 'scan'; readonly nowMs: number }
   | { readonly kind: 'countOthers' }
   | { readonly kind: 'boundOthers'; readonly maxBytes: number; readonly nowMs: number }
@@ -63,6 +65,7 @@ export interface DiskAnswers {
   readonly load: MissReason | 'loaded';
   readonly store: 'stored' | 'alreadyStored';
   readonly remove: undefined;
+  readonly clear: ClearedFiles;
   readonly scan: readonly { readonly key: BlockKey; readonly bytes: number }[];
   readonly countOthers: OtherBlocks;
   readonly boundOthers: OthersLeft;
@@ -70,6 +73,12 @@ export interface DiskAnswers {
   readonly overwrite: undefined;
   readonly hang: undefined;
 }
+/** The files that were removed, and how many could not be read or removed. */
+export interface ClearedFiles {
+  readonly removed: readonly { readonly key: BlockKey; readonly bytes: number }[];
+  readonly failed: number;
+}
+
 export type DiskAnswer = DiskAnswers[keyof DiskAnswers];
 
 /**

@@ -3,7 +3,9 @@ import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';
 import { tierClosed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { BlockCodec, headerBytes, payloadCrcOf } from '../block-header.ts';
+import { hasSaltTag } from '../clear-filter.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier } from '../tier.ts';
@@ -27,6 +29,8 @@ export interface HostTierOptions {
 /** A stored block, or one that was deleted while it was pinned. */
 interface Entry {
   readonly slot: number;
+  /** Milliseconds since 1970. */
+  readonly storedMs: number;
   /** Header and payload. Other than the size of a slot only after `tamper`. */
   storedBytes: number;
   pinCount: number;
@@ -86,6 +90,24 @@ export class HostTier implements TamperableTier {
     return this.#calls.run(async () => this.#forget(key));
   }
 
+  /** By the time of the store. */
+  clear(filter: ClearFilter): Promise<TierWork> {
+    return this.#calls.run(async () => {
+      const keys = [...this.#entries.keys()].filter((key) => this.isMeant(key, filter));
+      for (const key of keys) {
+        this.#forget(key);
+        this.#evicted.push(key);
+      }
+      return { blocks: keys.length, bytes: keys.length * this.#slotBytes, failed: 0 };
+    });
+  }
+
+  /** Whether the filter names a stored block. */
+  isMeant(key: BlockKey, { saltTag, beforeMs = Infinity }: ClearFilter): boolean {
+    const entry = this.#storedEntry(key);
+    return entry !== undefined && entry.storedMs < beforeMs && hasSaltTag(this.#slots.bytesOf(entry.slot), saltTag);
+  }
+
   /** `has` for one block. */
   holds(key: BlockKey): boolean {
     return this.#storedEntry(key) !== undefined;
@@ -115,7 +137,7 @@ export class HostTier implements TamperableTier {
     const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
     this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot));
-    this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
+    this.#entries.set(key, { slot, storedMs: Date.now(), storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
     this.#storedCount++;
     this.#policy.insert(key);
     this.#count('stored');
