@@ -154,6 +154,7 @@ export async function openMeasuredEngine(
         model,
         threads: [textThread, ...(chat === undefined ? [] : [templateThread])],
         inspector: scheduler.inspector,
+        prefixes: scheduler.prefixes,
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
         draftModel,
@@ -296,6 +297,7 @@ function schedulerOptionsOf(
     enablePrefixCaching: options.enablePrefixCaching,
     wholePrompts: isEncoder,
     policy: options.schedulingPolicy,
+    pinShare: options.kvPinShare,
     ...(transfer === undefined ? {} : { kvLoadFailurePolicy: transfer.kvLoadFailurePolicy }),
   };
 }

@@ -53,11 +53,20 @@ export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.
 export { TierScheduler, type TierSchedulerOptions } from './connector/places/tier-scheduler.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export { registerConnector } from './connector/registry.ts';
+export type { SaltTag } from './connector/salt-tag.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
 export { OpenCalls } from './connector/tier/open-calls.ts';
 export type { HangableTier, StoreAnswer, Tier, TierCall, TierContext } from './connector/tier/tier.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
+export type {
+  ClearFilter,
+  PlaceHits,
+  TierAdministration,
+  TierOrder,
+  TierOrderAnswer,
+  TierWork,
+} from './connector/tier-orders.ts';
 export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export {
