@@ -160,7 +160,6 @@ export class World {
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : isSpans ? 0 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
     const isLimited = tierPrng.chance(0.9);
-    // A complete tier serves each block, so no block may be computed again.
     const pricePrng = new Prng(seed + 2 ** 42);
     const loading = isComplete ? 'always' : pricePrng.pick(['always', 'measured', 'random'] as const);
     const isDear = loading === 'random' && new Prng(seed + 2 ** 43).chance(0.25);

@@ -119,6 +119,8 @@ export interface SaveBlock {
  * (`waitingForRemoteKv`), and other requests run meanwhile.
  */
 export type LoadMode = 'sync' | 'async';
+/** The mode of a load that no step waits for. */
+export const besideSteps: LoadMode = 'async';
 
 /**
  * One attempt to fill blocks of one request. Its states, over all ranks:

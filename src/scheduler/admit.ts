@@ -1,3 +1,4 @@
+import { besideSteps } from '../connector/connector.ts';
 import type { BlockForecast } from '../kv/block-forecast.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
@@ -153,7 +154,9 @@ function chooseExternal(
 ): Match {
   // A request that only loads has no step that could wait for a load, and nothing to compute instead.
   const match: Match =
-    next.request.loadOnly === true ? { ...found, mode: 'async' } : (loadChoice?.choose(next, found, overlap) ?? found);
+    next.request.loadOnly === true
+      ? { ...found, mode: besideSteps }
+      : (loadChoice?.choose(next, found, overlap) ?? found);
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
   // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);
