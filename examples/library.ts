@@ -17,6 +17,14 @@ export async function stream(): Promise<void> {
   await engine.close();
 }
 
+export async function cachedKv(longSystemPrompt: string): Promise<void> {
+  await using engine = await createEngine({ model: 'path/to/model.gguf' });
+  const prefix = { prompt: longSystemPrompt };
+  await engine.kv?.prefetch(prefix);
+  await engine.kv?.pin(prefix, { ttlSeconds: 3600 });
+  console.log(await engine.kv?.lookup(prefix));
+}
+
 export async function embeddingsAndScores(): Promise<void> {
   await using embedder = new LLM({ model: 'path/to/embedding-model.gguf' });
   const [vector] = await embedder.embed('The fox sleeps.', { dimensions: 256 });

@@ -64,6 +64,13 @@ export class FaultStores {
     }
   }
 
+  /** An administrator clears the stores, or removes some blocks from them. */
+  clear(): void {
+    const share = this.#prng.pick([0.2, 1]);
+    for (const store of this.#stores.values())
+      for (const key of [...store.keys()]) if (this.#prng.chance(share)) store.delete(key);
+  }
+
   /** Removes one random block from all places. */
   remove(): void {
     const key = this.anyKey();

@@ -485,6 +485,14 @@ export class FaultTier implements ConnectorPort {
           assert(false, `I8: ${requestId} loads ${key} from ${place} again, where it failed`);
   }
 
+  clearStores(): void {
+    this.#stores.clear();
+  }
+
+  get hasFaults(): boolean {
+    return Object.values(this.faults).some((rate) => rate > 0);
+  }
+
   /** Stores another model's block: the same tokens, other numbers. */
   storeForeign(key: BlockKey): void {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });

@@ -3,6 +3,7 @@
  * the code has changed and the mutant must change with it.
  */
 import type { TierFaults } from './faults.ts';
+import { administrationMutants } from './mutants-of-administration.ts';
 import { draftMutants } from './mutants-of-drafts.ts';
 import { keptMutants } from './mutants-of-kept.ts';
 import { loadMutants } from './mutants-of-loads.ts';
@@ -488,6 +489,7 @@ export const mutants: readonly Mutant[] = [
   ...saveMutants,
   ...sliceMutants,
   ...loadMutants,
+  ...administrationMutants,
   ...draftMutants,
   ...promptMutants,
   ...lookUpMutants,

@@ -13,6 +13,7 @@ import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/sched
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import type { Speculator } from '../src/scheduler/speculation/speculator.ts';
+import { Administration, pinShare } from './administration.ts';
 import { EventChecker } from './event-checker.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
@@ -59,7 +60,7 @@ export interface WorldOptions {
 }
 
 /** The faults outside of stores; `off` can name them. */
-export const worldFaultNames = ['aborts', 'invalidBlocks', 'deaths', 'sampleFaults'] as const;
+export const worldFaultNames = ['aborts', 'invalidBlocks', 'deaths', 'sampleFaults', 'administration'] as const;
 
 /** People look at the pool and the requests in one step of so many, while it is in flight and after it. */
 const WATCHED_STEPS = 32;
@@ -86,6 +87,7 @@ export class World {
   readonly #tierPrng: Prng;
   readonly #resumes: ResumeChecker | undefined;
   readonly #prefixes: PrefixChecker | undefined;
+  readonly #administration: Administration | undefined;
   /** Blocks that the pool has allocated since the last step: they lose their content after flushed saves have read it. */
   #allocated: BlockId[] = [];
   readonly #without: ReadonlySet<string>;
@@ -101,7 +103,6 @@ export class World {
   #invalidatedInFlight: BlockId[] = [];
   /** Requests that were sent, in order. */
   readonly sent: string[] = [];
-  /** Pairs of `plan` and `apply`. */
   steps = 0;
   #turns = 0;
 
@@ -135,6 +136,7 @@ export class World {
       ...(prng.chance(0.1) ? { kvLoadFailurePolicy: 'fail' } : {}),
       policy: prng.pick(['fcfs', 'priority'] as const),
       targetInterTokenLatency: new Prng(seed + 2 ** 41).pick([0, 0, 'auto', 3, 20] as const),
+      pinShare,
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen);
@@ -164,7 +166,6 @@ export class World {
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : isSpans ? 0 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
     const isLimited = tierPrng.chance(0.9);
-    // A complete tier serves each block, so no block may be computed again.
     const pricePrng = new Prng(seed + 2 ** 42);
     const loading = isComplete ? 'always' : pricePrng.pick(['always', 'measured', 'random'] as const);
     const isDear = loading === 'random' && new Prng(seed + 2 ** 43).chance(0.25);
@@ -177,7 +178,6 @@ export class World {
     const loadPolicy = loading === 'always' ? 'always' : 'auto';
     const draftPrng = new Prng(seed + 2 ** 44);
     const mayDraft = this.#spec.groups.every(({ kind }) => kind !== 'state') && draftPrng.chance(0.5);
-    // A separate generator, so that other worlds stay as they are.
     const suffixPrng = new Prng(seed + 2 ** 45);
     const drafts = (): Speculator =>
       suffixPrng.chance(0.3)
@@ -227,6 +227,14 @@ export class World {
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
     this.#sampleFaultRate = rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05]));
     this.#foreignRate = prng.pick([0, 0, 0.3]);
+    const isLossless = this.#invalidRate + this.#deathRate === 0 && this.#tier?.hasFaults !== true;
+    if (this.#checks && !off.has('administration'))
+      this.#administration = Administration.inSome(new Prng(seed + 2 ** 49), {
+        scheduler: this.#scheduler,
+        mayRemove: !isComplete,
+        isFaultless: this.#options.enablePrefixCaching && isLossless,
+        clearStores: () => this.#tier?.clearStores(),
+      });
   }
 
   /** Blocks that loads have filled, and promised blocks that failed. */
@@ -269,6 +277,7 @@ export class World {
       const { blocks, transfers } = this.#scheduler.stats();
       assert(transfers.open === 0, `I5: ${transfers.open} transfers are open at the end`);
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} blocks are still referenced at the end`);
+      this.#administration?.checkEnd(this.#nowMs);
       this.#events?.checkReset();
     } catch (error) {
       const details = [String(error), JSON.stringify(this.#options), JSON.stringify(this.#spec)].join('\n');
@@ -282,10 +291,13 @@ export class World {
       if (this.#prng.chance(this.#arrivalRate)) this.#add();
       this.#abortSome();
       this.#invalidateMemory();
+      this.#administration?.act(this.#nowMs);
     }
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
     this.#tier?.hits?.planning();
+    this.#administration?.planning(this.#nowMs);
     const plan = this.#scheduler.plan(this.#nowMs);
+    this.#administration?.planned(plan);
     if (plan === undefined) {
       this.#sleep();
       return;
@@ -314,6 +326,7 @@ export class World {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
       this.#invalidateMemory();
+      this.#administration?.act(this.#nowMs);
     }
     const allInvalid = this.#invalidatedInFlight.length === 0 ? invalid : [...invalid, ...this.#invalidatedInFlight];
     this.#repair.stepDone(plan, result.leftOut ?? nothing, allInvalid, notLoaded(plan, result));
@@ -408,6 +421,7 @@ export class World {
           `I3: ${requestId} reports ${stats.computedTokens} computed tokens, but its steps had ${computed}`,
         );
       this.#checker.check(update, wrongRead.get(requestId), allowedErrors);
+      this.#administration?.updated(update);
     }
   }
 
@@ -426,7 +440,8 @@ export class World {
   }
 
   #add(): void {
-    const request = this.#workload.next();
+    const drawn = this.#workload.next();
+    const request = this.#administration?.arrives(drawn) ?? drawn;
     if (this.#without.has(request.id) || this.#checker.liveCount >= liveMax) return;
     if (!requestFits(this.#spec, this.#options, request.promptTokens.length, request.params.maxTokens)) return;
     this.sent.push(request.id);

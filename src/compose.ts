@@ -160,6 +160,7 @@ export async function openMeasuredEngine(
         model,
         threads: [textThread, ...(chat === undefined ? [] : [templateThread])],
         inspector: scheduler.inspector,
+        prefixes: scheduler.prefixes,
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
         draftModel,
@@ -305,6 +306,7 @@ function schedulerOptionsOf(
     enablePrefixCaching: options.enablePrefixCaching,
     wholePrompts: isEncoder,
     policy: options.schedulingPolicy,
+    pinShare: options.kvPinShare,
     ...(transfer === undefined ? {} : { kvLoadFailurePolicy: transfer.kvLoadFailurePolicy }),
   };
 }

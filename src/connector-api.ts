@@ -59,6 +59,14 @@ export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/
 export { OpenCalls } from './connector/tier/open-calls.ts';
 export type { HangableTier, StoreAnswer, Tier, TierCall, TierContext } from './connector/tier/tier.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
+export type {
+  ClearFilter,
+  PlaceHits,
+  TierAdministration,
+  TierOrder,
+  TierOrderAnswer,
+  TierWork,
+} from './connector/tier-orders.ts';
 export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export {

@@ -32,6 +32,19 @@ export type {
   OutputDelta,
 } from './engine/contract.ts';
 export type { Embedding, EmbedRequest } from './engine/embed.ts';
+export type {
+  KvAdministration,
+  KvAdministrationCounters,
+  Pinned,
+  PinnedPrefixInfo,
+  PinReport,
+  Prefetched,
+  PrefixLookup,
+  PrefixRequest,
+  RemovedBlocks,
+  RemovedByPlace,
+  TierClearOptions,
+} from './engine/kv-administration-contract.ts';
 export type { KvEventsConfig } from './engine/kv-events/config.ts';
 export type {
   BatchOptions,

@@ -23,6 +23,12 @@ export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: 
   };
 }
 
+function shareFlag(text: string): number {
+  const value = Number(text);
+  if (text.trim() !== '' && value >= 0 && value <= 1) return value;
+  throw new InvalidArgumentError('It must be a number from 0 to 1.');
+}
+
 /** A number of tokens: 4096, or as in vLLM 4k for 4,000, 4K for 4,096, 1.5m and 1M. */
 export function tokensFlag(text: string): number {
   const [, digits = '', unit = ''] = /^([\d.]+)([kKmM]?)$/.exec(text.trim()) ?? [];
@@ -151,6 +157,7 @@ export interface EngineFlags {
   readonly enablePrefixCaching: boolean;
   readonly schedulingPolicy: 'fcfs' | 'priority';
   readonly maxWaiting: number;
+  readonly kvPinShare: number;
   readonly chatTemplate?: string;
   readonly pooling?: Pooling;
   readonly seed?: number;
@@ -225,6 +232,12 @@ export function addEngineFlags(command: Command): Command {
     .option('--no-enable-prefix-caching', 'compute every prompt from its first token')
     .addOption(
       oneOf('--scheduling-policy <policy>', 'order of requests', ['fcfs', 'priority'], defaults.schedulingPolicy),
+    )
+    .option(
+      '--kv-pin-share <share>',
+      'part of the KV pool that pinned prefixes may have, 0 to 1',
+      shareFlag,
+      defaults.kvPinShare,
     )
     .option('--max-waiting <n>', 'largest number of waiting requests', integerFrom(0), defaults.maxWaiting)
     .option(
@@ -347,6 +360,7 @@ export function engineOptionsOf(
     enablePrefixCaching: flags.enablePrefixCaching,
     schedulingPolicy: flags.schedulingPolicy,
     maxWaiting: flags.maxWaiting,
+    kvPinShare: flags.kvPinShare,
     ...(flags.maxModelLen === undefined ? {} : { maxModelLen: flags.maxModelLen }),
     ...(flags.stateCheckpointTokens === undefined ? {} : { stateCheckpointTokens: flags.stateCheckpointTokens }),
     ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),

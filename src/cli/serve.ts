@@ -38,6 +38,7 @@ export interface ServeFlags extends BannerFlags, TlsFlags {
   readonly maxLoadWait: number;
   /** The section of the file of --config. */
   readonly models?: ReadonlyMap<string, ModelSection>;
+  readonly adminKey?: string;
   readonly apiKeyLimits?: KeyLimitFlags;
   readonly allowedHosts?: readonly string[];
   readonly allowedOrigins?: readonly string[];
@@ -83,6 +84,14 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       new Option('--api-key <key>', 'key that clients must send; may be repeated, and each key is allowed')
         .env('KVASIR_API_KEY')
         .argParser(keyFlag),
+    )
+    .addOption(
+      new Option(
+        '--admin-key <key>',
+        'key for endpoints that concern all clients, such as those that clear tiers (default: the only API key, or none)',
+      )
+        .env('KVASIR_ADMIN_KEY')
+        .argParser((key) => keyFlag(key, undefined)[0]),
     )
     .option(
       '--api-key-limits <json>',
@@ -354,6 +363,7 @@ export function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version
     enableRuntimeLora: flags.enableRuntimeLora === true,
     strictFields: flags.strictFields === true,
     ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+    ...(flags.adminKey === undefined ? {} : { adminKey: flags.adminKey }),
     ...(flags.apiKeyLimits === undefined ? {} : { apiKeyLimits: keyLimitsOf(flags.apiKeyLimits, flags.apiKey) }),
     // The server was told this name, so it is no page's own.
     allowedHosts: [flags.host, ...(flags.allowedHosts ?? [])],

@@ -2,52 +2,32 @@ import { Command, Option } from 'commander';
 import { formatBytes } from '../base/bytes.ts';
 import { formatTable } from '../base/table.ts';
 import type { TierReport, TierTraffic } from '../connector/offloading/tier-report.ts';
-import { serverRefused, serverUnreachable } from './cli-errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
+import { callServer } from './server-call.ts';
+import { addTierOrders } from './tier-orders.ts';
 
 interface TiersFlags {
   readonly apiKey?: string;
   readonly json?: boolean;
 }
 
-const timeoutMs = 10_000;
-
 export function tiersCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
-  return new Command('tiers')
-    .summary('show the KV tiers of a running server')
+  const command = new Command('tiers')
+    .summary('show the KV tiers of a running server, and give it orders about cached KV')
     .description(
       'Show what the KV tiers of a running server have done: blocks and bytes loaded and stored, speed, failures by reason, circuit breakers, evictions.',
     )
     .argument('[url]', 'address of the server', 'http://127.0.0.1:8000')
-    .addOption(new Option('--api-key <key>', 'key of the server').env('KVASIR_API_KEY'))
+    .addOption(new Option('--api-key <key>', 'key of the server, or its admin key').env('KVASIR_API_KEY'))
     .option('--json', 'print JSON, with all counts')
     .action(async (url: string, flags: TiersFlags) => {
-      const tiers = await fetchTiers(url, flags.apiKey);
+      const answer = await callServer({ url, path: '/tiers', apiKey: flags.apiKey });
+      const { tiers } = answer as { readonly tiers: readonly TierReport[] };
       context.stdout.write(flags.json === true ? `${JSON.stringify({ tiers }, undefined, 2)}\n` : describe(tiers));
       exit(0);
     });
-}
-
-async function fetchTiers(given: string, apiKey: string | undefined): Promise<readonly TierReport[]> {
-  const url = (given.includes('://') ? given : `http://${given}`).replace(/\/+$/, '').replace(/\/v1$/, '');
-  let response: Response;
-  try {
-    response = await fetch(`${url}/tiers`, {
-      signal: AbortSignal.timeout(timeoutMs),
-      headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
-    });
-  } catch (error) {
-    const cause = (error as Error).cause;
-    const reason = cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code : undefined;
-    throw serverUnreachable({ url, reason: reason ?? (error as Error).message }, error);
-  }
-  if (!response.ok) throw serverRefused({ url, status: response.status, reason: await reasonOf(response) });
-  return ((await response.json()) as { readonly tiers: readonly TierReport[] }).tiers;
-}
-
-async function reasonOf(response: Response): Promise<string> {
-  const body = (await response.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
-  return body?.error?.message ?? response.statusText;
+  addTierOrders(command, context, exit);
+  return command;
 }
 
 function describe(tiers: readonly TierReport[]): string {

@@ -31,6 +31,7 @@ import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
 import type { ConnectorStats } from './connector-stats.ts';
 import type { BlockLoadFailure, TransferOutcomes, TransferReport } from './reports.ts';
+import type { TierAdministration, TierOrder, TierOrderAnswer } from './tier-orders.ts';
 
 export {
   type ArrivedBlock,
@@ -125,6 +126,8 @@ export interface SaveBlock {
  * (`waitingForRemoteKv`), and other requests run meanwhile.
  */
 export type LoadMode = 'sync' | 'async';
+/** The mode of a load that no step waits for. */
+export const besideSteps: LoadMode = 'async';
 
 /**
  * One attempt to fill blocks of one request. Its states, over all ranks:
@@ -303,6 +306,8 @@ export interface SchedulerConnector {
   counters?(): Readonly<Record<string, number>>;
   /** Since the start, as in the reports of the workers. Absent: none. */
   stats?(): ConnectorStats;
+  /** For administrators. Absent: nothing of the connector can be administered. */
+  readonly tiers?: TierAdministration;
   /** Whether the connector needs a step, even one without tokens. */
   hasPendingWork(): boolean;
   /** Ends look-ups. Idempotent. */
@@ -347,6 +352,8 @@ export interface WorkerConnector {
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[];
   /** Last in a step, also after a forward pass that threw. */
   clearConnectorMetadata(): void;
+  /** At any time, also during a step: carries out an order of an administrator. Rejects with a KvasirError. Absent: there are no tiers. */
+  readonly administer?: ((order: TierOrder) => Promise<TierOrderAnswer>) | undefined;
   /**
    * At the end: saves under way get `timeoutMs` to finish, loads are cancelled. `drained: false` says that I/O still
    * touches the pool, so its memory must not be freed. Idempotent.

@@ -48,6 +48,21 @@ export const connectorClassInvalid = defineError(
 );
 export const tierSpecInvalid = defineError('KVASIR_TIER_SPEC_INVALID', 'The KV tier `{tier}` is wrong: {reason}.', 400);
 export const tiersInvalid = defineError('KVASIR_TIERS_INVALID', 'The KV tiers are wrong: {reason}.', 400);
+export const tierUnknown = defineError(
+  'KVASIR_TIER_UNKNOWN',
+  'There is no KV tier `{tier}` that can do this. GET /tiers lists the tiers.',
+  404,
+);
+export const tierNameTaken = defineError(
+  'KVASIR_TIER_NAME_TAKEN',
+  'There is a KV tier `{tier}` already. Detach it first, or choose another name.',
+  409,
+);
+export const tiersNotAdministered = defineError(
+  'KVASIR_TIERS_NOT_ADMINISTERED',
+  'This server has no KV tiers that can be administered. Start it with --kv-tier, such as --kv-tier host:8GiB.',
+  409,
+);
 export const tierClassInvalid = defineError(
   'KVASIR_TIER_CLASS_INVALID',
   'The tier class `{name}` from the module `{path}` cannot be used: {reason}. docs/offloading.md has the contract of a tier.',

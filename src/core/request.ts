@@ -26,6 +26,8 @@ export interface EngineRequest {
   readonly tenant?: string;
   /** From the client to the connector (vLLM's `kv_transfer_params`); the engine does not read it. */
   readonly kvTransferParams?: JsonObject;
+  /** The request computes nothing: it ends when the loads of the blocks that tiers have for its prompt end. */
+  readonly loadOnly?: true;
   /** Restricts the output to a grammar; absent = any text. */
   readonly constraint?: OutputConstraint;
 }

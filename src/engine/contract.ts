@@ -13,6 +13,7 @@ import type { EngineAdapters } from './adapters.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
 import type { RenderedPrompt } from './chat/rendered-prompt.ts';
+import type { KvAdministration } from './kv-administration-contract.ts';
 import type { EngineObserver, TraceHeaders } from './observer.ts';
 
 export type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
@@ -30,6 +31,8 @@ export interface AsyncEngine {
   readonly model: ModelInfo;
   /** Shows the KV pool to people. Absent in engines without one. */
   readonly cache?: CacheMonitor | undefined;
+  /** Pins, removes and loads blocks of prompts, and administers tiers. Absent in engines without a pool. */
+  readonly kv?: KvAdministration | undefined;
   /** Absent in engines that compute no LoRA adapters. */
   readonly adapters?: EngineAdapters | undefined;
   /**

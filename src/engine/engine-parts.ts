@@ -3,6 +3,7 @@ import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { SchedulerOptions } from '../scheduler/contract.ts';
 import type { Inspector } from '../scheduler/inspector.ts';
+import type { Prefixes } from '../scheduler/prefixes.ts';
 import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { DraftOrder } from '../scheduler/speculation/speculator.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
@@ -18,7 +19,7 @@ export interface EngineParts extends ChatRenderers {
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
   /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
-  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
+  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close' | 'tiers'>;
   /** The draft model that the scheduler's speculator uses. */
   readonly draftModel?: DraftModel | undefined;
   /** Publishes what the pool and the connector store and remove. The engine closes it. */
@@ -29,6 +30,8 @@ export interface EngineParts extends ChatRenderers {
   readonly threads?: readonly BackgroundThread[];
   /** Shows the scheduler's state; absent: `cache` is undefined. */
   readonly inspector?: Inspector;
+  /** The cached prefixes of the scheduler; absent: `kv` is undefined. */
+  readonly prefixes?: Prefixes;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */
   readonly overwriteBlocks?: ((blocks: readonly BlockId[]) => void) | undefined;
 }

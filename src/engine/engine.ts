@@ -29,6 +29,8 @@ import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { EngineState } from './engine-state.ts';
 import { poolTooSmall } from './errors.ts';
 import { Intake, type LateStream } from './intake.ts';
+import { type EngineKvAdministration, kvAdministrationOf } from './kv-administration.ts';
+import type { KvAdministration } from './kv-administration-contract.ts';
 import { LiveRequests } from './live-requests.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
 import type { EngineObserver } from './observer.ts';
@@ -57,6 +59,7 @@ export class Engine implements AsyncEngine {
   readonly #loadFailures: LoadFailureLog;
   readonly #breakers: BreakerLog;
   readonly #cache: EngineCacheMonitor | undefined;
+  readonly #kv: EngineKvAdministration | undefined;
   readonly #work = new Wakeup();
   readonly #threads: BackgroundThreads;
   readonly #loop: Promise<void>;
@@ -101,6 +104,13 @@ export class Engine implements AsyncEngine {
         if (this.#hasStopped) this.#tellDrained();
       },
     });
+    this.#kv = kvAdministrationOf(parts, {
+      nowMs: () => this.#clock.nowMs(),
+      checkRunning: () => this.#state.checkRunning(),
+      tokenize: (prompt, options) => this.#intake.tokenize(prompt as string | RenderedPrompt, options),
+      load: (request, signal) => this.#intake.submit(request, signal, { loadOnly: true }),
+      changed: () => this.#cache?.changed(),
+    });
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
       .finally(() => {
@@ -117,7 +127,7 @@ export class Engine implements AsyncEngine {
   async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
-    const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
+    const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, { pooling });
     return collectEmbedding(stream, this.model.name, request, signal);
   }
 
@@ -130,7 +140,9 @@ export class Engine implements AsyncEngine {
       return { score: found[0]!, stats: sumOfStats(stats) };
     }
     const prompt = await pairPrompt(this, scores, request, signal);
-    const stream = this.#intake.submit({ ...settings, prompt, params: { maxTokens: 0 } }, signal, scores.pooling);
+    const stream = this.#intake.submit({ ...settings, prompt, params: { maxTokens: 0 } }, signal, {
+      pooling: scores.pooling,
+    });
     const { embedding, stats } = await collectEmbedding(stream, model.name, { prompt, normalize: false }, signal);
     return { score: scoreOf(embedding, scores, useActivation), stats };
   }
@@ -195,6 +207,10 @@ export class Engine implements AsyncEngine {
 
   get cache(): CacheMonitor | undefined {
     return this.#cache;
+  }
+
+  get kv(): KvAdministration | undefined {
+    return this.#kv;
   }
 
   health(): EngineHealth {

@@ -40,6 +40,13 @@ export interface IntakeParts {
   onEnd(): void;
 }
 
+/** What a request is for, if not for a text. */
+export interface Purpose {
+  readonly pooling?: Pooling | undefined;
+  /** It only loads its blocks. */
+  readonly loadOnly?: true;
+}
+
 /**
  * Requests before they enter the scheduler: checks, tokens, grammars. Work that takes long runs on another thread; such requests
  * count as waiting. Short requests that come later can be ahead of them.
@@ -68,20 +75,23 @@ export class Intake {
     return this.#texts.completions;
   }
 
-  submit(request: GenerateRequest, signal: AbortSignal | undefined, pooling?: Pooling): OutputStream | LateStream {
+  submit(request: GenerateRequest, signal: AbortSignal | undefined, purpose: Purpose = {}): OutputStream | LateStream {
     const { state, engine, observers } = this.#parts;
+    const { pooling, loadOnly } = purpose;
     try {
       state.checkOpen();
-      if (pooling === undefined) checkMakesText(engine.model);
+      if (pooling === undefined && loadOnly === undefined) checkMakesText(engine.model);
       const { tokenizer, model, adapters } = engine;
-      const parts = { tokenizer, model, adapters, drawSeed: this.#drawSeed, pooling };
+      // A seed that is drawn changes those of later requests.
+      const drawSeed = loadOnly === true ? () => 0n : this.#drawSeed;
+      const parts = { tokenizer, model, adapters, drawSeed, pooling, loadOnly };
       const checked = checkRequest(request, parts);
       const { n = 1, structuredOutputs } = checked.sampling;
       const tokens = checked.prompt instanceof Int32Array ? checked.prompt : this.#texts.runAtOnce(checked.prompt);
       const prepared = tokens && prepareRequest(checked, tokens, engine.model);
       this.#checkRoom(n, request.tenant);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
-      const arrival = observers.arrived(request);
+      const arrival = loadOnly === true ? undefined : observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
         const start: StartOptions = { name: request.requestId, signal, constraint, arrival };
         return prepared === undefined ? this.#startLong(checked, start) : this.#start(prepared, start);

@@ -126,7 +126,7 @@ export class LiveRequests {
     const { scheduler, totals, observers, cache } = this.#parts;
     const before = handle.stats;
     handle.receive(update, () => scheduler.abort(update.requestId));
-    totals.add(before, assertDefined(handle.stats, 'an update has statistics'));
+    if (isCounted(handle)) totals.add(before, assertDefined(handle.stats, 'an update has statistics'));
     observers.tokensArrived(handle, update.newTokens.length);
     if (!handle.hasEnded) return;
     cache?.ended(update.requestId, update.stats);
@@ -150,6 +150,7 @@ export class LiveRequests {
   #endInScheduler(handle: RequestHandle): AbortedRequest | undefined {
     const { scheduler, totals } = this.#parts;
     const aborted = scheduler.abort(handle.request.id);
+    if (!isCounted(handle)) return aborted;
     if (aborted !== undefined) totals.add(handle.stats, aborted.stats);
     totals.countAbort();
     return aborted;
@@ -171,3 +172,6 @@ export class LiveRequests {
     this.#parts.wake();
   }
 }
+
+/** Metrics are about prompts and outputs of clients. */
+const isCounted = ({ request }: RequestHandle): boolean => request.loadOnly !== true;

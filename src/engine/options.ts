@@ -55,6 +55,8 @@ export interface EngineOptions {
   readonly attention?: AttentionKind;
   readonly device?: Device;
   readonly enablePrefixCaching?: boolean;
+  /** The part of the pool's blocks, 0 to 1, that pinned prefixes may have: `engine.kv`. */
+  readonly kvPinShare?: number;
   readonly schedulingPolicy?: SchedulingPolicy;
   /** The largest number of waiting requests; the next request is refused with `queueFull`. */
   readonly maxWaiting?: number;
@@ -144,6 +146,7 @@ export const engineDefaults = {
   enablePrefixCaching: true,
   schedulingPolicy: 'fcfs',
   maxWaiting: 1024,
+  kvPinShare: 0.5,
   maxLoras: 16,
   maxLoraRank: 256,
   pipelineParallelSize: 1,

@@ -28,6 +28,7 @@ export interface PreparedRequest {
   readonly tenant?: string;
   readonly kvTransferParams?: JsonObject;
   readonly unreadMaxBytes?: number;
+  readonly loadOnly?: true;
 }
 
 export interface PrepareParts {
@@ -37,13 +38,23 @@ export interface PrepareParts {
   drawSeed(): bigint;
   /** Of an embedding request. */
   readonly pooling?: Pooling | undefined;
+  /** The request only loads. */
+  readonly loadOnly?: true | undefined;
 }
 
 /** A request of which everything but the tokens of its text is checked. */
 export interface CheckedRequest
   extends Pick<
     PreparedRequest,
-    'pooling' | 'isPooled' | 'cacheSalt' | 'adapter' | 'priority' | 'tenant' | 'kvTransferParams' | 'unreadMaxBytes'
+    | 'pooling'
+    | 'isPooled'
+    | 'cacheSalt'
+    | 'adapter'
+    | 'priority'
+    | 'tenant'
+    | 'kvTransferParams'
+    | 'unreadMaxBytes'
+    | 'loadOnly'
   > {
   readonly sampling: SeededSampling;
   readonly prompt: PromptText | Int32Array;
@@ -55,7 +66,7 @@ export interface CheckedRequest
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function checkRequest(request: GenerateRequest, parts: PrepareParts): CheckedRequest {
-  const { model, pooling, drawSeed, adapters } = parts;
+  const { model, pooling, drawSeed, adapters, loadOnly } = parts;
   const reader = parameterReader(request, 'request');
   reader.json('traceHeaders');
   const lora = reader.string('lora', { min: 1 });
@@ -68,6 +79,7 @@ export function checkRequest(request: GenerateRequest, parts: PrepareParts): Che
     pooling,
     isPooled: pooling !== undefined && model.hasPooledHead === true ? true : undefined,
     unreadMaxBytes: request.unreadMaxBytes,
+    loadOnly,
   });
   const priority = reader.number('priority') ?? 0;
   const sampling = checkSampling(request.params, model.vocabSize);
@@ -100,7 +112,18 @@ interface CompletionParts {
 
 /** The scheduler's request for one completion of a checked request. */
 export function completionRequest(
-  { promptTokens, params, pooling, isPooled, priority, tenant, cacheSalt, adapter, kvTransferParams }: PreparedRequest,
+  {
+    promptTokens,
+    params,
+    pooling,
+    isPooled,
+    priority,
+    tenant,
+    cacheSalt,
+    adapter,
+    kvTransferParams,
+    loadOnly,
+  }: PreparedRequest,
   { id, index, constraint, eosTokenIds }: CompletionParts,
 ): EngineRequest {
   return Object.freeze({
@@ -116,6 +139,7 @@ export function completionRequest(
     ...(adapter === undefined ? {} : { adapter }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
     ...(constraint === undefined ? {} : { constraint }),
+    ...(loadOnly === undefined ? {} : { loadOnly }),
   });
 }
 

@@ -24,6 +24,7 @@ import { invalidateBlocks, invalidPlaces, replanRequestsAwaiting } from './inval
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
 import { isAwaitingLoad, loadArrived, loadFailed, loadLate } from './loading.ts';
+import { PinnedPrefixes } from './pinned-prefixes.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
@@ -38,6 +39,8 @@ export interface KvCacheOptions {
   readonly enablePrefixCaching: boolean;
   /** sha256. */
   readonly hash: HashFunction;
+  /** The part of the blocks that pinned prefixes may have. Default: none. */
+  readonly pinShare?: number | undefined;
 }
 
 /**
@@ -66,14 +69,16 @@ export class KvCache {
   constructor(spec: KvCacheSpec, options: KvCacheOptions) {
     assert(spec.groups.length > 0, 'a KV cache needs a group');
     const cached = new PrefixIndex(spec.blockCount);
+    const pool = new BlockPool(spec.blockCount, cached);
     this.parts = {
       spec,
       enablePrefixCaching: options.enablePrefixCaching,
       groups: spec.groups.map(createGroup),
-      pool: new BlockPool(spec.blockCount, cached),
+      pool,
       residency: new Residency(spec.blockCount),
       cached,
       computing: new PrefixIndex(spec.blockCount),
+      pins: new PinnedPrefixes(pool, cached, Math.floor((options.pinShare ?? 0) * (spec.blockCount - 1))),
       requests: [],
     };
     this.#hash = options.hash;
@@ -181,6 +186,7 @@ export class KvCache {
         if (blocks[index] === NULL_BLOCK && (isLoad || groups[group]!.allocatesAll))
           pushNewBlock(this.parts, request, group);
         else table.push(blocks[index] as BlockId);
+        this.parts.pins.used(table.at(index));
         if (!isLoad) continue;
         this.parts.residency.startLoading(table.at(index), 0);
         loads.push({ group, index, block: table.at(index) });

@@ -4,6 +4,7 @@ import type { BlockPool } from './block-pool.ts';
 import type { CacheEventLog } from './cache-events.ts';
 import type { KvGroup } from './group.ts';
 import type { KvRequest } from './kv-request.ts';
+import type { PinnedPrefixes } from './pinned-prefixes.ts';
 import type { PrefixIndex } from './prefix-index.ts';
 import type { Residency } from './residency.ts';
 
@@ -18,6 +19,7 @@ export interface KvParts {
   readonly cached: PrefixIndex;
   /** Blocks that their owner is computing or loading, by the keys that they will have. */
   readonly computing: PrefixIndex;
+  readonly pins: PinnedPrefixes;
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
   /** Called for each block that is cached after its tokens were computed: a connector may store it. */

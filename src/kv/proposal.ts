@@ -25,14 +25,14 @@ export class Proposal {
   }
 
   /**
-   * Looks up the request's blocks, adds the blocks that a connector `found`, and drops the blocks that the plan does not
+   * Looks up the request's blocks (unless not `usesPool`), adds the blocks that a connector `found`, and drops the blocks that the plan does not
    * need. Returns how many available blocks an admission would take. O(blocks).
    */
-  build(request: KvRequest, found: readonly BlockPlace[]): number {
+  build(request: KvRequest, found: readonly BlockPlace[], usesPool = true): number {
     for (let group = groupIndex(0); group < this.groups.length; group++) {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
-      if (this.#parts.enablePrefixCaching) this.#lookUp(request, group, proposal);
+      if (usesPool && this.#parts.enablePrefixCaching) this.#lookUp(request, group, proposal);
     }
     for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setExternal(found[i]!.index);
     if (this.isSelective || found.length > 0) this.#plan(request, found.length > 0);
@@ -83,6 +83,17 @@ export class Proposal {
         if (external[index] === 1) loads.push({ group, index });
     }
     return { spans: this.#spans.toArray() as Span[], loads };
+  }
+
+  /** The blocks that the request would read, cached or not, and their places. Called after `build`. */
+  chosen(): BlockPlace[] {
+    const places: BlockPlace[] = [];
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
+      const { blocks, external, indexCount } = this.groups[group]!;
+      for (let index = blockIndex(0); index < indexCount; index++)
+        if (blocks[index] !== NULL_BLOCK || external[index] === 1) places.push({ group, index });
+    }
+    return places;
   }
 
   /** Whether the plan counts on a load in progress, or (`includesFound`) on blocks that a connector promised. */

@@ -32,6 +32,7 @@ export function verifyKvCache(parts: KvParts): void {
   pool.checkInvariants();
   cached.checkInvariants();
   computing.checkInvariants();
+  parts.pins.checkInvariants();
   const scratch = scratchOf(parts);
   const references = scratch.references.fill(0);
   const sizes = scratch.sizes.fill(0);

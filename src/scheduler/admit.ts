@@ -1,3 +1,4 @@
+import { besideSteps } from '../connector/connector.ts';
 import type { BlockForecast } from '../kv/block-forecast.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
@@ -81,7 +82,7 @@ export function admitWaiting(
     external?.admitted(next, match, loads);
     parts.loadChoice?.admitted(found, loads);
     if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found, match);
-    else if (external !== undefined && kv.awaitsLoad(next.kv)) {
+    else if (next.request.loadOnly === true || (external !== undefined && kv.awaitsLoad(next.kv))) {
       next.status = 'waitingForRemoteKv';
       waitingForRemoteKv.push(next);
       continue;
@@ -114,9 +115,13 @@ function findHits(
   if (external === undefined) return noHits;
   const found = external.match(next);
   if (found === undefined) return 'askLater';
-  const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0;
+  const isLoadOnly = next.request.loadOnly === true;
+  const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0 && !isLoadOnly;
   const overlap = isAlone && found.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
-  const match = loadChoice?.choose(next, found, overlap) ?? found;
+  // A request that only loads has no step that could wait for a load, and nothing to compute instead.
+  const match: Match = isLoadOnly
+    ? { ...found, mode: besideSteps }
+    : (loadChoice?.choose(next, found, overlap) ?? found);
   return kv.canAdmit(next.kv, headroom, match.blocks) ? { found, match, overlap } : 'noRoom';
 }
 

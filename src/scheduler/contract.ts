@@ -54,6 +54,8 @@ export interface SchedulerOptions {
    * `recompute`.
    */
   readonly kvLoadFailurePolicy?: 'recompute' | 'fail';
+  /** The part of the pool's blocks that pinned prefixes may have; they are evicted last. Default 0. */
+  readonly pinShare?: number;
 }
 
 /** `recovering`: KV of the request was lost, and some of it is not computed or loaded again yet. */

@@ -359,6 +359,16 @@ export class ExternalKv {
     return this.#newlyValid.dropPinnedUnused();
   }
 
+  /** These blocks are not in the prefix cache any more, and are not stored if they were not offered yet. */
+  removed(blocks: readonly BlockId[]): void {
+    if (blocks.length > 0 && !this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));
+  }
+
+  /** Whether a save of the block is open, or the next step may offer it to be stored. */
+  isSaving(key: BlockKey): boolean {
+    return this.ledger.isSaving(key) || this.#newlyValid.all.some((block) => block.key === key);
+  }
+
   /** Whether transfers pin blocks that no request has: these become available later. */
   hasPinnedUnused(): boolean {
     const { pool } = this.#kv.parts;

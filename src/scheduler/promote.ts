@@ -19,7 +19,8 @@ export function promoteLoaded(
     const state = waitingForRemoteKv[i]!;
     const isFull = running.size >= options.maxNumSeqs;
     // If no running request can be scheduled, they may all wait for blocks of this request.
-    if (recovery.isQueryingConnector(state) || kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
+    const isWaiting = recovery.isQueryingConnector(state) || kv.awaitsLoad(state.kv);
+    if (isWaiting || state.request.loadOnly === true || (isFull && !draft.isEmpty)) {
       waitingForRemoteKv[kept++] = state;
       continue;
     }

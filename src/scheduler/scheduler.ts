@@ -16,9 +16,11 @@ import { Inspector } from './inspector.ts';
 import { LayeredPrefill, type SliceChoice } from './layered-prefill.ts';
 import { LoadChoice } from './load-choice.ts';
 import { LoadCost } from './load-cost.ts';
+import { endLoaded, hasLoaded } from './load-only.ts';
 import { Pace } from './pace.ts';
 import { planShortPrompts, promptInProgress } from './plan-short.ts';
 import { addOrPreempt } from './preempt.ts';
+import { Prefixes } from './prefixes.ts';
 import { promoteLoaded } from './promote.ts';
 import { continueRaces } from './race.ts';
 import { Recovery } from './recovery.ts';
@@ -43,6 +45,8 @@ export class Scheduler implements SchedulerInterface {
   readonly #running: RunningList;
   /** Shows the state of the pool and the requests to people. */
   readonly inspector: Inspector;
+  /** The cached prefixes of prompts, for people who administer them. */
+  readonly prefixes: Prefixes;
   /** Every request that has not ended. */
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
@@ -82,7 +86,8 @@ export class Scheduler implements SchedulerInterface {
     assert(options.maxNumBatchedTokens > 0, 'maxNumBatchedTokens must be positive');
     assert(options.maxNumSeqs > 0, 'maxNumSeqs must be positive');
     this.#options = options;
-    this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
+    const { enablePrefixCaching, pinShare } = options;
+    this.#kv = new KvCache(spec, { enablePrefixCaching, pinShare, hash });
     this.#speculator = speculator;
     this.inspector = new Inspector(this.#kv, this.#requests);
     const isAuto = connector !== undefined && (external.loadPolicy ?? connector.loadPolicy) === 'auto';
@@ -90,6 +95,10 @@ export class Scheduler implements SchedulerInterface {
     this.#loadCost = isAuto ? new LoadCost(Math.min(maxNumBatchedTokens, longPrefillTokenThreshold)) : undefined;
     this.#external =
       connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external, this.#loadCost);
+    this.prefixes = new Prefixes(this.#kv, {
+      isSaving: (key) => this.#external?.isSaving(key) === true,
+      removed: (blocks) => this.#external?.removed(blocks),
+    });
     this.#recovery = new Recovery({
       kv: this.#kv,
       external: this.#external,
@@ -217,7 +226,8 @@ export class Scheduler implements SchedulerInterface {
     if (this.#preemptions === preemptionsBefore && !this.#shortFirst.isAlone(draft)) admitWaiting(this.#parts, draft);
     this.#shortFirst.continued(long, draft.load.layerShare);
     if (this.#speculator !== undefined) draft.addDrafts(this.#speculator);
-    if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
+    // Only a step has updates, so it is also needed for the end of a request that computes nothing.
+    if (draft.isEmpty && this.#external?.needsStep() !== true && !hasLoaded(this.#parts)) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);
     const plan: ScheduledStep =
       this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
@@ -252,6 +262,7 @@ export class Scheduler implements SchedulerInterface {
     };
     const updates = this.#updates;
     appendSamples(this.#kv, inFlight, result, { updates, maxModelLen, ends, nowMs, speculator: this.#speculator });
+    endLoaded(this.#parts, updates, (state) => this.#finish(state));
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
@@ -381,6 +392,7 @@ export class Scheduler implements SchedulerInterface {
 
   #setTime(nowMs: number | undefined): void {
     this.#recovery.setTime(nowMs);
+    if (nowMs !== undefined) this.#kv.parts.pins.setTime(nowMs);
     if (this.#external === undefined) return;
     assert(nowMs !== undefined, 'a connector needs the time for its deadlines: pass the time');
     this.#external.setTime(nowMs);

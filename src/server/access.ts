@@ -39,7 +39,9 @@ export class Access {
     const { isPublic, isForAdmins } = request.routeOptions.config;
     if (isPublic === true) return everybody;
     if (!requiresKey) this.#checkPage(request);
-    const caller = requiresKey ? this.#withKey(request) : everybody;
+    // Clients of a server without API keys may send any.
+    const needsKey = requiresKey || (isForAdmins === true && this.#callers.hasAdminKey);
+    const caller = needsKey ? this.#withKey(request) : everybody;
     if (isForAdmins === true && !caller.isAdmin) throw adminOnly({ method: request.method, path: pathOf(request) });
     return caller;
   }

@@ -20,26 +20,35 @@ interface Owner extends Caller {
 export class Callers {
   /** Whether a request needs a key. */
   readonly requiresKey: boolean;
+  /** Whether administrators have a key of their own: then no other key is theirs, unless its limits say so. */
+  readonly hasAdminKey: boolean;
   /** Of a server that requires no key. */
-  readonly everybody: Caller = { tenant: undefined, isAdmin: true, place: () => new Place(undefined) };
+  readonly everybody: Caller;
   readonly #owners: readonly Owner[];
 
-  constructor(apiKey?: string | readonly string[], limits?: readonly KeyLimit[]) {
+  constructor(apiKey?: string | readonly string[], limits?: readonly KeyLimit[], adminKey?: string) {
     this.requiresKey = apiKey !== undefined || limits !== undefined;
+    this.hasAdminKey = adminKey !== undefined;
+    this.everybody = { tenant: undefined, isAdmin: adminKey === undefined, place: () => new Place(undefined) };
     const limited = new Map(limits?.map((limit) => [limit.key, limit]));
     const keys = [...new Set([...(typeof apiKey === 'string' ? [apiKey] : (apiKey ?? [])), ...limited.keys()])];
     const isOnly = keys.length <= 1;
-    this.#owners = keys.map((key, i) => {
+    const owners = keys.map((key, i) => {
       const limit = limited.get(key);
       const queue = limit && new KeyQueue(limit);
       return {
         digest: digestOf(key),
         queue,
         tenant: isOnly ? undefined : `key-${i + 1}`,
-        isAdmin: isOnly || limit?.isAdmin === true,
+        isAdmin: (isOnly && adminKey === undefined) || limit?.isAdmin === true || key === adminKey,
         place: () => new Place(queue),
       };
     });
+    const isNew = adminKey !== undefined && !keys.includes(adminKey);
+    const place = (): Place => new Place(undefined);
+    this.#owners = isNew
+      ? [...owners, { digest: digestOf(adminKey), queue: undefined, tenant: undefined, isAdmin: true, place }]
+      : owners;
   }
 
   /** Those of the keys that have limits. */

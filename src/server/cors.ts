@@ -16,7 +16,7 @@ export function allowOrigin(request: FastifyRequest, reply: FastifyReply, origin
   reply.header('access-control-expose-headers', 'x-request-id, warning, retry-after');
   if (request.method !== 'OPTIONS' || request.headers['access-control-request-method'] === undefined) return false;
   const asked = request.headers['access-control-request-headers'];
-  reply.header('access-control-allow-methods', 'GET, POST, DELETE');
+  reply.header('access-control-allow-methods', 'GET, POST, PUT, DELETE');
   reply.header('access-control-max-age', MAX_AGE_SECONDS);
   if (asked !== undefined) reply.header('access-control-allow-headers', asked);
   reply.status(204).send();

@@ -215,7 +215,7 @@ function translate(error: unknown, request: FastifyRequest): unknown {
 
 function routeNotFoundOf(request: FastifyRequest): Error {
   const path = request.url.split('?', 1)[0]!.slice(0, 200);
-  const allowed = ['GET', 'POST', 'DELETE'].filter((method) => request.server.hasRoute({ method, url: path }));
+  const allowed = ['GET', 'POST', 'PUT', 'DELETE'].filter((method) => request.server.hasRoute({ method, url: path }));
   if (allowed.length === 0 || allowed.includes(request.method)) return routeNotFound({ method: request.method, path });
   return methodNotAllowed({ path, method: request.method, allowed: allowed.join(', ') });
 }

@@ -17,7 +17,7 @@ export function withDefaults(options: ServerOptions): FullServerOptions {
     logDestination: readableLog(process.stderr),
     clock: systemClock,
     ...options,
-    callers: new Callers(options.apiKey, options.apiKeyLimits),
+    callers: new Callers(options.apiKey, options.apiKeyLimits, options.adminKey),
   };
   const { requestMaxBytes, requestsMaxBytes: totalMaxBytes, maxNumSeqs: slots } = full;
   const memory = new RequestMemory({ requestMaxBytes, totalMaxBytes, slots });

@@ -328,6 +328,38 @@ export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokeniz
   return { ...withoutUndefined({ model }), addSpecial, parseSpecial, tokenStrings, withPieces, input };
 }
 
+/** A prompt whose cached blocks are meant. */
+export interface ParsedPrefix {
+  readonly model?: string;
+  readonly input: string | Int32Array | Conversation;
+  readonly addSpecial: boolean;
+  readonly cacheSalt?: string;
+}
+
+/** `{prompt}`, `{tokens}` or `{messages}`, and what separates its cache. */
+export function readPrefix(reader: FieldReader, limits: ParseLimits): ParsedPrefix {
+  const tokens = reader.raw('tokens');
+  const isChat = reader.raw('messages') !== undefined;
+  const prompt = reader.string('prompt', { min: 1 });
+  const given = [tokens, isChat ? true : undefined, prompt].filter((form) => form !== undefined).length;
+  if (given > 1)
+    throw reader.invalid('prompt', 'absent if there are `tokens` or `messages`, of which one says the prompt');
+  const input = isChat ? readConversation(reader, limits) : (readTokenList(reader, tokens, limits) ?? prompt);
+  const rest = withoutUndefined({ model: reader.name('model'), cacheSalt: readCacheSalt(reader) });
+  return {
+    ...rest,
+    input: reader.required('prompt', input, 'a string (or `tokens`, a list of token ids, or `messages`)'),
+    addSpecial: reader.boolean('add_special_tokens') ?? !isChat,
+  };
+}
+
+function readTokenList(reader: FieldReader, value: unknown, limits: ParseLimits): Int32Array | undefined {
+  if (value === undefined) return undefined;
+  if (!Array.isArray(value) || value.length === 0)
+    throw reader.invalid('tokens', 'a list of token ids', describeValue(value));
+  return readPromptTokens(reader, value, 'tokens', limits);
+}
+
 export interface ParsedDetokenize {
   readonly model?: string;
   readonly tokens: Int32Array;

@@ -16,6 +16,7 @@ import { registerAdapterRoutes } from './adapter-routes.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
 import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
+import { registerKvRoutes } from './cache/kv-routes.ts';
 import type { Callers } from './callers.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
@@ -66,7 +67,7 @@ import { sendWarnings } from './warning-header.ts';
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   /** Whether clients may load and unload LoRA adapters. */
   readonly enableRuntimeLora: boolean;
-  readonly callers: Pick<Callers, 'requiresKey'>;
+  readonly callers: Pick<Callers, 'requiresKey' | 'hasAdminKey'>;
   readonly version: string;
   readonly choicesMax: number;
   readonly maxNumSeqs: number;
@@ -305,11 +306,12 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   );
   if (options.hasPage) registerPage(app);
   registerCacheRoutes(app, engine, options);
+  registerKvRoutes(app, engine, { ...options, limits });
   registerMetrics(app, engine, options.httpMetrics);
   registerKvEventRoutes(app, engine);
   registerAdapterRoutes(app, engine, { ...options, limits });
   app.get('/tiers', { config: { about: { summary: 'The tiers below the pool.' } } }, () => ({
-    tiers: tierReports(engine.stats().transfers.connector),
+    tiers: attachedReports(engine),
   }));
   app.get('/version', { config: { about: { summary: 'The version of Kvasir.' } } }, () => ({
     version: options.version,
@@ -325,6 +327,13 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     chat_template: model.chatTemplate ?? '',
     build_info: `kvasir ${options.version}`,
   }));
+}
+
+/** A tier that was detached has done something, and is no tier any more. */
+function attachedReports(engine: AsyncEngine) {
+  const reports = tierReports(engine.stats().transfers.connector);
+  const names = engine.kv?.tiers() ?? [];
+  return names.length === 0 ? reports : reports.filter(({ name }) => names.includes(name));
 }
 
 /** Only what differs from the defaults of OpenAI's API. */

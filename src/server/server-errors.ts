@@ -211,3 +211,8 @@ function withWireNames(error: KvasirError): string {
   if (typeof parameter !== 'string') return message;
   return message.replaceAll(`\`${parameter}\``, `\`${wireName(parameter)}\``);
 }
+export const attachNeedsKey = defineError(
+  'KVASIR_ATTACH_NEEDS_KEY',
+  'Tiers are attached only on a server with an API key or an admin key, because the server then writes to what the client names. Start it with --admin-key.',
+  403,
+);

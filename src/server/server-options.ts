@@ -16,6 +16,8 @@ export interface ServerOptions {
   readonly apiKey?: string | readonly string[];
   /** Keys with limits, besides those of `apiKey`. */
   readonly apiKeyLimits?: readonly KeyLimit[];
+  /** For endpoints that concern the requests of all clients. Default: the only key, or none. */
+  readonly adminKey?: string;
   /**
    * Without a key: the names by which requests may call the server, besides local names and IP addresses. `*.example.com`: all names
    * below it; `*`: all.

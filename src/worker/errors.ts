@@ -35,3 +35,9 @@ export const adapterLost = defineError(
   'The LoRA adapter of the request is not in memory any more: a worker process was replaced, and it could not read the file again. Unload the adapter and load it again.',
   409,
 );
+export const orderLost = defineError(
+  'KVASIR_ORDER_LOST',
+  'The worker process of {rank} died before it had carried out the order. A part may be done. Ask again when /health says ok.',
+  503,
+  { retryable: true },
+);

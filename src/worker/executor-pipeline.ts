@@ -1,4 +1,5 @@
 import { assert, assertDefined } from '../base/assert.ts';
+import { joinAnswers, type TierOrder, type TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
@@ -69,6 +70,15 @@ export class PipelineExecutor implements Executor {
 
   async unloadAdapter(digest: string): Promise<void> {
     await Promise.all(this.#ranks.map((rank) => rank.unloadAdapter(digest)));
+  }
+
+  async administer(order: TierOrder): Promise<TierOrderAnswer> {
+    const answers = await Promise.allSettled(
+      this.#ranks.map(async (rank) => assertDefined(rank.administer, 'the rank has tiers').call(rank, order)),
+    );
+    const failed = answers.find((answer) => answer.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+    return joinAnswers(answers.map((answer) => (answer as PromiseFulfilledResult<TierOrderAnswer>).value));
   }
 
   draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {

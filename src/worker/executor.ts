@@ -1,3 +1,4 @@
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
@@ -16,6 +17,8 @@ export interface Executor {
   loadAdapter?(source: AdapterSource): Promise<void>;
   /** No later step has it. */
   unloadAdapter?(digest: string): Promise<void>;
+  /** Carries out an order on all ranks. Rejects with the error of one of them; the others have carried it out. Absent: there are no tiers. */
+  administer?(order: TierOrder): Promise<TierOrderAnswer>;
   /** Between steps, if the engine speculates with `mtp`: `Rank.draft` of the last rank. A rejection ends the engine. */
   draft?(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]>;
   /** Ranks that do not serve at the moment. Absent if all ranks always serve. */

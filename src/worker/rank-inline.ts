@@ -1,5 +1,7 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
+import { tiersNotAdministered } from '../connector/errors.ts';
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import { stepWithConnector } from '../connector/transfer/worker-step.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, SequenceFailure, StepResult } from '../core/step.ts';
@@ -56,6 +58,11 @@ export class InlineRank implements Rank {
 
   async unloadAdapter(digest: string): Promise<void> {
     await this.#runner.adapters?.unload(digest);
+  }
+
+  async administer(order: TierOrder): Promise<TierOrderAnswer> {
+    if (this.#connector?.administer === undefined || this.#closing !== undefined) throw tiersNotAdministered();
+    return this.#connector.administer(order);
   }
 
   async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {

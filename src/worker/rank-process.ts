@@ -4,12 +4,13 @@ import type { Clock } from '../base/clock.ts';
 import { KvasirError } from '../base/errors.ts';
 import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
-import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
+import { orderLost, workerChanged, workerGone, workerStartFailed } from './errors.ts';
 import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
 import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
 import { StepEncoder } from './step-codec.ts';
@@ -59,6 +60,8 @@ export class ProcessRank<Setup> implements OpenedRank {
   #timings = noTimings;
   /** Those that each new process loads. */
   readonly #adapters = new Map<string, AdapterSource>();
+  /** The last order to attach or detach each tier, which each new process carries out too. */
+  readonly #lastingOrders = new Map<string, TierOrder>();
   #isExecuting: boolean = false;
   #closing: Promise<void> | undefined;
 
@@ -162,6 +165,15 @@ export class ProcessRank<Setup> implements OpenedRank {
     this.#latest.unloadAdapter(digest);
   }
 
+  async administer(order: TierOrder): Promise<TierOrderAnswer> {
+    const worker = this.#serving ?? (await this.#next());
+    const answer = await worker.administer(order);
+    if (order.kind === 'attach' || order.kind === 'detach') this.#lastingOrders.set(order.tier, order);
+    // The memory of a process that has died is gone. What is in its tiers is not removed, so the caller must ask again.
+    if (answer === undefined) throw orderLost({ rank: this.#options.name });
+    return answer;
+  }
+
   /** Without drafts if no process serves: the next step reports its death. */
   async draft(requests: readonly DraftRequest[], count: number): Promise<readonly Int32Array[]> {
     const drafts = await this.#serving?.draft(requests, count, requests.length * (count + 1));
@@ -229,6 +241,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     try {
       this.#checkSame(await worker.ready);
       await this.#loadAdaptersAgain(worker);
+      await this.#carryOutAgain(worker);
     } catch (error) {
       worker.kill();
       const end = await worker.gone;
@@ -245,6 +258,12 @@ export class ProcessRank<Setup> implements OpenedRank {
     for (const source of [...this.#adapters.values()]) {
       await worker.loadAdapter(source).catch((error: unknown) => this.#options.onEvent?.((error as Error).message));
     }
+  }
+
+  /** A tier that cannot be opened again is missing on this rank, so its blocks are computed. */
+  async #carryOutAgain(worker: WorkerProcess<Setup>): Promise<void> {
+    for (const order of [...this.#lastingOrders.values()])
+      await worker.administer(order).catch((error: unknown) => this.#options.onEvent?.((error as Error).message));
   }
 
   /** Without free file descriptors, a start would fail and count as a crash of the worker. */

@@ -1,4 +1,5 @@
 import type { KvIdentity, RankReport } from '../connector/connector.ts';
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, StepResult } from '../core/step.ts';
@@ -27,6 +28,8 @@ export interface Rank {
   loadAdapter(source: AdapterSource): Promise<void>;
   /** No later step has it. */
   unloadAdapter(digest: string): Promise<void>;
+  /** As `WorkerConnector.administer`. Rejects if the rank has no tiers. Absent: ranks of tests. */
+  administer?(order: TierOrder): Promise<TierOrderAnswer>;
   /**
    * Only the last rank, if the engine speculates with `mtp`: up to `count` tokens after each text, or none. Called between steps. A rejection
    * is as one of `execute`.

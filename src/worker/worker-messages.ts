@@ -1,5 +1,6 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { KvIdentity } from '../connector/connector.ts';
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, StepResult } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
@@ -21,6 +22,8 @@ export type ToWorker<Setup> =
   /** Answered by `adapterLoaded` at any time. */
   | { readonly kind: 'loadAdapter'; readonly source: AdapterSource }
   | { readonly kind: 'unloadAdapter'; readonly digest: string }
+  /** Answered by `administered` with the same id at any time. */
+  | { readonly kind: 'administer'; readonly id: number; readonly order: TierOrder }
   /** Answered by `pong` at any time, also while a step is computed. */
   | { readonly kind: 'ping' }
   /** Answered by the end of the process. */
@@ -40,6 +43,12 @@ export type FromWorker =
   | { readonly kind: 'pong'; readonly isComputing: boolean }
   /** `error`: the adapter is not loaded. */
   | { readonly kind: 'adapterLoaded'; readonly digest: string; readonly error?: ErrorMessage }
+  | {
+      readonly kind: 'administered';
+      readonly id: number;
+      readonly answer?: TierOrderAnswer;
+      readonly error?: ErrorMessage;
+    }
   /** Transfers have ended between steps. At most one until the next step. */
   | { readonly kind: 'wake' }
   /** The rank has failed, and the process ends. */

@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
 import { leaveRemovedFolder } from '../base/working-folder.ts';
+import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import { decodeError } from './error-codec.ts';
@@ -55,6 +56,9 @@ export class WorkerProcess<Setup> {
   #step: Settlement<OutputMessage | undefined> | undefined;
   /** By digest. */
   readonly #adapterLoads = new Map<string, Settlement<boolean>>();
+  /** By id. */
+  readonly #orders = new Map<number, Settlement<TierOrderAnswer | undefined>>();
+  #lastOrder = 0;
   #drafts: Settlement<readonly Int32Array[] | undefined> | undefined;
   readonly #watched: WorkerWatch;
   #reportedError: Error | undefined;
@@ -149,6 +153,22 @@ export class WorkerProcess<Setup> {
     this.#send({ kind: 'unloadAdapter', digest });
   }
 
+  /** The worker's answer; undefined if the process ends before. Rejects with the worker's error. */
+  async administer(order: TierOrder): Promise<TierOrderAnswer | undefined> {
+    if (this.#isGone) return undefined;
+    const id = ++this.#lastOrder;
+    const answer = new Settlement<TierOrderAnswer | undefined>();
+    this.#orders.set(id, answer);
+    this.#wait();
+    this.#send({ kind: 'administer', id, order });
+    try {
+      return await answer.promise;
+    } finally {
+      this.#waited();
+      this.#orders.delete(id);
+    }
+  }
+
   /** The worker's drafts; undefined if the process ends before them. `cost`: in tokens, as of `stepCost`. */
   draft(requests: readonly DraftRequest[], count: number, cost: number): Promise<readonly Int32Array[] | undefined> {
     if (this.#isGone) return Promise.resolve(undefined);
@@ -194,6 +214,7 @@ export class WorkerProcess<Setup> {
         resolve({ reason, ...(error === undefined ? {} : { error }) });
         this.#step?.resolve(undefined);
         for (const load of this.#adapterLoads.values()) load.resolve(false);
+        for (const order of this.#orders.values()) order.resolve(undefined);
         this.#drafts?.resolve(undefined);
       };
       child.once('exit', (code, signal) => {
@@ -242,6 +263,12 @@ export class WorkerProcess<Setup> {
         const load = this.#adapterLoads.get(message.digest);
         if (message.error === undefined) load?.resolve(true);
         else load?.reject(decodeError(message.error));
+        break;
+      }
+      case 'administered': {
+        const order = this.#orders.get(message.id);
+        if (message.error === undefined) order?.resolve(message.answer);
+        else order?.reject(decodeError(message.error));
         break;
       }
       case 'drafts':

@@ -66,6 +66,9 @@ class RankServer<Setup> {
       case 'unloadAdapter':
         void this.#rank?.unloadAdapter(message.digest);
         break;
+      case 'administer':
+        void this.#administer(message);
+        break;
       case 'ping':
         send({ kind: 'pong', isComputing: this.#rank?.isComputing ?? false });
         break;
@@ -113,6 +116,16 @@ class RankServer<Setup> {
       send({ kind: 'adapterLoaded', digest });
     } catch (error) {
       send({ kind: 'adapterLoaded', digest, error: encodeError(error) });
+    }
+  }
+
+  async #administer({ id, order }: Extract<ToWorker<Setup>, { kind: 'administer' }>): Promise<void> {
+    try {
+      const rank = assertDefined(this.#rank, 'an order before the rank is open');
+      const answer = await assertDefined(rank.administer, 'a rank in this process takes orders').call(rank, order);
+      send({ kind: 'administered', id, answer });
+    } catch (error) {
+      send({ kind: 'administered', id, error: encodeError(error) });
     }
   }
 

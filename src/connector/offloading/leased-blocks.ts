@@ -90,6 +90,14 @@ export class LeasedBlocks {
     return undefined;
   }
 
+  /** Ends the leases of these blocks. Returns how many of them waited to be written. */
+  withdraw(isMeant: (key: BlockKey) => boolean): number {
+    const meant = [...this.#untilMs.keys()].filter(isMeant);
+    const waiting = meant.filter((key) => this.#waiting.has(key)).length;
+    for (const key of meant) this.end(key);
+    return waiting;
+  }
+
   /** The block is stored, or cannot be stored. */
   end(key: BlockKey): void {
     if (this.#waiting.delete(key)) this.#blocks.unpin(key);

@@ -22,9 +22,10 @@ import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stuckMax } from '../transfer/stall-watch.ts';
-import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
+import { type NamedSpec, type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { checkTier, kindOf, openTier, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
+import { secondarySpec } from './tier-spec.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';
 
@@ -51,23 +52,30 @@ export class OffloadingConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext & TierWrapping): Promise<SchedulerConnector> {
     this.#checkChunks(context);
     const { identities, event } = context;
-    const places: Place[] = [];
-    const opened: Tier[] = [];
-    try {
-      for (const { name, spec } of this.#settings.secondaries) {
-        const tiers: Tier[] = [];
+    const openPlace = async ({ name, spec }: NamedSpec): Promise<Place> => {
+      const tiers: Tier[] = [];
+      try {
         for (const identity of identities) {
           const bare = await openTier({ name, spec }, { identity, movesBlocks: false, event });
-          opened.push(bare);
           tiers.push(context.wrapTier?.(bare, identity) ?? bare);
         }
-        places.push({ name, tiers, kind: kindOf(spec), maxBytes: 'maxBytes' in spec ? spec.maxBytes : undefined });
+      } catch (error) {
+        for (const tier of tiers) void tier.close();
+        throw error;
       }
+      return { name, tiers, kind: kindOf(spec), maxBytes: 'maxBytes' in spec ? spec.maxBytes : undefined };
+    };
+    const places: Place[] = [];
+    try {
+      for (const named of this.#settings.secondaries) places.push(await openPlace(named));
     } catch (error) {
-      for (const tier of opened) void tier.close();
+      for (const { tiers } of places) for (const tier of tiers) void tier.close();
       throw error;
     }
-    return new PlaceScheduler(places, context, this.#settings);
+    return new PlaceScheduler(places, context, {
+      ...this.#settings,
+      openPlace: (name, spec) => openPlace({ name, spec: secondarySpec(spec) }),
+    });
   }
 
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
@@ -87,24 +95,23 @@ export class OffloadingConnector implements KvConnector {
     const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + stuckMax) * identity.blockBytes);
     const cpus = new IdleCpus(clock, availableParallelism());
     const pace = new WritePace({ clock, timers, isBusy: () => cpus.isBusy, busyShare: this.#settings.busyWriteShare });
+    const openSecondary = async (named: NamedSpec): Promise<SecondaryTier> => {
+      const tier = await openTier(named, { identity, crc32, macKeys, encrypts, movesBlocks: true });
+      const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
+      return new SecondaryTier(tier, host, buffers, {
+        clock,
+        timers,
+        loadTimeoutMs,
+        storeTimeoutMs,
+        storesAtOnce: storesAtOnce(named.spec, identity),
+        queuedMax,
+        pace,
+        leaseMs,
+      });
+    };
     const secondaries: SecondaryTier[] = [];
     try {
-      for (const named of this.#settings.secondaries) {
-        const tier = await openTier(named, { identity, crc32, macKeys, encrypts, movesBlocks: true });
-        const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
-        secondaries.push(
-          new SecondaryTier(tier, host, buffers, {
-            clock,
-            timers,
-            loadTimeoutMs,
-            storeTimeoutMs,
-            storesAtOnce: storesAtOnce(named.spec, identity),
-            queuedMax,
-            pace,
-            leaseMs,
-          }),
-        );
-      }
+      for (const named of this.#settings.secondaries) secondaries.push(await openSecondary(named));
     } catch (error) {
       if (error instanceof AssertionError) throw error;
       for (const secondary of secondaries) void secondary.close();
@@ -116,7 +123,11 @@ export class OffloadingConnector implements KvConnector {
       isBusy: () => pace.isLoading || cpus.isBusy,
       timers,
     });
-    const stack = new TierStack({ host, memoryAhead, secondaries, clock, timers, pace, leaseMs });
+    const stack = new TierStack({
+      ...{ host, memoryAhead, secondaries, clock, timers, pace, leaseMs },
+      blockBytes: identity.blockBytes,
+      openSecondary: (name, spec) => openSecondary({ name, spec: secondarySpec(spec) }),
+    });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
@@ -125,6 +136,7 @@ export class OffloadingConnector implements KvConnector {
       ...(storeTimeoutMs < 2 * longestHoldMs ? {} : { saveGate: pace.copies }),
       onForward: (isComputing) => pace.computing(isComputing),
       onExtra: (extra) => stack.lease(leasedKeys(extra)),
+      administer: (order) => stack.administer(order),
       // Each tier of the stack has its own breakers: a tier that hangs must not stop loads from host memory.
       breaker: 'none',
       stats: () => stack.stats(),

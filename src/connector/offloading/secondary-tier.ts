@@ -74,6 +74,11 @@ export class SecondaryTier extends GuardedTier {
     return stored.length === 0 && evicted.length === 0 ? undefined : { place: this.name, stored, evicted };
   }
 
+  /** As `WriteBehind.withdraw`. */
+  withdraw(isMeant: (key: BlockKey) => boolean): Promise<number> {
+    return this.#writes.withdraw(isMeant);
+  }
+
   /** Resolves when no block waits to be written and none is being written. */
   whenWritten(): Promise<void> {
     return this.#writes.whenIdle();

@@ -41,6 +41,8 @@ export function newStack(
     secondaries,
     ...times,
     closeTimeoutMs,
+    blockBytes: suiteBlockBytes,
+    openSecondary: () => Promise.reject(new Error('the tests of a stack attach no tiers')),
     ...(pace === undefined ? {} : { pace }),
     ...(memoryAhead === undefined ? {} : { memoryAhead }),
   });

@@ -110,6 +110,13 @@ export function parseTierSpec(text: string): TextSpec {
   }
 }
 
+/** A tier that is attached below host memory. @throws KvasirError `tierSpecInvalid` */
+export function secondarySpec(text: string): BuiltInSpec {
+  const spec = parseTierSpec(text);
+  if (spec.kind === 'host') throw invalid(text, 'the host tier cannot be attached: each server has one');
+  return spec;
+}
+
 /** The tier in a few words, without passwords. */
 export function describeTier(spec: TierSpec): string {
   switch (spec.kind) {

@@ -5,7 +5,7 @@ import type { MemoryAhead } from '../../base/memory-ahead.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
-import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
+import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
 import { tierClosed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
@@ -19,6 +19,8 @@ import {
   type TierContext,
 } from '../tier/tier.ts';
 import { TierMeter } from '../tier/tier-meter.ts';
+import type { TierOrder, TierOrderAnswer } from '../tier-orders.ts';
+import { carryOut } from './carry-out.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 import type { WritePace } from './write-pace.ts';
 
@@ -36,6 +38,9 @@ export interface TierStackOptions {
   readonly leaseMs?: number;
   /** How long `close` waits for the next block to be written. */
   readonly closeTimeoutMs?: number;
+  /** For orders: the bytes of a block, and how a tier is opened that is attached. */
+  readonly blockBytes: number;
+  readonly openSecondary: (name: string, spec: string) => Promise<SecondaryTier>;
 }
 
 const defaultCloseTimeoutMs = 500;
@@ -54,7 +59,10 @@ const closeMaxMs = 4_000;
 export class TierStack implements TamperableTier {
   readonly name = 'host';
   readonly #host: HostTier;
-  readonly #secondaries: readonly SecondaryTier[];
+  /** Replaced, and never changed: calls under way go on with the tiers that there were. */
+  #secondaries: readonly SecondaryTier[];
+  /** What detached tiers did. */
+  #detached: ConnectorStats = {};
   readonly #options: TierStackOptions;
   readonly #hostMeter = new TierMeter();
   readonly #calls: OpenCalls;
@@ -154,6 +162,33 @@ export class TierStack implements TamperableTier {
     });
   }
 
+  /** Carries out an order of an administrator. */
+  administer(order: TierOrder): Promise<TierOrderAnswer> {
+    return this.#calls.run(() =>
+      carryOut(order, {
+        ...this.#options,
+        secondaries: this.#secondaries,
+        load: (key, into, signal) => this.load(key, into, signal),
+        attach: (secondary) => {
+          this.#secondaries = [...this.#secondaries, secondary];
+        },
+        detach: (name) => this.#detach(name),
+      }),
+    );
+  }
+
+  /** Loads from the tier end as those from a tier that fails. Blocks that wait to be written are dropped. */
+  async #detach(name: string): Promise<number | undefined> {
+    const secondary = this.#secondaries.find((tier) => tier.name === name);
+    if (secondary === undefined) return undefined;
+    this.#secondaries = this.#secondaries.filter((tier) => tier !== secondary);
+    const { openStores } = secondary;
+    const closing = secondary.close();
+    this.#detached = sumOfStats([this.#detached, { tiers: { [name]: secondary.totals() } }]);
+    await settlesWithin(this.#options.timers, this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs, closing);
+    return openStores;
+  }
+
   /** Changes the block in every tier that has it. */
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     return this.#calls.run(async () => {
@@ -188,7 +223,8 @@ export class TierStack implements TamperableTier {
       tiers[secondary.name] = secondary.totals();
       levels[secondary.name] = secondary.levels();
     }
-    return { tiers, levels: { tiers: levels } };
+    const { tiers: all = tiers } = this.#detached.tiers === undefined ? {} : sumOfStats([this.#detached, { tiers }]);
+    return { tiers: all, levels: { tiers: levels } };
   }
 
   /** Waits for blocks that wait to be written, as long as blocks are written. Tiers that hang are not waited for. */

@@ -37,6 +37,8 @@ export class WriteBehind {
   readonly #pumpAgain = (): void => this.#pump();
   #isClosed: boolean = false;
   #idlers: (() => void)[] = [];
+  /** To be called when the next write has ended. */
+  #ended: (() => void)[] = [];
 
   constructor(tier: GuardedTier, blocks: PinnedBlocks, options: WriteBehindOptions) {
     this.#tier = tier;
@@ -86,6 +88,23 @@ export class WriteBehind {
     if (isStored) this.#leased.end(key);
     else if (this.#leased.isLeased(key)) this.offer(key);
     this.#notifyIdle();
+  }
+
+  /**
+   * Blocks are removed from the tier: drops those that wait to be written. Resolves to how many, when none of the others is being
+   * written.
+   */
+  async withdraw(isMeant: (key: BlockKey) => boolean): Promise<number> {
+    const waiting = [...this.#queue].filter(isMeant);
+    for (const key of waiting) this.#queue.delete(key);
+    const leased = this.#leased.withdraw(isMeant);
+    this.#tier.meter.totals.dropped += waiting.length + leased;
+    while ([...this.#writing].some(isMeant))
+      await new Promise<void>((resolve) => {
+        this.#ended.push(resolve);
+      });
+    this.#notifyIdle();
+    return waiting.length + leased;
   }
 
   whenIdle(): Promise<void> {
@@ -182,6 +201,7 @@ export class WriteBehind {
         ended: () => {
           this.#writing.delete(key);
           this.#blocks.unpin(key);
+          for (const resolve of this.#ended.splice(0)) resolve();
           this.#pump();
         },
       },

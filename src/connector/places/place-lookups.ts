@@ -25,7 +25,9 @@ export type PlaceAnswers = readonly (string | false | undefined)[];
  * slow place delays only blocks that no other place has. Each place has a circuit breaker of its own.
  */
 export class PlaceLookups {
-  readonly #places: readonly { readonly place: Place; readonly lookups: TierLookups }[];
+  /** Replaced, and never changed: look-ups under way go on with the places that there were. */
+  #places: readonly LookedUpPlace[] = [];
+  readonly #open: (place: Place) => LookedUpPlace;
 
   constructor(
     places: readonly Place[],
@@ -33,10 +35,14 @@ export class PlaceLookups {
     timeoutMs: number,
     breaker: CircuitBreakerOptions = circuitBreakerDefaults,
   ) {
-    this.#places = places.map((place) => ({
-      place,
-      lookups: new TierLookups(place.tiers, context, timeoutMs, breaker),
-    }));
+    this.#open = (place) => ({ place, lookups: new TierLookups(place.tiers, context, timeoutMs, breaker) });
+    this.setPlaces(places);
+  }
+
+  setPlaces(places: readonly Place[]): void {
+    const before = new Map(this.#places.map((known) => [known.place, known]));
+    for (const { place, lookups } of this.#places) if (!places.includes(place)) lookups.close();
+    this.#places = places.map((place) => before.get(place) ?? this.#open(place));
   }
 
   /**
@@ -48,7 +54,8 @@ export class PlaceLookups {
     isAllowed: (place: Place) => boolean,
     done: (answers: PlaceAnswers) => void,
   ): RunningLookup | undefined {
-    const answers = keys.map((): (boolean | undefined)[] => new Array(this.#places.length));
+    const places = this.#places;
+    const answers = keys.map((): (boolean | undefined)[] => new Array(places.length));
     const running: RunningLookup[] = [];
     const indexOf = new Map(keys.map((key, i) => [key, i]));
     let open = 0;
@@ -56,9 +63,9 @@ export class PlaceLookups {
     const end = (): void => {
       isOver = true;
       for (const lookup of running) lookup.cancel();
-      done(answers.map((ofKey) => this.#placeOf(ofKey, isAllowed)));
+      done(answers.map((ofKey) => placeOf(places, ofKey, isAllowed)));
     };
-    for (const [at, { place, lookups }] of this.#places.entries()) {
+    for (const [at, { place, lookups }] of places.entries()) {
       if (!isAllowed(place)) continue;
       const asked = keys.filter((key) => !lookups.isCoolingDown(key));
       if (asked.length === 0) continue;
@@ -102,11 +109,20 @@ export class PlaceLookups {
   close(): void {
     for (const { lookups } of this.#places) lookups.close();
   }
+}
 
-  /** The first place that has the block. */
-  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: Place) => boolean): string | false | undefined {
-    const at = ofKey.indexOf(true);
-    if (at >= 0) return this.#places[at]!.place.name;
-    return this.#places.every(({ place }, i) => !isAllowed(place) || ofKey[i] === false) ? false : undefined;
-  }
+interface LookedUpPlace {
+  readonly place: Place;
+  readonly lookups: TierLookups;
+}
+
+/** The first place that has the block. */
+function placeOf(
+  places: readonly LookedUpPlace[],
+  ofKey: readonly (boolean | undefined)[],
+  isAllowed: (place: Place) => boolean,
+): string | false | undefined {
+  const at = ofKey.indexOf(true);
+  if (at >= 0) return places[at]!.place.name;
+  return places.every(({ place }, i) => !isAllowed(place) || ofKey[i] === false) ? false : undefined;
 }

@@ -26,8 +26,10 @@ import {
 import { type ConnectorStats, sumOfStats, type TierLevels, type TierTotals } from '../connector-stats.ts';
 import type { CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
 import type { Tier } from '../tier/tier.ts';
+import type { TierAdministration } from '../tier-orders.ts';
 import { HostDirectory, hostPlace } from './host-directory.ts';
 import { leaseMessage, NewLeases } from './leased-keys.ts';
+import { PlaceAdministration } from './place-administration.ts';
 import { PlaceEvents } from './place-events.ts';
 import type { Place, PlaceAnswers } from './place-lookups.ts';
 import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
@@ -66,6 +68,8 @@ export interface PlaceSettings {
   readonly offloadPromptOnly?: boolean;
   /** See `Retention`. Undefined: all blocks of windows and states are stored. */
   readonly retentionInterval?: number | undefined;
+  /** Opens a place that an administrator attaches. Absent: places cannot be administered. Needs `host`. */
+  readonly openPlace?: (name: string, spec: string) => Promise<Place>;
 }
 
 /** What is known of one request. */
@@ -95,7 +99,8 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
   readonly #settings: PlaceSettings;
-  readonly #places: readonly Place[];
+  readonly tiers?: TierAdministration;
+  readonly #places: Place[];
   readonly #lookups: RequestLookups;
   readonly #leases = new NewLeases();
   readonly #blockSizes: readonly number[];
@@ -114,6 +119,8 @@ export class PlaceScheduler implements SchedulerConnector {
   readonly #warned = new Set<string>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
+  /** An order was carried out, and no step has reported its changes yet. */
+  #awaitsReports: boolean = false;
   /** Of the secondary tiers. */
   #events: KvEvent[] = [];
 
@@ -124,7 +131,7 @@ export class PlaceScheduler implements SchedulerConnector {
   ) {
     this.#context = context;
     this.#settings = settings;
-    this.#places = places;
+    this.#places = [...places];
     for (const { tiers } of places) assert(tiers.length === context.identities.length, 'one tier per rank');
     const lookedUp = (keys: readonly BlockKey[], answers: PlaceAnswers) => this.#stored?.lookedUp(keys, answers);
     this.#lookups = new RequestLookups(places, context, { ...settings, lookedUp });
@@ -142,6 +149,16 @@ export class PlaceScheduler implements SchedulerConnector {
       this.#host = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
     }
     this.#retention = Retention.of(groups, settings.retentionInterval);
+    const { openPlace, lookupTimeoutMs } = settings;
+    if (this.#host !== undefined && openPlace !== undefined)
+      this.tiers = new PlaceAdministration({
+        ...{ context, places: this.#places, host: this.#host, lookupTimeoutMs, openPlace },
+        placesChanged: () => this.#lookups.setPlaces(this.#places),
+        reportsFollow: () => {
+          this.#awaitsReports = true;
+          context.wake();
+        },
+      });
     this.#filter = new StoreFilter({
       storeThreshold,
       trackedOffersMax,
@@ -211,6 +228,7 @@ export class PlaceScheduler implements SchedulerConnector {
 
   updateConnectorOutput({ loads, saves, evicted, placeChanges, stats }: TransferOutcomes): void {
     this.#lookups.stepEnds();
+    this.#awaitsReports = false;
     for (const { key, place, result } of loads) {
       // A block from a secondary tier is now in host memory, too.
       if (result === 'loaded') this.#host?.loaded(key);
@@ -280,7 +298,8 @@ export class PlaceScheduler implements SchedulerConnector {
    * missing need a step to be saved, and so do the last blocks of a request.
    */
   hasPendingWork(): boolean {
-    return this.#hasEnded || this.#openStores > 0 || !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
+    if (this.#hasEnded || this.#awaitsReports || this.#openStores > 0) return true;
+    return !this.#leases.isEmpty || this.#stored?.isSavingAgain === true;
   }
 
   async close(): Promise<void> {

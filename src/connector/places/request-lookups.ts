@@ -39,7 +39,7 @@ const pauseMs = 1_000;
 export class RequestLookups {
   readonly #context: SchedulerConnectorContext;
   readonly #options: RequestLookupsOptions;
-  readonly #places: readonly Place[];
+  #places: readonly Place[];
   readonly #lookups: PlaceLookups;
   readonly #prefills: RemotePrefills;
   readonly #wakes: GatheredWakes;
@@ -59,6 +59,12 @@ export class RequestLookups {
     this.#lookups = new PlaceLookups(places, context, options.lookupTimeoutMs, options.breaker);
     this.#prefills = new RemotePrefills(context, options.remotePrefillTimeoutMs);
     this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
+  }
+
+  /** An administrator has attached or detached a tier. */
+  setPlaces(places: readonly Place[]): void {
+    this.#places = [...places];
+    this.#lookups.setPlaces(this.#places);
   }
 
   /** `loads`: the request may load blocks, and so the wait for promised ones begins. */

@@ -20,6 +20,7 @@ import type {
 import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { type SaltTag, saltTagOf } from '../salt-tag.ts';
+import type { TierOrder, TierOrderAnswer } from '../tier-orders.ts';
 import { type TransferGate, TransferQueue } from '../transfer/transfer-queue.ts';
 import { hasKvOn } from './blocks-of-rank.ts';
 import type { CircuitBreakerOptions } from './circuit-breaker.ts';
@@ -51,6 +52,8 @@ export interface TierWorkerOptions {
   readonly onForward?: (isComputing: boolean) => void;
   /** Called with the message of the scheduler side, before the saves of its step begin. */
   readonly onExtra?: (extra: JsonObject) => void;
+  /** Of a tier that consists of several. Absent: there is nothing to administer. */
+  readonly administer?: (order: TierOrder) => Promise<TierOrderAnswer>;
 }
 
 const abortTurns = 10;
@@ -80,6 +83,7 @@ export class TierWorker implements WorkerConnector {
   readonly #context: WorkerConnectorContext;
   readonly #onForward: (isComputing: boolean) => void;
   readonly #onExtra: (extra: JsonObject) => void;
+  readonly administer: WorkerConnector['administer'];
   readonly #stats: TierWorkerOptions['stats'];
   readonly #hasKv: (key: BlockKey) => boolean;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
@@ -114,6 +118,11 @@ export class TierWorker implements WorkerConnector {
     this.#onForward = options.onForward ?? (() => undefined);
     this.#onExtra = options.onExtra ?? (() => undefined);
     this.#hasKv = hasKvOn(context.identity);
+    const { administer } = options;
+    // A rank without KV in some blocks is not asked for them.
+    if (administer !== undefined)
+      this.administer = (order) =>
+        administer('keys' in order ? { ...order, keys: order.keys.filter(this.#hasKv) } : order);
     const { timers, wake: onChange, clock, identity } = context;
     const { breaker } = options;
     this.#guarded = breaker === 'none' ? undefined : new GuardedTier(this.#tier, { clock, timers, breaker });

@@ -6,8 +6,9 @@ import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { saltTagOf } from '../salt-tag.ts';
+import { saltTagOf, writeSaltTag } from '../salt-tag.ts';
 import { headerBytes, saltTagIn } from './block-header.ts';
+import { saltTagAt } from './clear-filter.ts';
 import type { TamperableTier, Tier } from './tier.ts';
 
 export const suiteBlockBytes = 4096;
@@ -148,6 +149,34 @@ export function tierSuite(
       expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
       expect(await tier.load(suiteKey('a'), fresh(), open)).toBe('missing');
       expect(await put(tier, suiteKey('a'))).toBe('stored');
+      await tier.close();
+    });
+
+    it('clears the blocks of a salt, old ones, or all, if it can', async () => {
+      const tier = await begin();
+      if (tier.clear !== undefined) {
+        const keys = ['a', 'b', 'c'].map((name) => suiteKey(name));
+        for (const key of keys) await put(tier, key);
+        const saltTag = saltTagOf('a tenant')!;
+        await tier.tamper(keys[1]!, (stored) => {
+          const tagged = stored.slice();
+          writeSaltTag(saltTag, tagged, saltTagAt);
+          return tagged;
+        });
+        expect(await tier.clear({ saltTag: saltTagOf('another')! }, open)).toMatchObject({ blocks: 0, failed: 0 });
+        expect(await tier.clear({ saltTag }, open)).toEqual({ blocks: 1, bytes: storedBlockBytes, failed: 0 });
+        expect(await tier.has(keys, open)).toEqual([true, false, true]);
+        expect(await tier.clear({ beforeMs: Date.now() - 3_600_000 }, open)).toMatchObject({ blocks: 0, failed: 0 });
+        const block = fresh();
+        const [loading, cleared] = [tier.load(keys[0]!, block, open), tier.clear({}, open)];
+        expect(await cleared).toMatchObject({ blocks: 2, failed: 0 });
+        const reason = await loading;
+        expect([undefined, 'missing']).toContain(reason);
+        if (reason === undefined) expect(block).toEqual(suiteBytes(keys[0]!));
+        expect(await tier.has(keys, open)).toEqual([false, false, false]);
+        expect(await put(tier, keys[1]!)).toBe('stored');
+        expect(await tier.load(keys[1]!, block, open)).toBeUndefined();
+      }
       await tier.close();
     });
 

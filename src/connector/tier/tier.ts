@@ -3,6 +3,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity, PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { SaltTag } from '../salt-tag.ts';
+import type { ClearFilter, TierWork } from '../tier-orders.ts';
 import type { LookupAnswers } from './look-up.ts';
 
 /**
@@ -49,6 +50,13 @@ export interface Tier {
 
   /** Removes the block. No effect if it is missing. */
   delete(key: BlockKey): Promise<void>;
+
+  /**
+   * Removes all blocks of this identity that the filter names, also those that other processes have stored. A store at the same time may
+   * be removed or not. At an abort, it rejects and has removed some. Removed blocks are also in `takeEvicted`, as far as the tier lists
+   * its blocks. Absent: an administrator can remove only single blocks.
+   */
+  clear?(filter: ClearFilter, signal: AbortSignal): Promise<TierWork>;
 
   /** Keys of blocks that were evicted since the last call. */
   takeEvicted(): readonly BlockKey[];

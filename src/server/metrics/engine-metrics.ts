@@ -9,6 +9,41 @@ export function addEngineMetrics(registry: Registry, engine: AsyncEngine): void 
   addTotals(registry, () => engine.stats());
   addCacheConfig(registry, engine);
   addKvEvents(registry, engine);
+  addKvAdministration(registry, engine);
+}
+
+/** Orders of administrators, and what they pinned and removed. */
+function addKvAdministration(registry: Registry, { kv }: AsyncEngine): void {
+  if (kv === undefined) return;
+  addCounter(
+    registry,
+    {
+      name: 'kvasir:kv_orders_total',
+      help: 'Orders about cached KV.',
+      read: () => labelled('order', kv.counters().orders),
+    },
+    ['order'],
+  );
+  addCounter(
+    registry,
+    {
+      name: 'kvasir:kv_removed_blocks_total',
+      help: 'Blocks that orders removed.',
+      read: () => labelled('place', kv.counters().removedBlocks),
+    },
+    ['place'],
+  );
+  addGauge(registry, { name: 'kvasir:pinned_prefixes', help: 'Pinned prefixes.', read: () => kv.pins().pins.length });
+  addGauge(registry, {
+    name: 'kvasir:pinned_blocks',
+    help: 'Blocks of pinned prefixes.',
+    read: () => kv.pins().blocks,
+  });
+  addCounter(registry, {
+    name: 'kvasir:pinned_evictions_total',
+    help: 'Evictions of pinned blocks, because requests needed all other blocks.',
+    read: () => kv.pins().evicted,
+  });
 }
 
 function addLevels(registry: Registry, engine: AsyncEngine): void {

@@ -17,7 +17,7 @@ declare module 'fastify' {
 export type ChosenBy = 'body' | 'query' | 'every';
 
 export interface ForwardedRoute {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly url: string;
   readonly by: ChosenBy;
   readonly config?: FastifyContextConfig;
@@ -50,6 +50,11 @@ export const forwardedRoutes: readonly ForwardedRoute[] = [
   { method: 'GET', url: '/v1/responses/:id', by: 'every' },
   { method: 'DELETE', url: '/v1/responses/:id', by: 'every' },
   { method: 'POST', url: '/v1/responses/:id/cancel', by: 'every' },
+  ...post('query', undefined, '/cache/lookup', '/cache/prefetch', '/cache/pin', '/cache/unpin', '/tiers/:name/clear'),
+  { method: 'DELETE', url: '/cache/blocks', by: 'query' },
+  { method: 'PUT', url: '/tiers/:name', by: 'query' },
+  { method: 'DELETE', url: '/tiers/:name', by: 'query' },
+  ...get('/cache/lookup', '/cache/pins'),
   ...get('/cache/events', '/tiers', '/kv_event_sources', '/kv_events/blocks', '/props', '/openapi.json'),
   ...post('query', undefined, '/cache/lose', '/reset_prefix_cache', '/v1/load_lora_adapter', '/v1/unload_lora_adapter'),
 ];

@@ -48,6 +48,14 @@ it('every endpoint of a server of one model is one of a server of several', asyn
     'GET /kv_event_sources',
     'GET /kv_events/blocks',
     'POST /reset_prefix_cache',
+    ...['GET /cache/lookup', 'POST /cache/lookup', 'POST /cache/prefetch', 'POST /cache/pin', 'POST /cache/unpin'],
+    ...[
+      'GET /cache/pins',
+      'DELETE /cache/blocks',
+      'POST /tiers/:name/clear',
+      'PUT /tiers/:name',
+      'DELETE /tiers/:name',
+    ],
   ];
   const short = expected.filter((route) => route.includes(' /v1/')).map((route) => route.replace(' /v1/', ' /'));
   expect(new Set([...found, ...absentInLetters])).toEqual(new Set([...expected, ...short]));

@@ -90,6 +90,13 @@ export class DiskBound {
     this.#drop(key);
   }
 
+  /** An administrator has removed the block. Its bytes stay counted while it is being stored. */
+  cleared(key: BlockKey): void {
+    const wasKnown = this.#lru.has(key);
+    this.gone(key, this.#stamps.get(key));
+    if (wasKnown && !this.#lru.has(key)) this.#evicted.push(key);
+  }
+
   /**
    * Counts the block's bytes and chooses blocks to remove, so that all of them together have at most `maxBytes`.
    * Undefined, with no effect: too many of the others are being stored. `isFull`: the disk has no room, so at least as many

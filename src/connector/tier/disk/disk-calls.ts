@@ -3,6 +3,7 @@ import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
 import type { SaltTag } from '../../salt-tag.ts';
+import type { ClearFilter } from '../../tier-orders.ts';
 import type { TierCall } from '../tier.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
@@ -52,6 +53,7 @@ export type DiskCall =
       readonly victims: readonly BlockKey[];
     }
   | { readonly kind: 'remove'; readonly keys: readonly BlockKey[] }
+  | { readonly kind: 'clear'; readonly filter: ClearFilter }
   | { readonly kind: 'scan'; readonly nowMs: number }
   | { readonly kind: 'countOthers' }
   | { readonly kind: 'boundOthers'; readonly maxBytes: number; readonly nowMs: number }
@@ -74,6 +76,7 @@ export interface DiskAnswers {
   readonly load: MissReason | 'loaded';
   readonly store: 'stored' | 'alreadyStored';
   readonly remove: undefined;
+  readonly clear: ClearedFiles;
   readonly scan: {
     readonly found: readonly { readonly key: BlockKey; readonly bytes: number }[];
     /** They were removed. */
@@ -85,6 +88,12 @@ export interface DiskAnswers {
   readonly overwrite: undefined;
   readonly hang: undefined;
 }
+/** The files that were removed, and how many could not be read or removed. */
+export interface ClearedFiles {
+  readonly removed: readonly { readonly key: BlockKey; readonly bytes: number }[];
+  readonly failed: number;
+}
+
 export type DiskAnswer = DiskAnswers[keyof DiskAnswers];
 
 /**

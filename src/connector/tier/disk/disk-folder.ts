@@ -7,6 +7,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  readSync,
   renameSync,
   statSync,
   unlinkSync,
@@ -18,6 +19,9 @@ import { isJsonObject } from '../../../base/json.ts';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
+import { saltTagBytes } from '../../salt-tag.ts';
+import type { ClearFilter } from '../../tier-orders.ts';
+import { hasSaltTag, saltTagAt } from '../clear-filter.ts';
 import {
   differences,
   type IdentityRecord,
@@ -27,8 +31,8 @@ import {
   rankFolder,
 } from '../identity.ts';
 import { whyNotDirect } from './direct-io.ts';
-import type { DiskAnswers } from './disk-calls.ts';
-import { isMissing, isTemporary, removeIfThere, temporaryNameFor } from './disk-file.ts';
+import type { ClearedFiles, DiskAnswers } from './disk-calls.ts';
+import { isMissing, isTemporary, removeIfThere, type StillWanted, temporaryNameFor } from './disk-file.ts';
 
 export interface PrepareOptions {
   readonly nowMs: number;
@@ -116,6 +120,31 @@ export class DiskFolder {
     return { found: found.sort((a, b) => a.usedMs - b.usedMs), expired };
   }
 
+  /** Removes the files that were neither written nor read since `beforeMs`, of any salt or of one. Other processes may remove them too. */
+  clear({ saltTag, beforeMs = Infinity }: ClearFilter, stillWanted: StillWanted): ClearedFiles {
+    const removed: { key: BlockKey; bytes: number }[] = [];
+    let failed = 0;
+    for (const { name } of entriesOf(this.path)) {
+      if (!blockFolder.test(name)) continue;
+      const folder = join(this.path, name);
+      for (const file of entriesOf(folder)) {
+        const key = keyOfFile(file.name);
+        if (key === undefined) continue;
+        stillWanted();
+        try {
+          const path = join(folder, file.name);
+          const { size, mtimeMs } = statSync(path);
+          if (mtimeMs >= beforeMs || !fileHasSaltTag(path, saltTag)) continue;
+          unlinkSync(path);
+          removed.push({ key, bytes: size });
+        } catch (error) {
+          if (!isMissing(error)) failed++;
+        }
+      }
+    }
+    return { removed, failed };
+  }
+
   /** Moves a corrupt file to `quarantine/`, so the block can be stored again. Removes it if the quarantine is full. */
   quarantine(key: BlockKey, reason: string): void {
     const file = this.fileOf(key);
@@ -198,6 +227,17 @@ export function keyOfFile(name: string): BlockKey | undefined {
   if (match === null) return undefined;
   const key = `${match[2]}-${match[1]}`;
   return isBlockKey(key) ? key : undefined;
+}
+
+function fileHasSaltTag(path: string, saltTag: string | undefined): boolean {
+  if (saltTag === undefined) return true;
+  const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    const head = new Uint8Array(saltTagAt + saltTagBytes);
+    return hasSaltTag(head.subarray(0, readSync(file, head, 0, head.length, 0)), saltTag);
+  } finally {
+    closeSync(file);
+  }
 }
 
 function neighbours(root: string, ours: string, record: IdentityRecord): string[] {

@@ -63,6 +63,8 @@ class DiskThread {
       case 'remove':
         for (const key of call.keys) this.#remove(key);
         return undefined;
+      case 'clear':
+        return this.#folder.clear(call.filter, this.#stillWanted);
       case 'scan':
         return this.#folder.scan(call.nowMs, this.#setup.ttlMs);
       case 'countOthers':

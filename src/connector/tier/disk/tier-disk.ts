@@ -9,6 +9,7 @@ import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { storageUnusable, tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
@@ -220,6 +221,16 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   delete(key: BlockKey): Promise<void> {
     return this.#call('delete a block', () => withTimeout(deleteTimeoutMs, (signal) => this.#remove([key], signal)));
+  }
+
+  /** By the time of the last store or load. Also files that this tier does not know of. */
+  clear(filter: ClearFilter, signal: AbortSignal): Promise<TierWork> {
+    return this.#call('clear the tier', async () => {
+      const { removed, failed } = await this.#threads.ask({ kind: 'clear', filter }, signal);
+      // After the call: a block that was stored again meanwhile is counted again by its next load or scan.
+      for (const { key } of removed) this.#bound.cleared(key);
+      return { blocks: removed.length, bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), failed };
+    });
   }
 
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {

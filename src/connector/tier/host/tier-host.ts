@@ -5,7 +5,9 @@ import type { Crc32, KvIdentity } from '../../connector.ts';
 import { tierClosed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import type { SaltTag } from '../../salt-tag.ts';
+import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from '../block-header.ts';
+import { hasSaltTag } from '../clear-filter.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
@@ -33,6 +35,8 @@ export interface HostTierOptions {
 /** A stored block, or one that was deleted while it was pinned. */
 interface Entry {
   readonly slot: number;
+  /** Milliseconds since 1970. */
+  readonly storedMs: number;
   /** Header and payload. Other than the size of a slot only after `tamper`. */
   storedBytes: number;
   pinCount: number;
@@ -99,6 +103,24 @@ export class HostTier implements TamperableTier {
     return this.#calls.run(async () => this.#forget(key));
   }
 
+  /** By the time of the store. */
+  clear(filter: ClearFilter): Promise<TierWork> {
+    return this.#calls.run(async () => {
+      const keys = [...this.#entries.keys()].filter((key) => this.isMeant(key, filter));
+      for (const key of keys) {
+        this.#forget(key);
+        this.#evicted.push(key);
+      }
+      return { blocks: keys.length, bytes: keys.length * this.#slotBytes, failed: 0 };
+    });
+  }
+
+  /** Whether the filter names a stored block. */
+  isMeant(key: BlockKey, { saltTag, beforeMs = Infinity }: ClearFilter): boolean {
+    const entry = this.#storedEntry(key);
+    return entry !== undefined && entry.storedMs < beforeMs && hasSaltTag(this.#slots.bytesOf(entry.slot), saltTag);
+  }
+
   /** `has` for one block. */
   holds(key: BlockKey): boolean {
     return this.#storedEntry(key) !== undefined;
@@ -138,6 +160,7 @@ export class HostTier implements TamperableTier {
       storedBytes: this.#slotBytes,
       pinCount: 0,
       isDeleted: false,
+      storedMs: Date.now(),
       usedMs: this.#clock.nowMs(),
     });
     this.#storedCount++;

@@ -20,6 +20,9 @@ export interface RedisClient {
   sendCommand(command: RedisCommand): Promise<unknown>;
   expire(key: string, seconds: number): Promise<unknown>;
   unlink(key: string): Promise<unknown>;
+  scan(cursor: string, match: 'MATCH', pattern: string, count: 'COUNT', keys: number): Promise<unknown>;
+  object(what: 'IDLETIME', key: string): Promise<unknown>;
+  getrangeBuffer(key: string, first: number, last: number): Promise<unknown>;
   /** Of a cluster: the clients of its nodes. */
   nodes?(role: 'master'): readonly RedisClient[];
 }

@@ -5,6 +5,7 @@ import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
+import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { BlockCoder } from '../block-coder.ts';
 import { headerBytes } from '../block-header.ts';
 import { modelFolder, rankFolder } from '../identity.ts';
@@ -12,6 +13,7 @@ import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { CallSlots } from './call-slots.ts';
+import { clearKeys } from './clear-keys.ts';
 import { lookUpByCount } from './count-look-up.ts';
 import { loadRedisLibrary, newRedisClient, type RedisClient, type RedisLibrary } from './redis-client.ts';
 import { RedisConnection, type RedisRequest } from './redis-connection.ts';
@@ -201,6 +203,17 @@ export class RedisTier implements TamperableTier {
       const connection = this.#blockConnection('delete a block');
       const send = (client: RedisClient): Promise<unknown> => client.unlink(this.keyOf(key));
       await this.#ask('delete a block', undefined, connection, { send, isAnswer: isCountUpTo(1) });
+    });
+  }
+
+  /** By the time of the last command for the key, which the server counts in seconds. */
+  clear(filter: ClearFilter, signal: AbortSignal): Promise<TierWork> {
+    return this.#calls.run(async () => {
+      const action = 'clear the tier';
+      const connection = this.#blockConnection(action);
+      const blockBytes = headerBytes + this.#coder.identity.blockBytes;
+      const ask = <T>(request: RedisRequest<T>): Promise<T> => this.#ask(action, signal, connection, request);
+      return clearKeys({ prefix: this.#keyPrefix, blockBytes, filter, nowMs: Date.now(), ask });
     });
   }
 

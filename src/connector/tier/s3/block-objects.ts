@@ -6,7 +6,9 @@ import type { Timers } from '../../../base/timers.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
 import { systemTimers } from '../../system-timers.ts';
+import type { ClearFilter } from '../../tier-orders.ts';
 import { type BlockCodec, headerBytes } from '../block-header.ts';
+import { hasSaltTag } from '../clear-filter.ts';
 import { identityRecord } from '../identity.ts';
 import { ObjectIndex, type StoredObject, slotOf } from './object-index.ts';
 import { ObjectListing } from './object-listing.ts';
@@ -139,6 +141,33 @@ export class BlockObjects {
       }
     }
     await this.remove(object, signal);
+  }
+
+  /** Removes those blocks of the object that the filter names. Returns how many, and their keys if they are known. */
+  async clear(
+    object: StoredObject,
+    { saltTag, beforeMs = Infinity }: ClearFilter,
+    signal: AbortSignal,
+  ): Promise<{ readonly slots: number; readonly keys: readonly BlockKey[] }> {
+    const none = { slots: 0, keys: [] };
+    if ((parseObjectName(object.name)?.writtenAtMs ?? 0) >= beforeMs) return none;
+    const all = shortKeysOf(object);
+    if (saltTag === undefined) {
+      await this.remove(object, signal);
+      return { slots: all.length, keys: object.keys ?? [] };
+    }
+    const bytes = await this.#readAll(object, signal);
+    const blockAt = (slot: number): Uint8Array => bytes.subarray(slot * this.slotBytes, (slot + 1) * this.slotBytes);
+    const isCleared = all.map((_, slot) => hasSaltTag(blockAt(slot), saltTag));
+    const others = [...all.keys()].filter((slot) => !isCleared[slot]);
+    if (others.length === all.length) return none;
+    if (others.length > 0) {
+      const keys = object.keys?.filter((_, slot) => !isCleared[slot]);
+      const shortKeys = others.map((slot) => all[slot]!);
+      await this.#put({ shortKeys, keys, replaced: object }, Buffer.concat(others.map(blockAt)), signal);
+    }
+    await this.remove(object, signal);
+    return { slots: all.length - others.length, keys: object.keys?.filter((_, slot) => isCleared[slot]) ?? [] };
   }
 
   async #put({ shortKeys, keys, replaced }: NewObject, body: Uint8Array, signal: AbortSignal): Promise<void> {

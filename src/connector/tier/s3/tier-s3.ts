@@ -9,6 +9,7 @@ import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { systemTimers } from '../../system-timers.ts';
+import { addWork, type ClearFilter, noWork, type TierWork } from '../../tier-orders.ts';
 import { BlockCoder } from '../block-coder.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
@@ -17,7 +18,7 @@ import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { BlockLoads } from './block-loads.ts';
 import { BlockObjects } from './block-objects.ts';
 import { checkedLocation, unusable } from './bucket-checks.ts';
-import type { StoredPlace } from './object-index.ts';
+import type { StoredObject, StoredPlace } from './object-index.ts';
 import { blocksPerName } from './object-name.ts';
 import { type PackedBlock, PackQueue } from './pack-queue.ts';
 import { S3Bucket, type S3Credentials } from './s3-bucket.ts';
@@ -225,6 +226,17 @@ export class S3Tier implements TamperableTier {
     });
   }
 
+  /** By the time of the store. Objects with blocks of several salts are written again without those of the salt. */
+  clear(filter: ClearFilter, signal: AbortSignal): Promise<TierWork> {
+    return this.#call('clear the tier', signal, async () => {
+      await unlessAborted(this.#objects.listing.knowAt(this.#clock.nowMs()), signal);
+      let work = noWork;
+      for (const object of [...this.#objects.index.oldest()])
+        work = addWork(work, await this.#clear(object, filter, signal));
+      return work;
+    });
+  }
+
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     const signal = this.#closing.signal;
     return this.#call('tamper with a block', signal, async () => {
@@ -264,6 +276,18 @@ export class S3Tier implements TamperableTier {
     await this.#objects.listing.whenIdle();
     this.#bucket.close();
     await this.#coder.close();
+  }
+
+  async #clear(object: StoredObject, filter: ClearFilter, signal: AbortSignal): Promise<TierWork> {
+    try {
+      const { slots, keys } = await this.#objects.clear(object, filter, signal);
+      this.#evicted.push(...keys);
+      return { blocks: slots, bytes: slots * this.#objects.slotBytes, failed: 0 };
+    } catch (error) {
+      if (error instanceof AssertionError || signal.aborted) throw error;
+      this.#backgroundFailed(error);
+      return { ...noWork, failed: object.found };
+    }
   }
 
   /** The first listing. Throws if the server refuses it; if there is no answer, it goes on in the background. */

@@ -1,0 +1,146 @@
+import { assert } from '../src/base/assert.ts';
+import type { Prng } from '../src/base/prng.ts';
+import type { BlockKey } from '../src/connector/block-key.ts';
+import type { RequestId } from '../src/core/ids.ts';
+import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import type { CachedPrompt } from '../src/scheduler/prefixes.ts';
+import type { Scheduler } from '../src/scheduler/scheduler.ts';
+
+/** Of the pool that pinned prefixes may have. */
+export const pinShare = 0.5;
+const ttlMax = 400;
+const promptsKept = 8;
+
+export interface AdministrationParts {
+  readonly prng: Prng;
+  readonly scheduler: Scheduler;
+  /** Whether blocks may be removed from the pool and from stores. */
+  readonly mayRemove: boolean;
+  /** No block is lost, and loads fail only because they are late. */
+  readonly isFaultless: boolean;
+  /** Removes random blocks from all stores, or all of them. */
+  clearStores(): void;
+}
+
+/**
+ * What an administrator does at any time: pins prefixes, removes blocks of prompts, clears stores, and has blocks loaded before
+ * their request comes. Checks that a pinned block is evicted only if no other block is available, that each pin ends, and that a request
+ * that only loads computes nothing and ends after its loads.
+ */
+export class Administration {
+  readonly #parts: AdministrationParts;
+  /** Those of the last requests. */
+  readonly #prompts: CachedPrompt[] = [];
+  readonly #loadOnly = new Set<RequestId>();
+  /** The keys of the blocks that they load. */
+  readonly #loading = new Map<RequestId, BlockKey[]>();
+  #nowMs = 0;
+  /** How many blocks of each pin the pool had before the plan. */
+  readonly #cachedBefore = new Map<string, number>();
+  #preemptionsBefore = 0;
+
+  /** In half of the worlds. */
+  static inSome(prng: Prng, parts: Omit<AdministrationParts, 'prng'>): Administration | undefined {
+    return prng.chance(0.5) ? new Administration({ ...parts, prng }) : undefined;
+  }
+
+  private constructor(parts: AdministrationParts) {
+    this.#parts = parts;
+  }
+
+  /** The request, or the same one if it only loads. */
+  arrives(request: EngineRequest): EngineRequest {
+    const { promptTokens: tokens, cacheSalt, adapter } = request;
+    this.#prompts.push({ tokens, cacheSalt, adapter });
+    if (this.#prompts.length > promptsKept) this.#prompts.shift();
+    if (!this.#parts.prng.chance(0.15)) return request;
+    const { constraint: _, pooling: __, ...rest } = request;
+    const { promptLogprobs: ___, ...params } = request.params;
+    this.#loadOnly.add(request.id);
+    return { ...rest, loadOnly: true, params: { ...params, maxTokens: 0, minTokens: 0 } };
+  }
+
+  act(nowMs: number): void {
+    this.#nowMs = nowMs;
+    const { prng, scheduler, mayRemove, clearStores } = this.#parts;
+    if (this.#prompts.length === 0 || !prng.chance(0.2)) return;
+    const { tokens, ...rest } = prng.pick(this.#prompts);
+    const prompt = { tokens: tokens.subarray(0, prng.between(1, tokens.length)), ...rest };
+    switch (
+      prng.pick(mayRemove ? ['pin', 'pin', 'unpin', 'remove', 'clear', 'look'] : ['pin', 'pin', 'unpin', 'look'])
+    ) {
+      case 'pin': {
+        const ttlMs = prng.between(1, ttlMax);
+        const { pin, neededBlocks } = scheduler.prefixes.pin(prompt, ttlMs, nowMs);
+        assert(pin === undefined || (pin.blocks > 0 && pin.blocks <= neededBlocks), 'a pin has blocks of its prompt');
+        break;
+      }
+      case 'unpin':
+        scheduler.prefixes.unpin(prompt);
+        break;
+      case 'remove':
+        scheduler.prefixes.remove(prompt);
+        break;
+      case 'clear':
+        clearStores();
+        break;
+      case 'look':
+        this.#look(prompt);
+        break;
+    }
+  }
+
+  planning(nowMs: number): void {
+    const { prefixes } = this.#parts.scheduler;
+    this.#nowMs = nowMs;
+    this.#cachedBefore.clear();
+    this.#preemptionsBefore = this.#parts.scheduler.stats().preemptions;
+    // Ends pins now, so that the plan evicts no block of a pin that it ends itself.
+    for (const { name, cachedBlocks } of prefixes.pins(nowMs).list) this.#cachedBefore.set(name, cachedBlocks);
+  }
+
+  planned(plan: ScheduledStep | undefined): void {
+    const { scheduler } = this.#parts;
+    for (const { requestId } of plan?.sequences ?? [])
+      assert(!this.#loadOnly.has(requestId), `${requestId} only loads, but a step computes tokens of it`);
+    for (const { requestId, blocks } of plan?.connectorMetadata?.loads ?? [])
+      if (this.#loadOnly.has(requestId))
+        this.#loading.set(requestId, [...(this.#loading.get(requestId) ?? []), ...blocks.map(({ key }) => key)]);
+    const { blocks, preemptions } = scheduler.stats();
+    if (preemptions > this.#preemptionsBefore) return;
+    const pinned = scheduler.prefixes.pins(this.#nowMs).list;
+    const protectedBlocks = scheduler.prefixes.protectedCount;
+    if (blocks.free + blocks.cached <= protectedBlocks) return;
+    for (const { name, cachedBlocks } of pinned) {
+      const before = this.#cachedBefore.get(name) ?? 0;
+      assert(cachedBlocks >= before, `a pinned block of ${name} was evicted before other blocks`);
+    }
+  }
+
+  updated({ requestId, finish, newTokens, stats }: RequestUpdate): void {
+    if (finish === undefined || !this.#loadOnly.delete(requestId)) return;
+    assert(newTokens.length === 0, `${requestId} only loads, but has an output`);
+    const keys = this.#loading.get(requestId) ?? [];
+    this.#loading.delete(requestId);
+    // Its loads have failed, or blocks that it had loaded were lost.
+    if (!this.#parts.isFaultless || stats.failedLoads !== undefined || finish.reason !== 'length') return;
+    const cached = this.#parts.scheduler.inspector.cachedKeys();
+    for (const key of keys) assert(cached.has(key), `${requestId} has ended, but it has not loaded ${key}`);
+  }
+
+  /** All pins end, if no request uses them. */
+  checkEnd(nowMs: number): void {
+    const { list, blockCount } = this.#parts.scheduler.prefixes.pins(nowMs + ttlMax + 1);
+    assert(list.length === 0 && blockCount === 0, `${list.length} pins outlive their time`);
+    assert(this.#parts.scheduler.prefixes.protectedCount === 0, 'blocks outlive their pins');
+  }
+
+  #look(prompt: CachedPrompt): void {
+    const { prefixes } = this.#parts.scheduler;
+    const inPool = prefixes.cachedTokens(prompt, { usesPool: true, found: [] });
+    assert(inPool >= 0 && inPool < prompt.tokens.length, `${inPool} tokens of ${prompt.tokens.length} are in the pool`);
+    const all = prefixes.cachedTokens(prompt, { usesPool: true, found: prefixes.blocksOf(prompt) });
+    assert(all >= inPool, 'with the blocks of a tier, fewer tokens are cached');
+  }
+}

@@ -1,0 +1,92 @@
+import type { JsonObject } from '../base/json.ts';
+import type { BlockKey } from './block-key.ts';
+
+/**
+ * An order of an administrator for the tiers of one rank: a case of `loadAdapter`, carried out beside the steps. JSON-able, because it
+ * crosses process borders. Whatever an order removes is a miss for look-ups and loads under way, as a block that was evicted.
+ */
+export type TierOrder =
+  /** Removes these blocks. `tiers`: from these; absent: from all. */
+  | { readonly kind: 'remove'; readonly keys: readonly BlockKey[]; readonly tiers?: readonly string[] | undefined }
+  /** Removes all blocks of a tier that the filter names. */
+  | { readonly kind: 'clear'; readonly tier: string; readonly filter: ClearFilter }
+  /** Loads these blocks into host memory. */
+  | { readonly kind: 'fetch'; readonly keys: readonly BlockKey[] }
+  /** Opens a tier below the others. `spec`: as in `tiers` of the settings. */
+  | { readonly kind: 'attach'; readonly tier: string; readonly spec: string }
+  | { readonly kind: 'detach'; readonly tier: string };
+
+/** Which blocks of a tier are removed; without a field: all. */
+export interface ClearFilter {
+  /** Only those of this cache salt. Blocks that an earlier version has stored have no tag. */
+  readonly saltTag?: string | undefined;
+  /** Only those whose time is before this: milliseconds since 1970. Each tier says which time it knows. */
+  readonly beforeMs?: number | undefined;
+}
+
+/** What a tier did for an order. */
+export interface TierWork {
+  readonly blocks: number;
+  readonly bytes: number;
+  /** Blocks for which the call failed, so that they may still be there. */
+  readonly failed: number;
+  /** Blocks that waited to be written and are dropped. */
+  readonly dropped?: number;
+}
+
+/** By tier. `fetched`: the blocks that are in host memory now. */
+export interface TierOrderAnswer {
+  readonly tiers: Readonly<Record<string, TierWork>>;
+  readonly fetched?: readonly BlockKey[];
+}
+
+export const noWork: TierWork = Object.freeze({ blocks: 0, bytes: 0, failed: 0 });
+
+export const addWork = (a: TierWork, b: TierWork): TierWork => ({
+  blocks: a.blocks + b.blocks,
+  bytes: a.bytes + b.bytes,
+  failed: a.failed + b.failed,
+  ...(a.dropped === undefined && b.dropped === undefined ? {} : { dropped: (a.dropped ?? 0) + (b.dropped ?? 0) }),
+});
+
+/** The answers of all ranks as one. A block of a tier has a part on each rank, and counts once. */
+export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswer {
+  const tiers: Record<string, TierWork> = {};
+  for (const answer of answers)
+    for (const [name, work] of Object.entries(answer.tiers)) {
+      const before = tiers[name] ?? noWork;
+      tiers[name] = {
+        ...addWork(before, work),
+        blocks: Math.max(before.blocks, work.blocks),
+        failed: Math.max(before.failed, work.failed),
+      };
+    }
+  const fetched = answers.map((answer) => answer.fetched).filter((keys) => keys !== undefined);
+  if (fetched.length < answers.length || fetched.length === 0) return { tiers };
+  const [first, ...others] = fetched.map((keys) => new Set(keys));
+  return { tiers, fetched: [...first!].filter((key) => others.every((keys) => keys.has(key))) };
+}
+
+/** Where a scheduler side found blocks, parallel to the keys. Undefined: the place did not answer. */
+export interface PlaceHits {
+  readonly place: string;
+  readonly found: readonly (boolean | undefined)[];
+}
+
+/** The part of a connector's scheduler side for administrators. Absent: the connector has no tiers. */
+export interface TierAdministration {
+  /** In the order in which loads try them. */
+  readonly names: readonly string[];
+  locate(keys: readonly BlockKey[]): Promise<readonly PlaceHits[]>;
+  /** Opens the scheduler's part of a tier. @throws KvasirError if the settings are wrong, or the name is in use. */
+  attach(tier: string, spec: string): Promise<void>;
+  detach(tier: string): void;
+  /** All ranks have carried out the order. */
+  done(order: TierOrder, answer: TierOrderAnswer): void;
+}
+
+/** For logs: without keys. */
+export function describeOrder(order: TierOrder): JsonObject {
+  if ('keys' in order) return { order: order.kind, blocks: order.keys.length };
+  return { order: order.kind, tier: order.tier };
+}

@@ -1,0 +1,332 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { assertDefined } from '../base/assert.ts';
+import { withoutUndefined } from '../base/field-reader.ts';
+import type { BlockKey } from '../connector/block-key.ts';
+import type { KvBlock } from '../connector/connector.ts';
+import { tiersNotAdministered, tierUnknown } from '../connector/errors.ts';
+import { saltTagOf } from '../connector/salt-tag.ts';
+import { noWork, type TierAdministration, type TierOrder, type TierOrderAnswer } from '../connector/tier-orders.ts';
+import { invalidParameter } from '../core/errors.ts';
+import type { PinnedPrefix } from '../kv/pinned-prefixes.ts';
+import type { CachedPrompt, Prefixes } from '../scheduler/prefixes.ts';
+import type { GenerateRequest, OutputDelta, TokenizePromptOptions } from './contract.ts';
+import type { EngineParts } from './engine-parts.ts';
+import type {
+  KvAdministration,
+  KvAdministrationCounters,
+  Pinned,
+  PinnedPrefixInfo,
+  PinReport,
+  Prefetched,
+  PrefixLookup,
+  PrefixRequest,
+  RemovedBlocks,
+  RemovedByPlace,
+  TierClearOptions,
+} from './kv-administration-contract.ts';
+import { checkRequest } from './prepare.ts';
+
+export interface KvAdministrationHooks {
+  nowMs(): number;
+  /** @throws KvasirError if the engine is closed or broken. */
+  checkRunning(): void;
+  tokenize(prompt: GenerateRequest['prompt'], options: TokenizePromptOptions): Promise<Int32Array>;
+  /** Starts a request that only loads. */
+  load(request: GenerateRequest, signal: AbortSignal | undefined): AsyncIterableIterator<OutputDelta>;
+  /** Blocks of the pool may have changed. */
+  changed(): void;
+}
+
+export function kvAdministrationOf(
+  parts: EngineParts,
+  hooks: KvAdministrationHooks,
+): EngineKvAdministration | undefined {
+  return parts.prefixes === undefined ? undefined : new EngineKvAdministration(parts, parts.prefixes, hooks);
+}
+
+interface SignalOption {
+  readonly signal?: AbortSignal;
+}
+
+const poolPlace = 'pool';
+const hostPlace = 'host';
+const defaultTtlSeconds = 3600;
+const ttlMaxSeconds = 366 * 86_400;
+/** How long a removal waits until blocks are saved that are just being saved, and would be stored after it. */
+const savesTimeoutMs = 35_000;
+const savesPollMs = 10;
+
+/** See `KvAdministration`. */
+export class EngineKvAdministration implements KvAdministration {
+  readonly #parts: EngineParts;
+  readonly #prefixes: Prefixes;
+  readonly #hooks: KvAdministrationHooks;
+  readonly #orders: Record<string, number> = {};
+  readonly #removedBlocks: Record<string, number> = {};
+
+  constructor(parts: EngineParts, prefixes: Prefixes, hooks: KvAdministrationHooks) {
+    this.#parts = parts;
+    this.#prefixes = prefixes;
+    this.#hooks = hooks;
+  }
+
+  async lookup(prefix: PrefixRequest, { signal }: SignalOption = {}): Promise<PrefixLookup> {
+    const prompt = await this.#promptOf(prefix, signal);
+    this.#count('lookup');
+    const hits = await this.#locate(prompt);
+    const tokens: Record<string, number> = { [poolPlace]: this.#inPool(prompt) };
+    for (const { place, found } of hits)
+      tokens[place] = this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
+    return {
+      promptTokens: prompt.tokens.length,
+      tokens,
+      cachedTokens: this.#prefixes.cachedTokens(prompt, { usesPool: true, found: foundIn(hits) }),
+      unanswered: hits.filter(({ isWhole }) => !isWhole).map(({ place }) => place),
+    };
+  }
+
+  async prefetch(
+    prefix: PrefixRequest,
+    { to = poolPlace, signal }: { readonly to?: 'pool' | 'host'; readonly signal?: AbortSignal } = {},
+  ): Promise<Prefetched> {
+    const prompt = await this.#promptOf(prefix, signal);
+    this.#tiers();
+    this.#count('prefetch');
+    return to === hostPlace ? this.#fetch(prompt) : this.#load(prompt, prefix, signal);
+  }
+
+  async pin(
+    prefix: PrefixRequest,
+    { ttlSeconds = defaultTtlSeconds, signal }: { readonly ttlSeconds?: number; readonly signal?: AbortSignal } = {},
+  ): Promise<Pinned> {
+    if (!(ttlSeconds > 0 && ttlSeconds <= ttlMaxSeconds))
+      throw invalidParameter({
+        parameter: 'ttlSeconds',
+        expected: `a number of seconds up to ${ttlMaxSeconds}`,
+        actual: `${ttlSeconds}`,
+      });
+    const prompt = await this.#promptOf(prefix, signal);
+    this.#count('pin');
+    const { pin, neededBlocks } = this.#prefixes.pin(prompt, ttlSeconds * 1000, this.#hooks.nowMs());
+    this.#hooks.changed();
+    const promptTokens = prompt.tokens.length;
+    return { promptTokens, neededBlocks, ...(pin === undefined ? {} : { pin: this.#infoOf(pin) }) };
+  }
+
+  async unpin(prefix: PrefixRequest | string): Promise<string | undefined> {
+    this.#hooks.checkRunning();
+    const prompt = typeof prefix === 'string' ? prefix : await this.#promptOf(prefix);
+    this.#count('unpin');
+    const name = this.#prefixes.unpin(prompt);
+    this.#hooks.changed();
+    return name;
+  }
+
+  pins(): PinReport {
+    const { list, blockCount, blocksMax, expiredCount, evictedCount } = this.#prefixes.pins(this.#hooks.nowMs());
+    return {
+      pins: list.map((pin) => this.#infoOf(pin)),
+      blocks: blockCount,
+      blocksMax,
+      expired: expiredCount,
+      evicted: evictedCount,
+    };
+  }
+
+  async remove(
+    prefix: PrefixRequest,
+    { places }: { readonly places?: readonly string[] } = {},
+  ): Promise<RemovedByPlace> {
+    const prompt = await this.#promptOf(prefix);
+    const { tiers } = this.#parts.connector ?? {};
+    const known = [poolPlace, ...(tiers?.names ?? [])];
+    for (const place of places ?? []) if (!known.includes(place)) throw tierUnknown({ tier: place });
+    const chosen = known.filter((place) => places === undefined || places.includes(place));
+    this.#count('remove');
+    const keys = this.#prefixes.blocksOf(prompt).map(({ key }) => key);
+    const removed: Record<string, RemovedBlocks> = {};
+    if (chosen.includes(poolPlace)) removed[poolPlace] = this.#removeFromPool(prompt);
+    const below = chosen.filter((place) => place !== poolPlace);
+    if (below.length > 0 && keys.length > 0) {
+      await this.#whenSaved(keys);
+      Object.assign(removed, (await this.#order({ kind: 'remove', keys, tiers: below })).tiers);
+      // A request may have loaded blocks into the pool meanwhile.
+      if (chosen.includes(poolPlace)) removed[poolPlace] = again(removed[poolPlace]!, this.#removeFromPool(prompt));
+    }
+    for (const [place, { blocks }] of Object.entries(removed)) this.#countRemoved(place, blocks);
+    return removed;
+  }
+
+  tiers(): readonly string[] {
+    return this.#parts.connector?.tiers?.names ?? [];
+  }
+
+  async clearTier(tier: string, { cacheSalt, olderThanSeconds }: TierClearOptions = {}): Promise<RemovedBlocks> {
+    this.#hooks.checkRunning();
+    this.#checkTier(tier);
+    this.#count('clear');
+    const beforeMs = olderThanSeconds === undefined ? undefined : Date.now() - olderThanSeconds * 1000;
+    const filter = withoutUndefined({ saltTag: saltTagOf(cacheSalt), beforeMs });
+    const answer = await this.#order({ kind: 'clear', tier, filter });
+    const work = answer.tiers[tier] ?? noWork;
+    this.#countRemoved(tier, work.blocks);
+    return work;
+  }
+
+  async attachTier(tier: string, spec: string): Promise<void> {
+    this.#hooks.checkRunning();
+    const tiers = this.#tiers();
+    this.#count('attach');
+    // First beside the workers, where the settings are checked. Loads from it begin when the scheduler side knows it.
+    try {
+      await this.#order({ kind: 'attach', tier, spec });
+      await tiers.attach(tier, spec);
+    } catch (error) {
+      // A rank may have opened it.
+      if (!tiers.names.includes(tier)) await this.#order({ kind: 'detach', tier }).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async detachTier(tier: string): Promise<RemovedBlocks> {
+    this.#hooks.checkRunning();
+    this.#checkTier(tier);
+    if (tier === hostPlace) throw tierUnknown({ tier });
+    this.#count('detach');
+    // First beside the scheduler, so that no new load counts on it.
+    this.#tiers().detach(tier);
+    return (await this.#order({ kind: 'detach', tier })).tiers[tier] ?? noWork;
+  }
+
+  counters(): KvAdministrationCounters {
+    return { orders: { ...this.#orders }, removedBlocks: { ...this.#removedBlocks } };
+  }
+
+  /** @throws KvasirError as `generate`. */
+  async #promptOf(prefix: PrefixRequest, signal?: AbortSignal): Promise<CachedPrompt> {
+    this.#hooks.checkRunning();
+    const { tokenizer, model, adapters } = this.#parts;
+    const { cacheSalt, adapter, prompt } = checkRequest(prefix, { tokenizer, model, adapters, drawSeed: () => 0n });
+    const options = withoutUndefined({ addSpecial: prefix.addSpecial, parseSpecial: prefix.parseSpecial, signal });
+    const tokens = prompt instanceof Int32Array ? prompt : await this.#hooks.tokenize(prefix.prompt, options);
+    return { tokens, cacheSalt, adapter };
+  }
+
+  /** Loads into the pool. */
+  async #load(prompt: CachedPrompt, prefix: PrefixRequest, signal: AbortSignal | undefined): Promise<Prefetched> {
+    const tokensBefore = this.#inPool(prompt);
+    const found = foundIn(await this.#locate(prompt));
+    const part = this.#prefixes.loadablePart(prompt, { usesPool: true, found });
+    let loadedTokens: Readonly<Record<string, number>> = {};
+    let failedBlocks = 0;
+    if (part.length > 0 && this.#prefixes.cachedTokens(prompt, { usesPool: true, found }) > tokensBefore) {
+      const { cacheSalt, lora } = prefix;
+      const request = { prompt: part, params: { maxTokens: 0 }, ...withoutUndefined({ cacheSalt, lora }) };
+      let last: OutputDelta | undefined;
+      for await (const delta of this.#hooks.load(request, signal)) last = delta;
+      const { finish, stats } = assertDefined(last, 'a request has an end');
+      if (finish?.error !== undefined) throw finish.error;
+      signal?.throwIfAborted();
+      loadedTokens = stats.loadedTokens ?? {};
+      failedBlocks = stats.failedLoads ?? 0;
+    }
+    const tokensAfter = this.#inPool(prompt);
+    return { promptTokens: prompt.tokens.length, tokensBefore, tokensAfter, loadedTokens, failedBlocks };
+  }
+
+  /** Loads into host memory. */
+  async #fetch(prompt: CachedPrompt): Promise<Prefetched> {
+    const hits = await this.#locate(prompt);
+    const inHost = (found: readonly KvBlock[]): number =>
+      this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
+    const before = hits.find(({ place }) => place === hostPlace)?.found ?? [];
+    const keys = foundIn(hits).map(({ key }) => key);
+    const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys });
+    const fetched = new Set(answer?.fetched ?? []);
+    const after = foundIn(hits).filter(({ key }) => fetched.has(key));
+    return {
+      promptTokens: prompt.tokens.length,
+      tokensBefore: inHost(before),
+      tokensAfter: inHost(after),
+      loadedTokens: {},
+      failedBlocks: answer?.tiers[hostPlace]?.failed ?? 0,
+    };
+  }
+
+  async #locate(prompt: CachedPrompt): Promise<readonly FoundIn[]> {
+    const { tiers } = this.#parts.connector ?? {};
+    const blocks = this.#prefixes.blocksOf(prompt);
+    if (tiers === undefined || blocks.length === 0) return [];
+    const hits = await tiers.locate(blocks.map(({ key }) => key));
+    return hits.map(({ place, found }) => ({
+      place,
+      found: blocks.filter((_, i) => found[i] === true),
+      isWhole: found.every((answer) => answer !== undefined),
+    }));
+  }
+
+  #inPool(prompt: CachedPrompt): number {
+    return this.#prefixes.cachedTokens(prompt, { usesPool: true, found: [] });
+  }
+
+  #removeFromPool(prompt: CachedPrompt): RemovedBlocks {
+    const { removed: blocks, inUse } = this.#prefixes.remove(prompt);
+    this.#hooks.changed();
+    return { blocks, bytes: blocks * this.#parts.executor.kvCacheSpec.blockBytes, failed: 0, inUse };
+  }
+
+  async #whenSaved(keys: readonly BlockKey[]): Promise<void> {
+    const untilMs = this.#hooks.nowMs() + savesTimeoutMs;
+    while (this.#prefixes.areSaving(keys) && this.#hooks.nowMs() < untilMs) await delay(savesPollMs);
+  }
+
+  async #order(order: TierOrder): Promise<TierOrderAnswer> {
+    const { executor } = this.#parts;
+    const tiers = this.#tiers();
+    const answer = await assertDefined(executor.administer, 'ranks with tiers take orders').call(executor, order);
+    tiers.done(order, answer);
+    return answer;
+  }
+
+  /** @throws KvasirError `tiersNotAdministered`. */
+  #tiers(): TierAdministration {
+    const { connector, executor } = this.#parts;
+    if (connector?.tiers === undefined || executor.administer === undefined) throw tiersNotAdministered();
+    return connector.tiers;
+  }
+
+  #checkTier(tier: string): void {
+    if (!this.#tiers().names.includes(tier)) throw tierUnknown({ tier: tier.slice(0, 100) });
+  }
+
+  #infoOf({ name, blocks, cachedBlocks, ttlMs, untilMs }: PinnedPrefix): PinnedPrefixInfo {
+    const secondsLeft = Math.max(0, untilMs - this.#hooks.nowMs()) / 1000;
+    return { name, blocks, cachedBlocks, ttlSeconds: ttlMs / 1000, secondsLeft };
+  }
+
+  #count(order: string): void {
+    this.#orders[order] = (this.#orders[order] ?? 0) + 1;
+  }
+
+  #countRemoved(place: string, blocks: number): void {
+    this.#removedBlocks[place] = (this.#removedBlocks[place] ?? 0) + blocks;
+  }
+}
+
+/** The blocks of a prompt that a tier has. `isWhole`: the tier has answered for all blocks. */
+interface FoundIn {
+  readonly place: string;
+  readonly found: readonly KvBlock[];
+  readonly isWhole: boolean;
+}
+
+/** Each block once. */
+const foundIn = (hits: readonly FoundIn[]): KvBlock[] => [
+  ...new Map(hits.flatMap(({ found }) => found.map((block) => [block.key, block] as const))).values(),
+];
+
+const again = (first: RemovedBlocks, second: RemovedBlocks): RemovedBlocks => ({
+  ...second,
+  blocks: first.blocks + second.blocks,
+  bytes: first.bytes + second.bytes,
+});

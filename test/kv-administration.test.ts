@@ -1,0 +1,175 @@
+/** `engine.kv` on real weights: what orders about cached KV do, and that no text changes. */
+import { readdirSync } from 'node:fs';
+import { afterAll, describe, expect, it } from 'vitest';
+import { createEngine } from '../src/compose.ts';
+import type { AsyncEngine } from '../src/engine/contract.ts';
+import type { KvAdministration } from '../src/engine/kv-administration-contract.ts';
+import { promptOf } from './support/drive.ts';
+import { openEngineWithTier } from './support/engine-with-tier.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+import { until } from './support/until.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+let serial = 0;
+const newFolder = (): string => folder.file(`${serial++}`);
+const prompt = [...promptOf(200, 1, 250)];
+const other = [...promptOf(200, 2, 250)];
+const blockTokens = 16;
+const longPoll = { timeout: 60_000 };
+const fullBlocks = Math.floor(prompt.length / blockTokens);
+
+const openDisk = (root: string): Promise<AsyncEngine> => openEngineWithTier({ tier: { type: 'fs', root_dir: root } });
+
+async function ask(engine: AsyncEngine, tokens: readonly number[] = prompt, cacheSalt?: string) {
+  const output: number[] = [];
+  let computed = 0;
+  const request = { prompt: tokens, params: { maxTokens: 8, temperature: 0, ignoreEos: true } };
+  for await (const delta of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt })) {
+    output.push(...delta.tokenIds);
+    computed = delta.stats.computedTokens;
+  }
+  return { output, computed };
+}
+
+const files = (root: string): number =>
+  readdirSync(root, { recursive: true }).filter((name) => `${name}`.endsWith('.kv')).length;
+const kvOf = ({ kv }: AsyncEngine): KvAdministration => kv!;
+const lookUp = (engine: AsyncEngine, tokens = prompt) => kvOf(engine).lookup({ prompt: tokens });
+
+describe('engine.kv', () => {
+  it('says where the KV of a prompt is, loads it before its request, removes it, and the text stays the same', async () => {
+    const root = newFolder();
+    const first = await openDisk(root);
+    expect(await lookUp(first)).toEqual({
+      promptTokens: 200,
+      tokens: { pool: 0, host: 0, disk: 0 },
+      cachedTokens: 0,
+      unanswered: [],
+    });
+    const { output } = await ask(first);
+    await until(() => files(root) >= fullBlocks);
+    const cached = fullBlocks * blockTokens;
+    await expect.poll(async () => (await lookUp(first)).tokens.host, longPoll).toBe(cached);
+    expect((await lookUp(first)).tokens).toEqual({ pool: cached, host: cached, disk: cached });
+    expect((await lookUp(first, other)).cachedTokens).toBe(0);
+    expect((await kvOf(first).lookup({ prompt, cacheSalt: 'another' })).cachedTokens).toBe(0);
+    await first.close();
+
+    const second = await openDisk(root);
+    expect((await lookUp(second)).tokens).toEqual({ pool: 0, host: 0, disk: cached });
+    const fetched = await kvOf(second).prefetch({ prompt }, { to: 'host' });
+    expect(fetched).toMatchObject({ tokensBefore: 0, tokensAfter: cached, failedBlocks: 0 });
+    expect((await lookUp(second)).tokens).toEqual({ pool: 0, host: cached, disk: cached });
+    const prefetched = await kvOf(second).prefetch({ prompt });
+    expect(prefetched).toMatchObject({ tokensBefore: 0, tokensAfter: cached, loadedTokens: { host: cached } });
+    expect(await kvOf(second).prefetch({ prompt })).toMatchObject({ tokensBefore: cached, loadedTokens: {} });
+    // A prefetch is no request of a client.
+    expect(second.stats()).toMatchObject({ promptTokens: 0, computedTokens: 0, generatedTokens: 0 });
+    const warm = await ask(second);
+    expect(warm.output).toEqual(output);
+    expect(warm.computed).toBe(prompt.length - cached + 7);
+
+    await expect.poll(async () => (await lookUp(second)).tokens.disk, longPoll).toBe(cached);
+    const removed = await kvOf(second).remove({ prompt });
+    expect(removed).toMatchObject({
+      pool: { blocks: fullBlocks, inUse: 0 },
+      host: { blocks: fullBlocks, failed: 0 },
+      disk: { blocks: fullBlocks, failed: 0 },
+    });
+    expect(removed.disk!.bytes).toBeGreaterThan(0);
+    expect(await lookUp(second)).toMatchObject({ tokens: { pool: 0, host: 0, disk: 0 }, cachedTokens: 0 });
+    const again = await ask(second);
+    expect(again.output).toEqual(output);
+    expect(again.computed).toBe(prompt.length + 7);
+    expect(kvOf(second).counters()).toMatchObject({
+      orders: { prefetch: 3, remove: 1 },
+      removedBlocks: { disk: fullBlocks },
+    });
+    await second.close();
+  });
+
+  it('clears one tier, of all blocks or of old ones', async () => {
+    const root = newFolder();
+    const engine = await openDisk(root);
+    const { output } = await ask(engine);
+    await until(() => files(root) >= fullBlocks);
+    expect(await kvOf(engine).clearTier('disk', { olderThanSeconds: 3600 })).toMatchObject({ blocks: 0, failed: 0 });
+    const stored = files(root);
+    const cleared = await kvOf(engine).clearTier('disk');
+    expect(cleared).toMatchObject({ blocks: stored, failed: 0 });
+    expect(cleared.bytes).toBeGreaterThan(0);
+    expect(files(root)).toBe(0);
+    expect((await lookUp(engine)).tokens).toMatchObject({ host: fullBlocks * blockTokens, disk: 0 });
+    expect((await kvOf(engine).clearTier('host')).blocks).toBe(stored);
+    expect((await lookUp(engine)).tokens).toMatchObject({ pool: fullBlocks * blockTokens });
+    engine.cache?.reset();
+    expect(await ask(engine)).toEqual({ output, computed: prompt.length + 7 });
+    // Cleared blocks are stored again.
+    await until(() => files(root) >= fullBlocks);
+    await expect(kvOf(engine).clearTier('s3')).rejects.toMatchObject({ code: 'KVASIR_TIER_UNKNOWN' });
+    await expect(kvOf(engine).remove({ prompt }, { places: ['tape'] })).rejects.toMatchObject({
+      code: 'KVASIR_TIER_UNKNOWN',
+    });
+    await engine.close();
+  });
+
+  it('attaches and detaches a tier while requests run', async () => {
+    const root = newFolder();
+    const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: newFolder() } });
+    const kv = kvOf(engine);
+    const alone = await ask(engine);
+    expect(kv.tiers()).toEqual(['host', 'disk']);
+    await kv.attachTier('second', `disk:${root}:1GiB`);
+    expect(kv.tiers()).toEqual(['host', 'disk', 'second']);
+    await expect(kv.attachTier('second', `disk:${root}`)).rejects.toMatchObject({ code: 'KVASIR_TIER_NAME_TAKEN' });
+    await expect(kv.attachTier('third', 'tape:/dev/st0')).rejects.toMatchObject({ code: 'KVASIR_TIER_SPEC_INVALID' });
+    await expect(kv.attachTier('third', 'disk:/proc/nothing/here')).rejects.toMatchObject({
+      code: 'KVASIR_STORAGE_UNUSABLE',
+    });
+    expect(kv.tiers()).toEqual(['host', 'disk', 'second']);
+    const more = await ask(engine, other);
+    await until(() => files(root) >= fullBlocks);
+    engine.cache?.reset();
+    await kv.clearTier('host');
+    await kv.clearTier('disk');
+    const running = [ask(engine, other), ask(engine)];
+    const { failed } = await kv.detachTier('second');
+    expect(failed).toBe(0);
+    expect((await Promise.all(running)).map(({ output }) => output)).toEqual([more.output, alone.output]);
+    expect(kv.tiers()).toEqual(['host', 'disk']);
+    const stored = files(root);
+    await ask(engine, [...promptOf(200, 3, 250)]);
+    expect(files(root)).toBe(stored);
+    await kv.attachTier('second', `disk:${root}:1GiB`);
+    expect((await lookUp(engine, other)).tokens.second).toBe(fullBlocks * blockTokens);
+    await engine.close();
+  });
+
+  it('the pool evicts a pinned prefix last, and a pin keeps no request from its blocks', async () => {
+    // Room for two prompts.
+    const engine = await createEngine({
+      model: 'models/kvasir-demo.gguf',
+      threads: 1,
+      kvCacheMemory: 3 << 20,
+      maxModelLen: 512,
+    });
+    const kv = kvOf(engine);
+    await ask(engine);
+    const pinned = await kv.pin({ prompt }, { ttlSeconds: 3600 });
+    expect(pinned).toMatchObject({ promptTokens: 200, pin: { blocks: pinned.neededBlocks, cachedBlocks: fullBlocks } });
+    const { total } = engine.stats().blocks;
+    const prompts = Math.ceil((3 * total) / fullBlocks);
+    for (let i = 0; i < prompts; i++) await ask(engine, [...promptOf(200, 100 + i, 250)]);
+    expect((await lookUp(engine)).tokens.pool).toBe(fullBlocks * blockTokens);
+    expect((await lookUp(engine, [...promptOf(200, 100, 250)])).tokens.pool).toBe(0);
+    expect(kv.pins()).toMatchObject({ blocks: pinned.neededBlocks, evicted: 0, expired: 0 });
+    await expect(kv.pin({ prompt }, { ttlSeconds: 0 })).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });
+    await expect(kv.prefetch({ prompt })).rejects.toMatchObject({ code: 'KVASIR_TIERS_NOT_ADMINISTERED' });
+    expect(await kv.unpin(pinned.pin!.name)).toBe(pinned.pin!.name);
+    expect(await kv.unpin({ prompt })).toBeUndefined();
+    for (let i = 0; i < prompts; i++) await ask(engine, [...promptOf(200, 500 + i, 250)]);
+    expect((await lookUp(engine)).tokens.pool).toBe(0);
+    await engine.close();
+  });
+});
