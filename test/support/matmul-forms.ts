@@ -3,8 +3,22 @@ import { cpuFeatures } from '../../src/native/cpu-features.ts';
 import { hasCompiler } from './has-compiler.ts';
 import { inLongForm } from './long-form.ts';
 
-export const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+export const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
 export type TypeName = (typeof allTypes)[number];
+
+/** Where a block in ggml's layout has its scales in F16, in bytes. */
+export const floatsIn: Readonly<Record<TypeName, readonly number[]>> = {
+  F16: [0],
+  Q8_0: [0],
+  Q4_0: [0],
+  Q4_1: [0, 2],
+  Q5_0: [0],
+  Q5_1: [0, 2],
+  MXFP4: [],
+  IQ4_NL: [0],
+  Q4_K: [0, 2],
+  Q6_K: [208],
+};
 
 export interface Form {
   readonly name: string;

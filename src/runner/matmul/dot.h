@@ -238,6 +238,30 @@ INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const 
   return part;
 }
 
+/* The sums of 16 inputs fit into 16 bits. */
+INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_scales scale) {
+  const int16_t none[2][2] = {{0}};
+  return add_two_sixteens(part, w, x, none, (const signed_scales[2]){scale, scale});
+}
+
 #endif
 
 #endif
+
+/* Adds the products of 32 inputs and weights of at most six bits, times their scale. */
+#if LANES != 8 || defined(VNNI)
+INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_scales scale) {
+  ivec products = splat_int(0);
+  UNROLL for (int g = 0; g < 8; g++) products = add_products(products, w[g], x + 4 * g);
+  return part + products * scale;
+}
+#endif
+
+/* Of 32 inputs whose weights are entries of a table: 16 outputs' or fewer nibbles, the lower ones of the first 16 inputs. */
+INLINE void load_entries(const int8_t table[16], const void *nibbles, ivec w[8]) {
+  UNROLL for (int g = 0; g < 4; g++) {
+    const ivec two = load_ints((const char *)nibbles + g * LANES * 4);
+    w[g] = look_up(table, two & splat_byte(15));
+    w[4 + g] = look_up(table, two >> 4 & splat_byte(15));
+  }
+}

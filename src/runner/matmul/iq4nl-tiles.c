@@ -16,7 +16,7 @@ INLINE int value_of(int nibble) { return values[nibble]; }
 
 #include "nibble-tiles.h"
 
-INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
+INLINE vec load_scales(const uint8_t *scales) { return load_f16((const f16 *)scales); }
 
 INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) { load_entries(weights_of, nibbles, w); }
 

@@ -9,7 +9,7 @@ import { type AmxOutcome, amxRefusals, cpuHasAmx, formOf, useAmx } from './tile-
 export const inputsMax = 32768;
 
 /** How activations are quantized: inputs that share a scale. Matrices with equal quantization share the result. */
-export type ActivationQuantization = 'none' | 'by 32' | 'by 256';
+export type ActivationQuantization = 'none' | 'by 32' | 'by 32, with sums' | 'by 256';
 
 /** What is known of a kernel before it is compiled. */
 interface Kind {
@@ -36,6 +36,9 @@ const by32 = {
   blockInputs: 32,
 } as const;
 const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
+const fiveBits = { ...by32, headers: [...by32.headers, 'five-bits.h', 'five-bit-tiles.h'] } as const;
+/** Minima are multiplied by sums of activations. */
+const withMinima = { activations: 'by 32, with sums' } as const;
 const by256 = { headers: [...shared, 'k-rows.h', 'amx-by-256.h'], activations: 'by 256', blockInputs: 256 } as const;
 const groupsBy256 = { ...by256, headers: [...by256.headers, 'scale-groups.h'] } as const;
 /** By type of weights. */
@@ -43,7 +46,9 @@ const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
   Q4_0: { file: 'q4-tiles.c', ...nibbles },
-  Q5_0: { file: 'q5-tiles.c', ...by32 },
+  Q4_1: { file: 'q41-tiles.c', ...nibbles, ...withMinima },
+  Q5_0: { file: 'q5-tiles.c', ...fiveBits },
+  Q5_1: { file: 'q51-tiles.c', ...fiveBits, ...withMinima },
   IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
   MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
   Q4_K: { file: 'q4k-tiles.c', ...by256 },

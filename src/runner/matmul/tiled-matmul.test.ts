@@ -5,6 +5,7 @@ import {
   allTypes,
   emulated,
   type Form,
+  floatsIn,
   forms,
   hasForm,
   missing,
@@ -52,7 +53,17 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
     [96, 48],
     [3072, many],
   ],
+  Q4_1: [
+    [32, 16],
+    [96, 48],
+    [3072, many],
+  ],
   Q5_0: [
+    [32, 16],
+    [96, 48],
+    [3072, many],
+  ],
+  Q5_1: [
     [32, 16],
     [96, 48],
     [3072, many],
@@ -103,7 +114,7 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
       }
       expect(worst / typical).toBeLessThan(0.03);
       // For K types the quantized activations equal ggml's, and sums differ in their last bits.
-      const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
+      const tolerance = ggmlTypeNamed(type)!.blockSize === 256 ? 1e-5 : 0.01;
       const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
       expect(apart / typical).toBeLessThan(tolerance);
       matrix.close();
@@ -130,11 +141,10 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
       const { typeSize } = ggmlTypeNamed(type)!;
       const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
       for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
-      // A scale of 2^-7 for each block, and for the minima of Q4_K.
-      const scale = type === 'MXFP4' ? [127 - 7] : [0x00, 0x20];
-      for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
-        packed.set(scale, at);
-        if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
+      // A scale of 2^-7 for each block, and for minima.
+      for (let at = 0; at < packed.length; at += typeSize) {
+        if (type === 'MXFP4') packed[at] = 127 - 7;
+        for (const scale of floatsIn[type]) packed.set([0x00, 0x20], at + scale);
       }
       const matrix = matrixOf(type, inputs, outputs, packed);
       const tiles = await openKernels(form, [type]);
@@ -332,7 +342,8 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
     expect(fits('Q4_0', 64, 32)).toBe(true);
     expect(fits('MXFP4', 96, 32)).toBe(true);
     expect(fits('Q5_0', 64, 32)).toBe(true);
-    expect(fits('Q5_1', 64, 32)).toBe(false);
+    expect(fits('Q5_1', 64, 32)).toBe(true);
+    expect(fits('F32', 64, 32)).toBe(false);
   });
 
   it('are opened only for the given types', async () => {
