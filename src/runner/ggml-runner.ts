@@ -152,7 +152,9 @@ export class GgmlRunner implements Runner {
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
       // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
       // Its other kernels multiply several rows of an expert in IQ4_XS together, with other bits than a row alone.
-      const hasSuchExperts = [...file.tensors.values()].some(({ type, ne }) => type.name === 'IQ4_XS' && ne[2] > 1);
+      const hasSuchExperts = [...file.tensors.values()].some(
+        (tensor) => tensor.type.name === 'IQ4_XS' && tensor.ne[2] > 1 && tiles?.fits(tensor) !== true,
+      );
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather' || (isExact && hasSuchExperts));
       const others: PlacedMatrix[] = [];
       for (const matrix of weights.matrices) {

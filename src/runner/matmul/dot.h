@@ -248,6 +248,10 @@ INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_s
 
 #endif
 
+/* Of each byte. */
+typedef int8_t bytes_of_ints __attribute__((vector_size(4 * LANES)));
+INLINE ivec minus_32(ivec x) { return (ivec)((bytes_of_ints)x - 32); }
+
 /* Adds the products of 32 inputs and weights of at most six bits, times their scale. */
 #if LANES != 8 || defined(VNNI)
 INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_scales scale) {

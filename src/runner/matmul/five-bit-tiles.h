@@ -1,11 +1,11 @@
 /*
- * Matrices of which 32 inputs share a scale and each weight has five bits (five-bits.h). Before the include, a kernel
+ * Matrices of which 32 inputs share a scale and each weight has five bits (bits-of-32.h). Before the include, a kernel
  * defines scale_bits, unless it is WITH_MINIMA; ADDED, which the five bits have more than the weight; FLIPPED, whether
  * fifth bits are stored inverted. Weights of a block in a tile:
  *
  *   [5][TILE_OUTPUTS][4]   bytes: four times nibbles, of which the lower ones have the first 16 inputs; then fifth bits
  */
-#include "five-bits.h"
+#include "bits-of-32.h"
 
 #define GROUPS 4 /* of four inputs, in half a block */
 #define WEIGHT_BYTES (BLOCK / 8 * 5 * TILE_OUTPUTS)
@@ -26,8 +26,7 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
       uint8_t *to = weights + row * 4, *fifth = to + GROUPS * TILE_OUTPUTS * 4;
       store_scale(scales, row, from->scale);
       for (int g = 0; g < GROUPS; g++) memcpy(to + g * TILE_OUTPUTS * 4, from->nibbles + 4 * g, 4);
-      memset(fifth, 0, 4);
-      LAY_OUT_FIFTH_BITS(fifth, (from->fifth_bits[input / 8] >> input % 8 & 1) ^ FLIPPED);
+      LAY_OUT_BITS(fifth, (from->fifth_bits[input / 8] >> input % 8 & 1) ^ FLIPPED);
     }
   }
 }

@@ -35,24 +35,40 @@ const by32 = {
   activations: 'by 32',
   blockInputs: 32,
 } as const;
+const halves = {
+  headers: [...shared, 'half-rows.h', 'half-tiles.h'],
+  activations: 'none',
+  blockInputs: 16,
+} as const;
 const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
-const fiveBits = { ...by32, headers: [...by32.headers, 'five-bits.h', 'five-bit-tiles.h'] } as const;
+const fiveBits = { ...by32, headers: [...by32.headers, 'bits-of-32.h', 'five-bit-tiles.h'] } as const;
 /** Minima are multiplied by sums of activations. */
 const withMinima = { activations: 'by 32, with sums' } as const;
-const by256 = { headers: [...shared, 'k-rows.h', 'amx-by-256.h'], activations: 'by 256', blockInputs: 256 } as const;
-const groupsBy256 = { ...by256, headers: [...by256.headers, 'scale-groups.h'] } as const;
+/** With the scales of blocks of 256 inputs, and `headers` of the type. */
+const by256 = (...headers: readonly string[]) =>
+  ({
+    headers: [...shared, 'k-rows.h', 'amx-by-256.h', 'block-scales.h', ...headers],
+    activations: 'by 256',
+    blockInputs: 256,
+  }) as const;
+const integerScales = (...headers: readonly string[]) => by256('scale-groups.h', 'integer-scales.h', ...headers);
 /** By type of weights. */
 const kinds: Readonly<Record<string, Kind>> = {
-  F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
+  F16: { file: 'f16-tiles.c', ...halves },
+  BF16: { file: 'bf16-tiles.c', ...halves },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
   Q4_0: { file: 'q4-tiles.c', ...nibbles },
   Q4_1: { file: 'q41-tiles.c', ...nibbles, ...withMinima },
   Q5_0: { file: 'q5-tiles.c', ...fiveBits },
   Q5_1: { file: 'q51-tiles.c', ...fiveBits, ...withMinima },
-  IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
+  IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles, headers: [...nibbles.headers, 'iq4-values.h'] },
   MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
-  Q4_K: { file: 'q4k-tiles.c', ...by256 },
-  Q6_K: { file: 'q6k-tiles.c', ...groupsBy256 },
+  IQ4_XS: { file: 'iq4xs-tiles.c', ...integerScales('iq4-values.h') },
+  Q2_K: { file: 'q2k-tiles.c', ...integerScales('two-bits.h') },
+  Q3_K: { file: 'q3k-tiles.c', ...integerScales('two-bits.h', 'bits-of-32.h') },
+  Q4_K: { file: 'q4k-tiles.c', ...by256('six-bit-scales.h') },
+  Q5_K: { file: 'q5k-tiles.c', ...integerScales('six-bit-scales.h', 'bits-of-32.h') },
+  Q6_K: { file: 'q6k-tiles.c', ...integerScales() },
 };
 
 /** The compiled kernel of a type of weights. */

@@ -36,64 +36,17 @@ const formsOfTypes = allTypes.flatMap((type) =>
 
 /** The cost of a test is that of the sums in double precision. The default form has as many outputs with Q8_0. */
 const many = inLongForm(1008, 208);
-const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outputs: number])[]>> = {
-  F16: [
-    [16, 16],
-    [80, 48],
-    [3072, many],
-  ],
-  Q8_0: [
-    [32, 16],
-    [96, 48],
-    [1024, 80],
-    [3072, 1008],
-  ],
-  Q4_0: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q4_1: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q5_0: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q5_1: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  MXFP4: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  IQ4_NL: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q4_K: [
-    [256, 16],
-    [768, 48],
-    [3072, many],
-  ],
-  Q6_K: [
-    [256, 16],
-    [768, 48],
-    [3072, many],
-  ],
+const shapesOf = (type: TypeName): readonly (readonly [inputs: number, outputs: number])[] => {
+  const whole = [3072, many] as const;
+  if (type === 'F16' || type === 'BF16') return [[16, 16], [80, 48], whole];
+  if (ggmlTypeNamed(type)!.blockSize === 256) return [[256, 16], [768, 48], whole];
+  return [[32, 16], [96, 48], ...(type === 'Q8_0' ? ([[1024, 80], [3072, 1008]] as const) : [whole])];
 };
 
 describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, form }) => {
   testsNeed(form.isSupported, missing(form));
 
-  it.each(shapes[type])(
+  it.each(shapesOf(type))(
     '%i inputs, %i outputs: equal double precision and ggml within the error of quantization',
     async (inputs, outputs) => {
       const matrix = randomMatrix(type, inputs, outputs);
@@ -121,8 +74,8 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
     },
   );
 
-  // Matmuls with F16 have no sums of integers that could overflow.
-  const integers = [type].filter((name) => name !== 'F16');
+  // Matmuls with F16 and BF16 have no sums of integers that could overflow.
+  const integers = [type].filter((name) => !name.endsWith('F16'));
   it.each(integers)('%s: do not overflow for the largest sums that weights and rows can have', async () => {
     const [inputs, outputs] = [512, 32];
     const rows = new Float32Array(inputs * 4).fill(1);
