@@ -44,7 +44,7 @@ import { modelFingerprint } from './model-fingerprint.ts';
 import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
-import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
+import { otherMatrices } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
 import { loadPredictionWeights, takeTiles } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
@@ -191,7 +191,7 @@ export class GgmlRunner implements Runner {
           attention.kind === 'native' &&
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
-          hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
+          otherMatrices(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true).length === 0,
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });

@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { writeTinyModel } from '../../../bench/make-model/model-maker.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
@@ -111,6 +112,25 @@ describe('kvasir doctor', () => {
     const advice = adviceFor(await reportMachine(), kernels);
     expect(kernels[0]?.reason).toBe('x.c:1: error: out of order; CC names a compiler');
     expect(advice[0]).toMatch(/^Some kernels are missing .* Repair the C compiler, name another one in CC/);
+  });
+
+  it('names the matrices that have no kernel, and what that costs', async () => {
+    process.env.CC = '/nonexistent/cc';
+    const path = join(folder, 'mixed.gguf');
+    // 20 outputs of V: no multiple of 16.
+    const shape = { layers: 2, heads: 2, headsKv: 1, headDim: 20, embedding: 64, feedForward: 64 } as const;
+    const typeOfLayer = (layer: number) => (layer === 0 ? 'F32' : undefined);
+    await writeTinyModel(path, { architecture: 'llama', type: 'BF16', ...shape, typeOfLayer });
+    const kernels = await reportKernels(path);
+    const none = kernels.filter(({ state }) => state === 'none');
+    expect(none.map(({ name }) => name)).toEqual([
+      expect.stringMatching(/^matmuls in F32 \(7 matrices, [\d.]+ [kK]i?B\)$/),
+      expect.stringMatching(/^matmuls in BF16 \(\d matrices, [\d.]+ [kK]i?B\)$/),
+    ]);
+    expect(none.map(({ reason }) => /no kernel for ([\w ]+): /.exec(reason!)?.[1])).toEqual(['F32 weights', 'these shapes']);
+    expect(adviceFor(await reportMachine(), none)[0]).toMatch(
+      /^Quantize the model to another type, .*: ggml computes matmuls in F32 \(7 .* and matmuls in BF16 \(/,
+    );
   });
 
   it('refuses unknown flags and models that do not exist', async () => {

@@ -261,7 +261,7 @@ INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_s
 }
 #endif
 
-/* Of 32 inputs whose weights are entries of a table: 16 outputs' or fewer nibbles, the lower ones of the first 16 inputs. */
+/* Weights of 32 inputs that are entries of a table. Lower nibbles have the first 16 inputs, upper nibbles the others. */
 INLINE void load_entries(const int8_t table[16], const void *nibbles, ivec w[8]) {
   UNROLL for (int g = 0; g < 4; g++) {
     const ivec two = load_ints((const char *)nibbles + g * LANES * 4);

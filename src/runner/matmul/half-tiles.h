@@ -3,11 +3,9 @@
  *
  *   weights [inputs][16]   16 bits
  *
- * One fused multiply-add per weight, inputs in ascending order. A kernel includes
- * half-rows.h first, and defines load_weights, of LANES weights; value_of, of one weight; small_number, which makes a small weight of
- * random bits.
+ * One fused multiply-add per weight, inputs in ascending order. A kernel includes half-rows.h first, and defines load_weights,
+ * of LANES weights; value_of, of one weight; small_number, which makes a small weight of random bits.
  */
-
 #define BLOCK 16
 #define VECTORS (TILE_OUTPUTS / LANES)
 

@@ -1,6 +1,7 @@
 import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import type { GgufTensor } from '../../ggml/gguf.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import { type AmxOutcome, amxRefusals, cpuHasAmx, formOf, useAmx } from './tile-forms.ts';
@@ -71,10 +72,20 @@ const kinds: Readonly<Record<string, Kind>> = {
   Q6_K: { file: 'q6k-tiles.c', ...integerScales() },
 };
 
+/** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
+const outputsStep = 16;
+
+/** Whether there is a kernel for a matrix of this type and shape. */
+export function hasTileKernel({ type, ne: [inputs, outputs] }: Pick<GgufTensor, 'type' | 'ne'>): boolean {
+  const kind = kinds[type.name];
+  return (
+    kind !== undefined && inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0
+  );
+}
+
 /** The compiled kernel of a type of weights. */
 export interface TileKernel {
   readonly activations: ActivationQuantization;
-  readonly blockInputs: number;
   /** The instructions for which the kernel is compiled: `FORM` in C. */
   readonly form: string;
   readonly sourceDigest: string;
@@ -140,12 +151,11 @@ function reportRefusal(type: string, outcome: AmxOutcome, { event }: CompileOpti
   );
 }
 
-function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {
+function kernelOf(native: NativeApi, { activations }: Kind, { path, sourceDigest }: Compiled): TileKernel {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
   const quantizedBytes = native.functionIn(path, 'kvasir_quantized_bytes', 'i64', 'i64');
   return {
     activations,
-    blockInputs,
     form: formOf(native, path),
     sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),

@@ -273,7 +273,7 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
 
   it('have an identity with the digest of the source, which is the same for all forms', async () => {
     const { identity, forms: compiledFor } = await openKernels(form);
-    expect(identity).toMatch(/^F16 \([0-9a-f]{64}\) Q8_0 .* Q6_K \([0-9a-f]{64}\)$/);
+    expect(identity).toMatch(/^F16 \([0-9a-f]{64}\) BF16 .* Q6_K \([0-9a-f]{64}\)$/);
     if (form.cpuFlags !== undefined) expect(compiledFor).toContain(form.name);
     expect(identity).toBe((await openKernels(supportedForms[0]!)).identity);
   });
