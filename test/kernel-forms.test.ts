@@ -9,8 +9,8 @@ import { deltaNetOf, scanOf } from '../src/runner/mixer/mixer-kernels.ts';
 import { rotateHeadsSource } from '../src/runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../src/runner/operations/row-operations.ts';
 import { elementarySource, formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
-import { allTypes } from './support/matmul-forms.ts';
 import { isLongForm } from './support/long-form.ts';
+import { allTypes } from './support/matmul-forms.ts';
 import { itNeeds } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 

@@ -127,7 +127,10 @@ describe('kvasir doctor', () => {
       expect.stringMatching(/^matmuls in F32 \(7 matrices, [\d.]+ [kK]i?B\)$/),
       expect.stringMatching(/^matmuls in BF16 \(\d matrices, [\d.]+ [kK]i?B\)$/),
     ]);
-    expect(none.map(({ reason }) => /no kernel for ([\w ]+): /.exec(reason!)?.[1])).toEqual(['F32 weights', 'these shapes']);
+    expect(none.map(({ reason }) => /no kernel for ([\w ]+): /.exec(reason!)?.[1])).toEqual([
+      'F32 weights',
+      'these shapes',
+    ]);
     expect(adviceFor(await reportMachine(), none)[0]).toMatch(
       /^Quantize the model to another type, .*: ggml computes matmuls in F32 \(7 .* and matmuls in BF16 \(/,
     );

@@ -78,9 +78,7 @@ const outputsStep = 16;
 /** Whether there is a kernel for a matrix of this type and shape. */
 export function hasTileKernel({ type, ne: [inputs, outputs] }: Pick<GgufTensor, 'type' | 'ne'>): boolean {
   const kind = kinds[type.name];
-  return (
-    kind !== undefined && inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0
-  );
+  return kind !== undefined && inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0;
 }
 
 /** The compiled kernel of a type of weights. */

@@ -40,7 +40,16 @@ const shapesOf = (type: TypeName): readonly (readonly [inputs: number, outputs: 
   const whole = [3072, many] as const;
   if (type === 'F16' || type === 'BF16') return [[16, 16], [80, 48], whole];
   if (ggmlTypeNamed(type)!.blockSize === 256) return [[256, 16], [768, 48], whole];
-  return [[32, 16], [96, 48], ...(type === 'Q8_0' ? ([[1024, 80], [3072, 1008]] as const) : [whole])];
+  return [
+    [32, 16],
+    [96, 48],
+    ...(type === 'Q8_0'
+      ? ([
+          [1024, 80],
+          [3072, 1008],
+        ] as const)
+      : [whole]),
+  ];
 };
 
 describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, form }) => {
