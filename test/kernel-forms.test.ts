@@ -10,6 +10,7 @@ import { rotateHeadsSource } from '../src/runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../src/runner/operations/row-operations.ts';
 import { elementarySource, formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
 import { isLongForm } from './support/long-form.ts';
+import { allTypes } from './support/matmul-forms.ts';
 import { itNeeds } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
@@ -48,14 +49,8 @@ const kernels = [
   attention(128, 8, { kvType: Q8_0 }),
   attention(80, 3),
   attention(96, 6, { valueInKey: 64 }),
-  matmul('F16', false),
-  matmul('Q8_0', true),
-  matmul('Q4_0', false),
-  matmul('Q5_0', false),
-  matmul('MXFP4', false),
-  matmul('IQ4_NL', false),
-  matmul('Q4_K', false),
-  matmul('Q6_K', false),
+  // Two kinds of scales.
+  ...allTypes.map((type) => matmul(type, type === 'Q8_0' || type === 'Q5_K')),
   {
     name: 'activations, softmax and small matmuls',
     program: 'row-operations',
@@ -76,7 +71,7 @@ describe.each(kernels)('$name', ({ program, source }) => {
     return found;
   };
 
-  const isQuantized = program === 'matmul' && !source.file.includes('f16');
+  const isQuantized = program === 'matmul' && !source.file.includes('f16-');
   for (const name of formNames.filter((name) => name !== 'AVX2' && (name !== 'NEON with i8mm' || isQuantized))) {
     const form = kernelForm(name);
     const reason = [base, form].find((either) => typeof either === 'string') ?? '';

@@ -66,9 +66,9 @@ describe('gcc and clang', () => {
     { architecture: 'lfm2', type: 'F16' },
     ...(isEveryKernel
       ? ([
-          { architecture: 'llama', type: 'Q5_0' },
-          { architecture: 'llama', type: 'Q4_0' },
-          { architecture: 'llama', type: 'IQ4_NL' },
+          ...(['BF16', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'IQ4_NL', 'IQ4_XS', 'Q2_K', 'Q3_K', 'Q5_K'] as const).map(
+            (type) => ({ architecture: 'llama', type }) as const,
+          ),
           { architecture: 'gpt-oss', type: 'MXFP4' },
           { architecture: 'gemma3', type: 'Q8_0' },
           { architecture: 'deepseek2', type: 'Q4_K' },

@@ -45,7 +45,7 @@ import { modelFingerprint } from './model-fingerprint.ts';
 import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
-import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
+import { otherMatrices } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
 import { loadPredictionWeights } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
@@ -157,7 +157,9 @@ export class GgmlRunner implements Runner {
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
       // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
       // Its other kernels multiply several rows of an expert in IQ4_XS together, with other bits than a row alone.
-      const hasSuchExperts = [...file.tensors.values()].some(({ type, ne }) => type.name === 'IQ4_XS' && ne[2] > 1);
+      const hasSuchExperts = [...file.tensors.values()].some(
+        (tensor) => tensor.type.name === 'IQ4_XS' && tensor.ne[2] > 1 && tiles?.fits(tensor) !== true,
+      );
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather' || (isExact && hasSuchExperts));
       const isOther = ({ source }: PlacedMatrix): boolean => tiles?.fits(source) !== true;
       const others = weights.matrices.filter(isOther);
@@ -186,7 +188,7 @@ export class GgmlRunner implements Runner {
           attention.kind === 'native' &&
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
-          hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
+          otherMatrices(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true).length === 0,
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });

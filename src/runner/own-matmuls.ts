@@ -7,18 +7,15 @@ const otherTensors = /\.(?:bias|ssm_a|ssm_d|(?:ssm_norm|ssm_conv1d|shortconv\.co
 const smallMatrices = /\.ffn_gate_inp(?:_shexp)?\.weight$/;
 
 /**
- * Whether Kvasir's kernels multiply by all matrices of a model. Then ggml computes only operations that have the same
- * bits in all of its builds for CPUs with AVX2. `fits`: whether a kernel for quantized and F16 matrices supports the
- * tensor. A tensor that is not known to be a vector counts as a matrix.
+ * The matrices of a model by which ggml multiplies. If there are none, ggml computes only operations that have the same
+ * bits in all of its builds for CPUs with AVX2. `fits`: whether a kernel for tiled matrices supports the tensor. A tensor
+ * that is not known to be a vector counts as a matrix.
  */
-export function hasOnlyOwnMatmuls(tensors: Iterable<GgufTensor>, fits: (tensor: GgufTensor) => boolean): boolean {
-  for (const tensor of tensors) {
+export function otherMatrices(tensors: Iterable<GgufTensor>, fits: (tensor: GgufTensor) => boolean): GgufTensor[] {
+  return [...tensors].filter((tensor) => {
     const { name, type, ne } = tensor;
-    if (fits(tensor)) continue;
-    if (type.name !== 'F32') return false;
-    if (smallMatrices.test(name)) {
-      if (ne[0] % smallMatrixInputs !== 0) return false;
-    } else if (ne[1] * ne[2] > 1 && !otherTensors.test(name)) return false;
-  }
-  return true;
+    if (fits(tensor)) return false;
+    if (type.name !== 'F32') return true;
+    return smallMatrices.test(name) ? ne[0] % smallMatrixInputs !== 0 : ne[1] * ne[2] > 1 && !otherTensors.test(name);
+  });
 }

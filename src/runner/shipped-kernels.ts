@@ -42,7 +42,7 @@ export const shippedKernels = (): ShippedKernel[] =>
     ...tileSources().map(([type, source]) => ({
       name: `matmul ${type}`,
       source,
-      levels: type === 'F16' ? byDot : byDotAndPairs,
+      levels: type.endsWith('F16') ? byDot : byDotAndPairs,
     })),
     { name: 'matmul Q4_K, single rows', source: rowMatmulSource, levels: ['avx2'] as const },
     { name: 'sums of experts', source: weightedSumSource, levels: byWidth },

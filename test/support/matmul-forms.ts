@@ -3,8 +3,30 @@ import { cpuFeatures } from '../../src/native/cpu-features.ts';
 import { hasCompiler } from './has-compiler.ts';
 import { inLongForm } from './long-form.ts';
 
-export const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+export const allTypes = [
+  ...(['F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'MXFP4', 'IQ4_NL'] as const),
+  ...(['IQ4_XS', 'Q2_K', 'Q3_K', 'Q4_K', 'Q5_K', 'Q6_K'] as const),
+] as const;
 export type TypeName = (typeof allTypes)[number];
+
+/** Where a block in ggml's layout has its scales in F16, in bytes. */
+export const floatsIn: Readonly<Record<TypeName, readonly number[]>> = {
+  F16: [0],
+  BF16: [0],
+  Q8_0: [0],
+  Q4_0: [0],
+  Q4_1: [0, 2],
+  Q5_0: [0],
+  Q5_1: [0, 2],
+  MXFP4: [],
+  IQ4_NL: [0],
+  IQ4_XS: [0],
+  Q2_K: [80, 82],
+  Q3_K: [108],
+  Q4_K: [0, 2],
+  Q5_K: [0, 2],
+  Q6_K: [208],
+};
 
 export interface Form {
   readonly name: string;
@@ -37,6 +59,11 @@ export const missing = ({ name }: Form): string => {
   return name === 'AVX-512 VNNI' ? 'the CPU lacks AMX, so its own form is tested instead' : `the CPU lacks ${name}`;
 };
 
+/** In the short form, the types of each way of multiplying stand for the others in the forms of which few CPUs have some. */
+const ofEachKind: readonly TypeName[] = ['F16', 'Q8_0', 'Q4_0', 'Q4_1', 'IQ4_XS', 'Q4_K', 'Q5_K', 'Q6_K'];
+
 /** Kernels without a form for AMX would be compiled again with the same result. */
-export const hasForm = (type: TypeName, { name }: Form): boolean =>
-  name !== emulated || inLongForm(type !== 'F16', ['Q8_0', 'Q4_K', 'Q6_K'].includes(type));
+export const hasForm = (type: TypeName, { name }: Form): boolean => {
+  if (name === emulated) return inLongForm(!type.endsWith('F16'), ['Q8_0', 'Q4_1', 'Q4_K', 'Q6_K'].includes(type));
+  return name === 'this CPU' || name === 'AVX2' || inLongForm(true, ofEachKind.includes(type));
+};

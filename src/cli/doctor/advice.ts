@@ -26,6 +26,12 @@ export function adviceFor(machine: MachineReport, kernels: readonly KernelReport
       'Report this output: AMX of this CPU, or of its virtual machine, computes other bits than the other kernels. Texts are right, because AMX is not used. Prompts would be faster with it.',
     );
   }
+  const none = kernels.filter(({ state }) => state === 'none');
+  if (none.length > 0) {
+    advice.push(
+      `Quantize the model to another type, for instance Q8_0 or Q4_K_M: ggml computes ${none.map(({ name }) => name).join(' and ')}. The table says what that costs.`,
+    );
+  }
   const isCompiledHere = kernels.some(({ state }) => state === 'compiled' || state === 'cached');
   if (isCompiledHere && !cache.isWritable) {
     advice.push(

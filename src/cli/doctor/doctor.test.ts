@@ -8,6 +8,7 @@ import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
 import { quickCompiler } from '../../../test/support/quick-compiler.ts';
 import { runHere } from '../../../test/support/run-here.ts';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { type AmxOutcome, cpuHasAmx } from '../../runner/matmul/tile-forms.ts';
 import { adviceFor } from './advice.ts';
 import { type AmxReport, amxReportOf } from './amx.ts';
@@ -111,6 +112,28 @@ describe('kvasir doctor', () => {
     const advice = adviceFor(await reportMachine(), kernels);
     expect(kernels[0]?.reason).toBe('x.c:1: error: out of order; CC names a compiler');
     expect(advice[0]).toMatch(/^Some kernels are missing .* Repair the C compiler, name another one in CC/);
+  });
+
+  it('names the matrices that have no kernel, and what that costs', async () => {
+    process.env.CC = '/nonexistent/cc';
+    const path = join(folder, 'mixed.gguf');
+    // 20 outputs of V: no multiple of 16.
+    const shape = { layers: 2, heads: 2, headsKv: 1, headDim: 20, embedding: 64, feedForward: 64 } as const;
+    const typeOfLayer = (layer: number) => (layer === 0 ? 'F32' : undefined);
+    await writeTinyModel(path, { architecture: 'llama', type: 'BF16', ...shape, typeOfLayer });
+    const kernels = await reportKernels(path);
+    const none = kernels.filter(({ state }) => state === 'none');
+    expect(none.map(({ name }) => name)).toEqual([
+      expect.stringMatching(/^matmuls in F32 \(7 matrices, [\d.]+ [kK]i?B\)$/),
+      expect.stringMatching(/^matmuls in BF16 \(\d matrices, [\d.]+ [kK]i?B\)$/),
+    ]);
+    expect(none.map(({ reason }) => /no kernel for ([\w ]+): /.exec(reason!)?.[1])).toEqual([
+      'F32 weights',
+      'these shapes',
+    ]);
+    expect(adviceFor(await reportMachine(), none)[0]).toMatch(
+      /^Quantize the model to another type, .*: ggml computes matmuls in F32 \(7 .* and matmuls in BF16 \(/,
+    );
   });
 
   it('refuses unknown flags and models that do not exist', async () => {

@@ -1,10 +1,11 @@
 import { basename } from 'node:path';
+import { formatBytes } from '../../base/bytes.ts';
 import { demoModelPath } from '../../base/package-files.ts';
 import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
-import { readGguf } from '../../ggml/gguf.ts';
+import { type GgufFile, readGguf } from '../../ggml/gguf.ts';
 import { headShapes } from '../../ggml/layer-shapes.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
-import { F16 } from '../../ggml/types.ts';
+import { F16, rowBytes } from '../../ggml/types.ts';
 import { barrierSource } from '../../native/barrier.ts';
 import { CompileFailure, type NativeSource, openNative } from '../../native/compiler.ts';
 import type { CpuLevelName } from '../../native/cpu-level.ts';
@@ -12,19 +13,23 @@ import { crc32Source } from '../../native/crc32.ts';
 import { findPrebuilt } from '../../native/prebuilt.ts';
 import { attentionSource } from '../../runner/attention/attention-kernel.ts';
 import { type AmxOutcome, cpuHasAmx, formOf, useAmx } from '../../runner/matmul/tile-forms.ts';
-import { tileSources } from '../../runner/matmul/tile-kernels.ts';
+import { hasTileKernel, tileSources } from '../../runner/matmul/tile-kernels.ts';
 import { weightedSumSource } from '../../runner/matmul/weighted-sum.ts';
 import { convolutionOf, deltaNetOf, scanOf } from '../../runner/mixer/mixer-kernels.ts';
 import { mixerShapes } from '../../runner/mixer/mixer-shapes.ts';
 import { rotateHeadsSource } from '../../runner/operations/head-rotation.ts';
 import { rowOperationsSource } from '../../runner/operations/row-operations.ts';
+import { otherMatrices } from '../../runner/own-matmuls.ts';
 import { logitsSource } from '../../runner/sampling/logits-passes.ts';
 
 /** A kernel of a model on this machine. */
 export interface KernelReport {
   readonly name: string;
-  /** `prebuilt`: from the package; `cached`: compiled here before; `compiled`: compiled by this command; `missing`: ggml computes. */
-  readonly state: 'prebuilt' | 'cached' | 'compiled' | 'missing';
+  /**
+   * `prebuilt`: from the package; `cached`: compiled here before; `compiled`: compiled by this command; `missing`: ggml computes; `none`: ggml
+   * computes, because Kvasir has no kernel for these matrices.
+   */
+  readonly state: 'prebuilt' | 'cached' | 'compiled' | 'missing' | 'none';
   /** Of a prebuilt kernel: for which CPUs it is. */
   readonly level?: CpuLevelName;
   /** Of a matmul's kernel: the instructions that multiply prompts. */
@@ -56,12 +61,28 @@ const functions: Readonly<Record<string, string>> = {
 
 /** Loads the kernels of a model, and compiles those that are neither in the package nor in the cache. Default: the bundled model. */
 export async function reportKernels(model: string | undefined): Promise<KernelReport[]> {
-  const kernels = await kernelsOf(model);
-  return Promise.all(kernels.map(report));
+  const file = await readGguf(model ?? demoModelPath());
+  return [...(await Promise.all(kernelsOf(file, model !== undefined).map(report))), ...withoutKernel(file)];
 }
 
-async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
-  const file = await readGguf(model ?? demoModelPath());
+/** A row for each type of the matrices for which there is no kernel. */
+function withoutKernel(file: GgufFile): KernelReport[] {
+  const all = otherMatrices(file.tensors.values(), hasTileKernel);
+  return [...new Set(all.map(({ type }) => type))].map((type) => {
+    const matrices = all.filter((matrix) => matrix.type === type);
+    const bytes = matrices.reduce((sum, { ne }) => sum + rowBytes(type, ne[0]) * ne[1] * ne[2], 0);
+    const size = `${matrices.length} ${matrices.length === 1 ? 'matrix' : 'matrices'}, ${formatBytes(bytes)}`;
+    const isOfShape = tileSources().some(([name]) => name === type.name);
+    const what = isOfShape ? 'these shapes' : `${type.name} weights`;
+    return {
+      name: `matmuls in ${type.name} (${size})`,
+      state: 'none',
+      reason: `Kvasir has no kernel for ${what}: ggml multiplies, prompts at a half to a seventh of the speed, and CPUs of other kinds cannot use this KV`,
+    };
+  });
+}
+
+function kernelsOf(file: GgufFile, isOneModel: boolean): Kernel[] {
   const config = readModelConfig(file);
   const types = new Set([...file.tensors.values()].map(({ type }) => type.name));
   const { headCount, latent, experts } = config;
@@ -70,7 +91,7 @@ async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
     ...{ kvType: F16, valueInKey: latent?.rank },
   }));
   const { convolution, scan, deltaNet } = mixerShapes(config);
-  const tiles = tileSources().filter(([type]) => model === undefined || types.has(type));
+  const tiles = tileSources().filter(([type]) => !isOneModel || types.has(type));
   return [
     ...shapes.map((shape) => ({
       name: `attention (heads of ${shape.headDim}, ${shape.group} per KV head)`,

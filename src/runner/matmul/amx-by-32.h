@@ -1,6 +1,7 @@
 /*
  * AMX for matrices of which 32 inputs share a scale: a scale reaches no further than 32 inputs, so the sums of every
- * block are stored, scaled and added, as `tile_matmul` does. Weights lose the 128 that makes them unsigned.
+ * block are stored, scaled and added, as `tile_matmul` does. Weights lose the 128 that makes them unsigned; those with
+ * minima have none.
  */
 #if defined(AMX)
 
@@ -12,12 +13,19 @@
 struct amx_block {
   ivec weights[8];
   vec scale;
+#if defined(WITH_MINIMA)
+  vec minimum;
+#endif
 };
 
 INLINE void amx_expand(const uint8_t *tile, int64_t blocks, int64_t b, struct amx_block *to) {
   load_weights(tile + weights_at(blocks, b), to->weights);
+  to->scale = load_scales(tile + scales_at(b));
+#if defined(WITH_MINIMA)
+  to->minimum = load_minima(tile + scales_at(b));
+#else
   UNROLL for (int g = 0; g < 8; g++) to->weights[g] ^= splat_byte(-128);
-  to->scale = load_scales((const scale_bits *)(tile + scales_at(b)));
+#endif
 }
 
 /* Stores the products of a block of 16 rows. Neighbours take different registers, so that one block's products are
@@ -62,10 +70,14 @@ INLINE void amx_add_to_16(const struct amx_block *weights, const struct quantize
       amx_prefetch(ahead);
       if (b < prefetched) __builtin_prefetch(out[b], 1);
       const vec scale = weights[b].scale;
+#if defined(WITH_MINIMA)
+      const vec minimum = weights[b].minimum;
+#endif
       const struct quantized *y = x + b;
       UNROLL for (int r = 0; r < 16; r++) {
         if (r > 0) y = next_row(y, row_bytes, 16);
         sum[r] = fma_(floats(load_ints(products[i][r])), scale * splat(y->scale), sum[r]);
+        ADD_MINIMA(sum[r], y);
       }
     }
   }

@@ -238,6 +238,34 @@ INLINE ivec add_two_sixteens(ivec part, const ivec w[8], const int8_t *x, const 
   return part;
 }
 
+/* The sums of 16 inputs fit into 16 bits. */
+INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_scales scale) {
+  const int16_t none[2][2] = {{0}};
+  return add_two_sixteens(part, w, x, none, (const signed_scales[2]){scale, scale});
+}
+
 #endif
 
 #endif
+
+/* Of each byte. */
+typedef int8_t bytes_of_ints __attribute__((vector_size(4 * LANES)));
+INLINE ivec minus_32(ivec x) { return (ivec)((bytes_of_ints)x - 32); }
+
+/* Adds the products of 32 inputs and weights of at most six bits, times their scale. */
+#if LANES != 8 || defined(VNNI)
+INLINE ivec add_thirty_two(ivec part, const ivec w[8], const int8_t *x, signed_scales scale) {
+  ivec products = splat_int(0);
+  UNROLL for (int g = 0; g < 8; g++) products = add_products(products, w[g], x + 4 * g);
+  return part + products * scale;
+}
+#endif
+
+/* Weights of 32 inputs that are entries of a table. Lower nibbles have the first 16 inputs, upper nibbles the others. */
+INLINE void load_entries(const int8_t table[16], const void *nibbles, ivec w[8]) {
+  UNROLL for (int g = 0; g < 4; g++) {
+    const ivec two = load_ints((const char *)nibbles + g * LANES * 4);
+    w[g] = look_up(table, two & splat_byte(15));
+    w[4 + g] = look_up(table, two >> 4 & splat_byte(15));
+  }
+}

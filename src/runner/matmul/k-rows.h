@@ -1,4 +1,4 @@
-/* Activations for matmuls with Q4_K and Q6_K: quantized to 8 bits, 256 inputs with one scale. */
+/* Activations for matmuls with Q4_K, Q6_K and others: quantized to 8 bits, 256 inputs with one scale. */
 
 #define BLOCK 256
 
@@ -6,7 +6,8 @@ struct quantized {
   int8_t values[BLOCK];
   float scale;
   int16_t corrections[16][2]; /* of 16 values: Q6_K's weights are stored with 32 added */
-  int16_t sums[8];            /* of 32 values: Q4_K's minima are multiplied by them */
+  int16_t sums[8];            /* of 32 values: minima are multiplied by them, Q4_K's and others */
+  int16_t sixteen_sums[16];   /* of 16 values: Q2_K's minima */
 } __attribute__((aligned(64))); /* AMX loads 64 values at once */
 
 /* As ggml quantizes for repacked matrices: the value of the largest magnitude becomes -127, the positive one if two
@@ -27,7 +28,9 @@ INLINE void quantize_block(const float *x, struct quantized *y) {
     const byte_sums first = add_bytes((byte_sums){0}, values), second = add_bytes((byte_sums){0}, values + 16);
     sixteen_corrections(first, y->corrections[2 * s]);
     sixteen_corrections(second, y->corrections[2 * s + 1]);
-    y->sums[s] = total(add_bytes(first, values + 16));
+    y->sixteen_sums[2 * s] = total(first);
+    y->sixteen_sums[2 * s + 1] = total(second);
+    y->sums[s] = (int16_t)(y->sixteen_sums[2 * s] + y->sixteen_sums[2 * s + 1]);
   }
   /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps
    * it. */

@@ -14,6 +14,14 @@ export interface MatmulKernels {
   readonly weightedSum?: WeightedSum | undefined;
 }
 
+/** Quantized activations by how they are quantized and by what was quantized. */
+const emptyMaps = (): Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> => ({
+  none: new Map(),
+  'by 32': new Map(),
+  'by 32, with sums': new Map(),
+  'by 256': new Map(),
+});
+
 /** The matmuls of one graph. Chooses the kernel of each matrix. */
 export class Matmuls {
   readonly #graph: GraphBuilder;
@@ -21,18 +29,10 @@ export class Matmuls {
   /** Undefined: no row has an adapter. */
   readonly #adapters: GraphAdapters | undefined;
   /** Quantized activations that several matrices use. */
-  readonly #quantized: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
-    none: new Map(),
-    'by 32': new Map(),
-    'by 256': new Map(),
-  };
+  readonly #quantized = emptyMaps();
 
   /** The same in the order of experts; the values of these activations do not change. */
-  readonly #quantizedInOrder: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
-    none: new Map(),
-    'by 32': new Map(),
-    'by 256': new Map(),
-  };
+  readonly #quantizedInOrder = emptyMaps();
   /** By chosen experts: their pairs with tokens in the order of experts. */
   readonly #orders = new Map<TensorPtr, TensorPtr>();
 

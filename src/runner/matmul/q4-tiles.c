@@ -9,7 +9,7 @@ INLINE int value_of(int nibble) { return nibble - 8; }
 #include "nibble-tiles.h"
 
 /* The factor is a power of two: exact. */
-INLINE vec load_scales(const f16 *scales) { return load_f16(scales) * splat(1.0f / NIBBLE); }
+INLINE vec load_scales(const uint8_t *scales) { return load_f16((const f16 *)scales) * splat(1.0f / NIBBLE); }
 
 INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) {

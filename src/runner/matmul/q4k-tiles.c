@@ -5,8 +5,13 @@
  * The nibbles of 32 inputs are multiplied as integers and scaled; the minima of 256 inputs are multiplied by sums of
  * inputs as integers. Where upper nibbles count sixteen times, their scales are a sixteenth: both are exact.
  */
+#define WITH_MINIMA
 #include "tiles.h"
 #include "k-rows.h"
+
+#define SCALE_INPUTS 32
+#include "block-scales.h"
+#include "six-bit-scales.h"
 
 struct packed {
   f16 d, dmin;
@@ -24,41 +29,8 @@ INLINE void set_test_scales(struct packed *p) {
   p->dmin = 0x2c7c ^ (p->dmin & 3);
 }
 
-struct unpacked {
-  uint8_t scales[8][TILE_OUTPUTS], minima[8][TILE_OUTPUTS];
-};
-
-/* Unpacks twelve bytes of each output into eight scales and eight minima. */
-INLINE void unpack(const uint8_t packed[12][TILE_OUTPUTS], struct unpacked *into) {
-  const ivec a = load_ints(packed), b = load_ints(packed + 4), c = load_ints(packed + 8);
-  const ivec six = splat_byte(63), four = splat_byte(15), upper = splat_byte(48);
-  store_ints(into->scales, a & six);
-  store_ints(into->scales + 4, (c & four) | (a >> 2 & upper));
-  store_ints(into->minima, b & six);
-  store_ints(into->minima + 4, (c >> 4 & four) | (b >> 2 & upper));
-}
-
-struct floats_and_minima {
-  ivec minima[4]; /* of two times 32 inputs, in the lower and the upper 16 bits of a lane */
-  vec d, dmin;
-};
-INLINE struct floats_and_minima floats_and_minima(const struct tile *t, const struct unpacked *u) {
-  struct floats_and_minima f;
-  UNROLL for (int k = 0; k < 4; k++) {
-    f.minima[k] = widen_unsigned(u->minima[2 * k]) | widen_unsigned(u->minima[2 * k + 1]) << 16;
-  }
-  f.d = load_f16(t->d);
-  f.dmin = load_f16(t->dmin);
-  return f;
-}
-
-/* Adds the products of 256 inputs, which are integers below 2^25, rounded to floats. */
-INLINE vec add_block(const struct floats_and_minima *f, const struct quantized *y, vec products, vec sum) {
-  const vec scale = splat(y->scale);
-  ivec minimum = splat_int(0);
-  UNROLL for (int k = 0; k < 4; k++) minimum = add_pairs(minimum, f->minima[k], splat_four(y->sums + 2 * k));
-  sum = fma_(products, f->d * scale, sum);
-  return fma_(floats(minimum), -(f->dmin * scale), sum);
+INLINE struct factors factors_of(const struct tile *t, const struct block_scales *scales) {
+  return factors_with_minima(load_f16(t->d), load_f16(t->dmin), scales);
 }
 
 #if defined(ROW_PAIRS)
@@ -69,8 +41,8 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
     const struct tile *t = (const struct tile *)tiles + b;
-    struct unpacked u;
-    unpack(t->scales, &u);
+    struct block_scales u;
+    unpack_scales(t->scales, &u);
     struct pair part[ROWS_AT_ONCE / 2];
     UNROLL for (int p = 0; p < rows / 2; p++) part[p] = (struct pair){{0}, {0}};
     for (int chunk = 0; chunk < 4; chunk++) {
@@ -83,7 +55,7 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
           w[g] = upper ? upper_nibbles(two) : lower_nibbles(two);
         }
         pair_weights(w, 8, pairs);
-        const ivec scale = widen_unsigned(u.scales[2 * chunk + upper]);
+        const ivec scale = widen_signed(u.of[2 * chunk + upper]);
         UNROLL for (int p = 0; p < rows / 2; p++) {
           const struct quantized *y = x + 2 * p * row_blocks(blocks) + b, *z = y + row_blocks(blocks);
           const int at = chunk * 64 + upper * 32;
@@ -91,7 +63,7 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
         }
       }
     }
-    const struct floats_and_minima f = floats_and_minima(t, &u);
+    const struct factors f = factors_of(t, &u);
     UNROLL for (int r = 0; r < rows; r++) {
       const ivec products = r % 2 == 0 ? first_row(part[r / 2]) : second_row(part[r / 2]);
       sum[r] = add_block(&f, x + r * row_blocks(blocks) + b, floats(products), sum[r]);
@@ -102,7 +74,7 @@ INLINE void tile_matmul_of_pairs(const uint8_t *tiles, const struct quantized *x
 #endif
 
 /* Adds the products of 64 inputs. */
-INLINE void add_chunk(const struct tile *t, const struct unpacked *u, int chunk, const struct quantized *x,
+INLINE void add_chunk(const struct tile *t, const struct block_scales *u, int chunk, const struct quantized *x,
                       int64_t row_bytes, scaled *part, int rows) {
   prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4, rows);
   UNROLL for (int upper = 0; upper < 2; upper++) {
@@ -111,7 +83,7 @@ INLINE void add_chunk(const struct tile *t, const struct unpacked *u, int chunk,
       const ivec two = load_ints(t->nibbles[chunk][g]);
       w[g] = upper ? upper_nibbles(two) : two & splat_byte(15);
     }
-    const ivec factors = widen_unsigned(u->scales[2 * chunk + upper]);
+    const ivec factors = widen_signed(u->of[2 * chunk + upper]);
     const scales scale = upper ? scales_of_nibbles(factors) : scales_of(factors);
     const struct quantized *y = x;
     UNROLL for (int r = 0; r < rows; r++) {
@@ -138,8 +110,8 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
     const struct tile *t = (const struct tile *)tiles + b;
-    struct unpacked u;
-    unpack(t->scales, &u);
+    struct block_scales u;
+    unpack_scales(t->scales, &u);
     scaled part[ROWS_AT_ONCE], first[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = (scaled){0};
 #define ADD_CHUNK(chunk) add_chunk(t, &u, chunk, x + b, row_bytes, part, rows)
@@ -158,7 +130,7 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
       }
     }
 #undef ADD_CHUNK
-    const struct floats_and_minima f = floats_and_minima(t, &u);
+    const struct factors f = factors_of(t, &u);
     const struct quantized *y = x + b;
     UNROLL for (int r = 0; r < rows; r++) {
       if (r > 0) y = next_row(y, row_bytes, rows);
@@ -171,15 +143,15 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
 #if defined(AMX)
 /* 15 times a scale of 63 is more than a byte: 8 * (nibble * (scale / 8)) + nibble * (scale % 8). */
 #define AMX_UPPER 8
-#define amx_scales floats_and_minima
+#define amx_scales factors
 
 INLINE void amx_expand_weights(const uint8_t *tile, int64_t blocks, int64_t b, int k, ivec upper[16], ivec lower[16]) {
   (void)blocks;
   const struct tile *t = (const struct tile *)tile + b;
-  struct unpacked u;
-  unpack(t->scales, &u);
+  struct block_scales u;
+  unpack_scales(t->scales, &u);
   UNROLL for (int half = 0; half < 2; half++) {
-    const ivec scale = widen_unsigned(u.scales[2 * k + half]), both = scale | scale << 16;
+    const ivec scale = widen_signed(u.of[2 * k + half]), both = scale | scale << 16;
     const shorts eighths = (shorts)(both >> 3 & splat_int(0x00070007)), rest = (shorts)(both & splat_int(0x00070007));
     UNROLL for (int g = 0; g < 8; g++) {
       const shorts nibbles = (shorts)(load_ints(t->nibbles[k][g]) >> 4 * half & splat_byte(15));
@@ -192,9 +164,9 @@ INLINE void amx_expand_weights(const uint8_t *tile, int64_t blocks, int64_t b, i
 INLINE void amx_expand_scales(const uint8_t *tile, int64_t blocks, int64_t b, struct amx_scales *to) {
   (void)blocks;
   const struct tile *t = (const struct tile *)tile + b;
-  struct unpacked u;
-  unpack(t->scales, &u);
-  *to = floats_and_minima(t, &u);
+  struct block_scales u;
+  unpack_scales(t->scales, &u);
+  *to = factors_of(t, &u);
 }
 
 INLINE vec amx_add(const struct amx_scales *scales, const struct quantized *y, ivec products, vec sum) {
@@ -219,12 +191,12 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
 INLINE void read_block(const uint8_t *tiles, int64_t blocks, int64_t b, int row, float *out) {
   (void)blocks;
   const struct tile *t = (const struct tile *)tiles + b;
-  struct unpacked u;
-  unpack(t->scales, &u);
+  struct block_scales u;
+  unpack_scales(t->scales, &u);
   const float d = float_of(t->d[row]), dmin = float_of(t->dmin[row]);
   for (int i = 0; i < BLOCK; i++) {
     const uint8_t two = t->nibbles[i / 64][i % 32 / 4][row][i % 4];
-    const float scale = d * u.scales[i / 32][row], minimum = dmin * u.minima[i / 32][row];
+    const float scale = d * u.of[i / 32][row], minimum = dmin * u.minima[i / 32][row];
     out[i] = scale * (float)(i / 32 % 2 ? two >> 4 : two & 15) - minimum;
   }
 }

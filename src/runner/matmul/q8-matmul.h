@@ -1,7 +1,14 @@
 /*
  * Rows times tiles in which 32 inputs have one scale (scale-groups.h). Before the include, a kernel defines load_scales;
- * load_weights; dot, the dot products of a block as integers; dot_start, with which these sums begin.
+ * load_weights; dot, the dot products of a block as integers; dot_start, with which these sums begin. WITH_MINIMA, a
+ * minimum is added to each weight: it is multiplied by the sum of the block's inputs.
  */
+#if defined(WITH_MINIMA)
+#define ADD_MINIMA(to, y) to = fma_(minimum, splat((y)->sum), to)
+#else
+#define ADD_MINIMA(to, y) (void)0
+#endif
+
 INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   vec sum[ROWS_AT_ONCE];
@@ -17,7 +24,10 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     prefetch(weights, WEIGHT_BYTES, rows);
     ivec w[8];
     load_weights(weights, w);
-    const vec scale = load_scales((const scale_bits *)scales);
+    const vec scale = load_scales(scales);
+#if defined(WITH_MINIMA)
+    const vec minimum = load_minima(scales);
+#endif
 #if defined(ROW_PAIRS)
     if (rows > 1) {
       struct pair pairs[4];
@@ -27,6 +37,8 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
         const struct pair products = pair_products(pairs, 8, y->values, z->values);
         sum[r] = fma_(floats(dot_start(y) + first_row(products)), scale * splat(y->scale), sum[r]);
         sum[r + 1] = fma_(floats(dot_start(z) + second_row(products)), scale * splat(z->scale), sum[r + 1]);
+        ADD_MINIMA(sum[r], y);
+        ADD_MINIMA(sum[r + 1], z);
       }
       continue;
     }
@@ -35,6 +47,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     UNROLL for (int r = 0; r < rows; r++) {
       if (r > 0) y = next_row(y, row_bytes, rows);
       sum[r] = fma_(floats(dot(w, y)), scale * splat(y->scale), sum[r]);
+      ADD_MINIMA(sum[r], y);
     }
   }
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);

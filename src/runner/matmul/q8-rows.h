@@ -1,10 +1,14 @@
-/* Activations for matmuls with Q8_0 and Q4_0: quantized to 8 bits, 32 inputs with one scale. */
+/* Activations for matmuls with Q8_0, Q4_0 and others: quantized to 8 bits, 32 inputs with one scale. */
 
 #define BLOCK 32
 
 struct quantized {
   float scale;
+#if defined(WITH_MINIMA)
+  float sum; /* of the values, times the scale: minima are multiplied by it */
+#else
   int32_t correction; /* for weights with 8 * NIBBLE added */
+#endif
   int8_t values[BLOCK];
 };
 
@@ -20,5 +24,10 @@ INLINE void quantize_block(const float *x, struct quantized *y) {
   /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps
    * it. The scale is rounded to f16, as in ggml. */
   y->scale = rounded_to_f16(largest / 127.0f + sum_lanes(not_a_number));
-  y->correction = correction(add_bytes(add_bytes((byte_sums){0}, y->values), y->values + 16), 8 * NIBBLE);
+  const byte_sums sum = add_bytes(add_bytes((byte_sums){0}, y->values), y->values + 16);
+#if defined(WITH_MINIMA)
+  y->sum = y->scale * (float)total(sum);
+#else
+  y->correction = correction(sum, 8 * NIBBLE);
+#endif
 }

@@ -19,7 +19,7 @@ INLINE void set_test_scales(struct packed *p) { p->scale = 0x2c7c ^ (p->scale & 
 typedef f16 scale_bits;
 #include "scale-groups.h"
 
-INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
+INLINE vec load_scales(const uint8_t *scales) { return load_f16((const f16 *)scales); }
 
 INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) w[g] = load_ints(weights + g * TILE_OUTPUTS * 4);

@@ -2,6 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import {
   allTypes,
+  floatsIn,
   hasAmx,
   hasAvx512Vnni,
   hasForm,
@@ -31,11 +32,9 @@ describe('all forms', () => {
     const type = ggmlTypeNamed(typeName)!;
     const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
     for (const [i, value] of randomFloats(packed.length, 12).entries()) packed[i] = Math.abs(value * 1e6);
-    const step = typeName === 'F16' ? 2 : type.typeSize;
-    for (let at = 0; at < packed.length; at += step) {
+    for (let at = 0; at < packed.length; at += type.typeSize) {
       if (typeName === 'MXFP4') packed[at] = 120;
-      else packed[at + (typeName === 'Q6_K' ? step - 1 : 1)]! = 0x20;
-      if (typeName === 'Q4_K') packed[at + 3] = 0x20;
+      for (const scale of floatsIn[typeName]) packed[at + scale + 1] = 0x20;
     }
     return matrixOf(typeName, inputs, outputs, packed);
   }

@@ -1,6 +1,7 @@
 import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import type { GgufTensor } from '../../ggml/gguf.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import { type AmxOutcome, amxRefusals, cpuHasAmx, formOf, useAmx } from './tile-forms.ts';
@@ -9,7 +10,7 @@ import { type AmxOutcome, amxRefusals, cpuHasAmx, formOf, useAmx } from './tile-
 export const inputsMax = 32768;
 
 /** How activations are quantized: inputs that share a scale. Matrices with equal quantization share the result. */
-export type ActivationQuantization = 'none' | 'by 32' | 'by 256';
+export type ActivationQuantization = 'none' | 'by 32' | 'by 32, with sums' | 'by 256';
 
 /** What is known of a kernel before it is compiled. */
 interface Kind {
@@ -35,25 +36,54 @@ const by32 = {
   activations: 'by 32',
   blockInputs: 32,
 } as const;
+const halves = {
+  headers: [...shared, 'half-rows.h', 'half-tiles.h'],
+  activations: 'none',
+  blockInputs: 16,
+} as const;
 const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
-const by256 = { headers: [...shared, 'k-rows.h', 'amx-by-256.h'], activations: 'by 256', blockInputs: 256 } as const;
-const groupsBy256 = { ...by256, headers: [...by256.headers, 'scale-groups.h'] } as const;
+const fiveBits = { ...by32, headers: [...by32.headers, 'bits-of-32.h', 'five-bit-tiles.h'] } as const;
+/** Minima are multiplied by sums of activations. */
+const withMinima = { activations: 'by 32, with sums' } as const;
+/** With the scales of blocks of 256 inputs, and `headers` of the type. */
+const by256 = (...headers: readonly string[]) =>
+  ({
+    headers: [...shared, 'k-rows.h', 'amx-by-256.h', 'block-scales.h', ...headers],
+    activations: 'by 256',
+    blockInputs: 256,
+  }) as const;
+const integerScales = (...headers: readonly string[]) => by256('scale-groups.h', 'integer-scales.h', ...headers);
 /** By type of weights. */
 const kinds: Readonly<Record<string, Kind>> = {
-  F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
+  F16: { file: 'f16-tiles.c', ...halves },
+  BF16: { file: 'bf16-tiles.c', ...halves },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
   Q4_0: { file: 'q4-tiles.c', ...nibbles },
-  Q5_0: { file: 'q5-tiles.c', ...by32 },
-  IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
+  Q4_1: { file: 'q41-tiles.c', ...nibbles, ...withMinima },
+  Q5_0: { file: 'q5-tiles.c', ...fiveBits },
+  Q5_1: { file: 'q51-tiles.c', ...fiveBits, ...withMinima },
+  IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles, headers: [...nibbles.headers, 'iq4-values.h'] },
   MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
-  Q4_K: { file: 'q4k-tiles.c', ...by256 },
-  Q6_K: { file: 'q6k-tiles.c', ...groupsBy256 },
+  IQ4_XS: { file: 'iq4xs-tiles.c', ...integerScales('iq4-values.h') },
+  Q2_K: { file: 'q2k-tiles.c', ...integerScales('two-bits.h') },
+  Q3_K: { file: 'q3k-tiles.c', ...integerScales('two-bits.h', 'bits-of-32.h') },
+  Q4_K: { file: 'q4k-tiles.c', ...by256('six-bit-scales.h') },
+  Q5_K: { file: 'q5k-tiles.c', ...integerScales('six-bit-scales.h', 'bits-of-32.h') },
+  Q6_K: { file: 'q6k-tiles.c', ...integerScales() },
 };
+
+/** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
+const outputsStep = 16;
+
+/** Whether there is a kernel for a matrix of this type and shape. */
+export function hasTileKernel({ type, ne: [inputs, outputs] }: Pick<GgufTensor, 'type' | 'ne'>): boolean {
+  const kind = kinds[type.name];
+  return kind !== undefined && inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0;
+}
 
 /** The compiled kernel of a type of weights. */
 export interface TileKernel {
   readonly activations: ActivationQuantization;
-  readonly blockInputs: number;
   /** The instructions for which the kernel is compiled: `FORM` in C. */
   readonly form: string;
   readonly sourceDigest: string;
@@ -120,12 +150,11 @@ function reportRefusal(type: string, outcome: AmxOutcome, { event }: CompileOpti
   );
 }
 
-function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {
+function kernelOf(native: NativeApi, { activations }: Kind, { path, sourceDigest }: Compiled): TileKernel {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
   const quantizedBytes = native.functionIn(path, 'kvasir_quantized_bytes', 'i64', 'i64');
   return {
     activations,
-    blockInputs,
     form: formOf(native, path),
     sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),

@@ -5,6 +5,7 @@ import {
   allTypes,
   emulated,
   type Form,
+  floatsIn,
   forms,
   hasForm,
   missing,
@@ -35,54 +36,26 @@ const formsOfTypes = allTypes.flatMap((type) =>
 
 /** The cost of a test is that of the sums in double precision. The default form has as many outputs with Q8_0. */
 const many = inLongForm(1008, 208);
-const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outputs: number])[]>> = {
-  F16: [
-    [16, 16],
-    [80, 48],
-    [3072, many],
-  ],
-  Q8_0: [
+const shapesOf = (type: TypeName): readonly (readonly [inputs: number, outputs: number])[] => {
+  const whole = [3072, many] as const;
+  if (type === 'F16' || type === 'BF16') return [[16, 16], [80, 48], whole];
+  if (ggmlTypeNamed(type)!.blockSize === 256) return [[256, 16], [768, 48], whole];
+  return [
     [32, 16],
     [96, 48],
-    [1024, 80],
-    [3072, 1008],
-  ],
-  Q4_0: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q5_0: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  MXFP4: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  IQ4_NL: [
-    [32, 16],
-    [96, 48],
-    [3072, many],
-  ],
-  Q4_K: [
-    [256, 16],
-    [768, 48],
-    [3072, many],
-  ],
-  Q6_K: [
-    [256, 16],
-    [768, 48],
-    [3072, many],
-  ],
+    ...(type === 'Q8_0'
+      ? ([
+          [1024, 80],
+          [3072, 1008],
+        ] as const)
+      : [whole]),
+  ];
 };
 
 describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, form }) => {
   testsNeed(form.isSupported, missing(form));
 
-  it.each(shapes[type])(
+  it.each(shapesOf(type))(
     '%i inputs, %i outputs: equal double precision and ggml within the error of quantization',
     async (inputs, outputs) => {
       const matrix = randomMatrix(type, inputs, outputs);
@@ -103,15 +76,15 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
       }
       expect(worst / typical).toBeLessThan(0.03);
       // For K types the quantized activations equal ggml's, and sums differ in their last bits.
-      const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
+      const tolerance = ggmlTypeNamed(type)!.blockSize === 256 ? 1e-5 : 0.01;
       const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
       expect(apart / typical).toBeLessThan(tolerance);
       matrix.close();
     },
   );
 
-  // Matmuls with F16 have no sums of integers that could overflow.
-  const integers = [type].filter((name) => name !== 'F16');
+  // Matmuls with F16 and BF16 have no sums of integers that could overflow.
+  const integers = [type].filter((name) => !name.endsWith('F16'));
   it.each(integers)('%s: do not overflow for the largest sums that weights and rows can have', async () => {
     const [inputs, outputs] = [512, 32];
     const rows = new Float32Array(inputs * 4).fill(1);
@@ -130,11 +103,10 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
       const { typeSize } = ggmlTypeNamed(type)!;
       const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
       for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
-      // A scale of 2^-7 for each block, and for the minima of Q4_K.
-      const scale = type === 'MXFP4' ? [127 - 7] : [0x00, 0x20];
-      for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
-        packed.set(scale, at);
-        if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
+      // A scale of 2^-7 for each block, and for minima.
+      for (let at = 0; at < packed.length; at += typeSize) {
+        if (type === 'MXFP4') packed[at] = 127 - 7;
+        for (const scale of floatsIn[type]) packed.set([0x00, 0x20], at + scale);
       }
       const matrix = matrixOf(type, inputs, outputs, packed);
       const tiles = await openKernels(form, [type]);
@@ -310,7 +282,7 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
 
   it('have an identity with the digest of the source, which is the same for all forms', async () => {
     const { identity, forms: compiledFor } = await openKernels(form);
-    expect(identity).toMatch(/^F16 \([0-9a-f]{64}\) Q8_0 .* Q6_K \([0-9a-f]{64}\)$/);
+    expect(identity).toMatch(/^F16 \([0-9a-f]{64}\) BF16 .* Q6_K \([0-9a-f]{64}\)$/);
     if (form.cpuFlags !== undefined) expect(compiledFor).toContain(form.name);
     expect(identity).toBe((await openKernels(supportedForms[0]!)).identity);
   });
@@ -332,7 +304,8 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
     expect(fits('Q4_0', 64, 32)).toBe(true);
     expect(fits('MXFP4', 96, 32)).toBe(true);
     expect(fits('Q5_0', 64, 32)).toBe(true);
-    expect(fits('Q5_1', 64, 32)).toBe(false);
+    expect(fits('Q5_1', 64, 32)).toBe(true);
+    expect(fits('F32', 64, 32)).toBe(false);
   });
 
   it('are opened only for the given types', async () => {

@@ -8,7 +8,7 @@ import { rowBytes } from '../../ggml/types.ts';
 import type { CompileOptions } from '../../native/compiler.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 import type { ModelWeights } from '../weights.ts';
-import { inputsMax, openTileKernels, type TileKernel } from './tile-kernels.ts';
+import { hasTileKernel, openTileKernels, type TileKernel } from './tile-kernels.ts';
 import { TiledExperts } from './tiled-experts.ts';
 import { TiledMatrix } from './tiled-matrix.ts';
 
@@ -17,9 +17,6 @@ const architectures: readonly string[] = ['x64', 'arm64'];
 
 /** libuv has four threads. */
 const lanesMax = 4;
-
-/** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
-const outputsStep = 16;
 
 /**
  * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI,
@@ -54,10 +51,8 @@ export class TiledMatmul {
   }
 
   /** Whether a kernel supports this type and shape; the matrix must be in plain host buffers. */
-  fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
-    const kernel = this.#kernels.get(type.name);
-    if (kernel === undefined) return false;
-    return inputs % kernel.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0;
+  fits(matrix: GgufTensor): boolean {
+    return this.#kernels.has(matrix.type.name) && hasTileKernel(matrix);
   }
 
   /** Takes all matrices that fit, several at a time, on other threads. Nothing may free the matrices until it is settled. */
