@@ -163,3 +163,39 @@ it.each([
     await drive.close();
   }
 });
+
+it('while no drafts are asked for, only the last hidden states are kept, and texts and later drafts are right', async () => {
+  const path = folder.file('idle.gguf');
+  const options = { architecture: 'glm4', type: 'Q8_0', layers: 2, isPredictable: true } as const;
+  await writeTinyModel(path, { ...options, predictionLayers: 1 });
+  const drive = await Drive.open(path, { predicts: true });
+  const plain = await Drive.open(path);
+  try {
+    const requests = [
+      { id: 'long', prompt: promptOf(20, 1), params: { maxTokens: 110, temperature: 1, seed: 4n } },
+      { id: 'late', prompt: promptOf(90, 2), params: { maxTokens: 30, temperature: 1, seed: 5n } },
+    ];
+    // The second prompt comes when no drafts were asked for long: the last layer computes one row of it.
+    const run = { arrive: (index: number) => 75 * index, maxNumBatchedTokens: 48 };
+    const traces = await drive.run(requests, run);
+    const expected = await plain.run(requests, run);
+    for (const { id } of requests) {
+      expect(traces.get(id)!.tokens).toEqual(expected.get(id)!.tokens);
+      expect(traces.get(id)!.logits).toEqual(expected.get(id)!.logits);
+    }
+    const late = { requestId: requestId('late'), length: 90 + traces.get('late')!.tokens.length };
+    const [drafts] = await drive.runner.draft([late], 3);
+    expect(drafts).toHaveLength(3);
+    const last = await plain.run([
+      {
+        id: 'next',
+        prompt: Int32Array.from([...requests[1]!.prompt, ...traces.get('late')!.tokens]),
+        params: { maxTokens: 3 },
+      },
+    ]);
+    expect([...drafts!]).toEqual(last.get('next')!.tokens);
+  } finally {
+    await drive.close();
+    await plain.close();
+  }
+});

@@ -262,7 +262,6 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
         adapters: this.adapters,
-        ...(prediction === undefined ? {} : { hiddenRows: 'all' }),
       };
       this.#predictor =
         prediction &&
@@ -352,7 +351,8 @@ export class GgmlRunner implements Runner {
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
     const { memories, config } = this.#parts;
-    const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder };
+    const hiddenRows = this.#predictor?.hiddenRows;
+    const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder, hiddenRows };
     const batch = layOutBatch(plan, batchMemory, this.#rowRule);
     if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
@@ -366,8 +366,9 @@ export class GgmlRunner implements Runner {
     if (decoder.promptHidden !== undefined)
       result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
     if (this.#predictor !== undefined && decoder.hidden !== undefined) {
-      const rows = this.#read(decoder.graph, decoder.hidden, batch.rowCount * this.#parts.config.embeddingLength);
-      await this.#predictor.stepEnded(batch, rows, result.sampled);
+      const rows = batch.hiddenRows === 'all' ? batch.rowCount : batch.outputCount;
+      const values = this.#read(decoder.graph, decoder.hidden, rows * config.embeddingLength);
+      await this.#predictor.stepEnded(batch, values, result.sampled);
     }
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
@@ -381,8 +382,7 @@ export class GgmlRunner implements Runner {
     const { attention, mixers, config } = this.#parts;
     const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
     // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
-    // A prediction layer needs the hidden states of all rows at once.
-    const isWholeOnly = config.latent !== undefined || config.isEncoder === true || this.#predictor !== undefined;
+    const isWholeOnly = config.latent !== undefined || config.isEncoder === true;
     const hasKvOnly = mixers === undefined && !isWholeOnly;
     return (
       isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'
