@@ -241,7 +241,10 @@ export class GgmlRunner implements Runner {
     this.#operations = kernels.operations;
     this.#graphs = new DecoderGraphs(device, kernels.operations);
     const { passes } = kernels;
-    this.adapters = new AdapterStore({ device, base: options, matrices: weights.matrices, idle: () => this.#running });
+    const lowRank = kernels.operations?.lowRank;
+    this.adapters = new AdapterStore({
+      ...{ device, base: options, matrices: weights.matrices, kernels: lowRank, idle: () => this.#running },
+    });
     let memory: KvMemory | undefined;
     try {
       memory = new KvMemory(device, layout, poolBlocks);
