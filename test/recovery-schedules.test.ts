@@ -7,6 +7,7 @@
  */
 import { appendFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../bench/make-model/adapter-maker.ts';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
@@ -58,6 +59,8 @@ interface Subject {
   readonly ranks: number;
   /** In runs with a store, the model's prediction layer drafts before each step of decodes. */
   readonly predicts?: boolean;
+  /** Every second request has a LoRA adapter. */
+  readonly hasAdapter?: boolean;
 }
 
 const tiny = (options: ModelOptions) => async () => {
@@ -139,6 +142,18 @@ const allSubjects: readonly Subject[] = [
     ranks: 2,
     predicts: true,
   },
+  {
+    name: 'a random llama with an adapter',
+    model: tiny({ architecture: 'llama', type: 'Q8_0' }),
+    ranks: 1,
+    hasAdapter: true,
+  },
+  {
+    name: 'a random qwen3moe with an adapter on two ranks',
+    model: tiny({ architecture: 'qwen3moe', type: 'Q8_0', layers: 4 }),
+    ranks: 2,
+    hasAdapter: true,
+  },
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
   // smollm3, glm4, glm4moe and phi3 have the KV groups of llama, and lfm2moe those of lfm2.
   {
@@ -165,16 +180,20 @@ const allSubjects: readonly Subject[] = [
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
-const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|with drafts$|(qwen3moe|lfm2) on/;
+const shortForm =
+  /^the demo model$|three groups|qwen35moe$|hybrid model on|with drafts$|with an adapter$|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks, predicts }) => {
+describe.each(subjects)('$name', ({ name, model, ranks, predicts = false, hasAdapter = false }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
-    const harness = await RecoveryHarness.open(await model(), ranks, predicts);
+    const path = await model();
+    const adapter = `${path}.lora`;
+    if (hasAdapter) await writeAdapter(adapter, path);
+    const harness = await RecoveryHarness.open(path, ranks, { predicts, ...(hasAdapter ? { adapter } : {}) });
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
@@ -203,7 +222,7 @@ describe.each(subjects)('$name', ({ name, model, ranks, predicts }) => {
     } finally {
       await harness.close();
     }
-    expect(drafted > 0).toBe(predicts === true);
+    expect(drafted > 0).toBe(predicts);
     if (resultsFile !== undefined) {
       const row = {
         model: name,
@@ -285,7 +304,9 @@ class Workload {
 
   static async prepare(harness: RecoveryHarness, seed: number): Promise<Workload> {
     const prng = new Prng(seed);
-    const requests = randomRequests(prng, harness.vocabSize);
+    const requests = randomRequests(prng, harness.vocabSize).map((request, i) =>
+      harness.adapter === undefined || i % 2 === 0 ? request : { ...request, lora: harness.adapter.name },
+    );
     const alone: Completion[] = [];
     let reference: RunResult | undefined;
     for (const request of requests) {
@@ -322,10 +343,11 @@ class Workload {
 
   /** With one group, requests run at the same time, so blocks that one of them has loaded are available to all. */
   #minimum({ arrived, arrivedAtEnd, completions }: RunResult): number {
-    const { identities, groups } = this.#harness;
-    const requests = this.#requests.map(({ prompt }, i) => ({
+    const { identities, groups, adapter } = this.#harness;
+    const names = (lora: string | undefined) => (lora === undefined ? {} : { adapter: adapter?.digest });
+    const requests = this.#requests.map(({ prompt, lora }, i) => ({
       tokenCount: (prompt as number[]).length,
-      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint),
+      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint, names(lora)),
       outputTokens: completions[i]!.tokens.length,
       available: groups.length === 1 ? arrived : arrivedAtEnd[i]!,
     }));

@@ -12,12 +12,14 @@ import { systemTimers } from '../../src/connector/system-timers.ts';
 import { hasKvOn } from '../../src/connector/tier/blocks-of-rank.ts';
 import { blockCount, blockId, tokenCount } from '../../src/core/ids.ts';
 import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
-import type { RequestStats } from '../../src/core/request.ts';
+import type { AdapterRef, RequestStats } from '../../src/core/request.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
+import { Adapters } from '../../src/engine/adapters.ts';
 import type { EngineStats, GenerateRequest } from '../../src/engine/contract.ts';
 import { Engine } from '../../src/engine/engine.ts';
 import { PredictionDrafter } from '../../src/engine/prediction-drafter.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
+import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
 import { type Runner, stageOfModel } from '../../src/runner/contract.ts';
@@ -44,6 +46,13 @@ export interface HarnessRequest extends GenerateRequest {
   readonly arriveMs?: number;
   /** The request is aborted when it has this many tokens; 0: as soon as it was submitted. */
   readonly abortAfter?: number;
+}
+
+export interface HarnessExtras {
+  /** The model's prediction layer drafts. */
+  readonly predicts?: boolean;
+  /** The file of a LoRA adapter with the name `lora`. */
+  readonly adapter?: string;
 }
 
 export interface Completion {
@@ -93,11 +102,16 @@ export class RecoveryHarness {
   /** Of the whole model. */
   readonly groups: readonly KvGroupSpec[];
   readonly #blocksMax: number;
-  readonly #predicts: boolean;
+  readonly #extras: HarnessExtras;
+  /** The requests with `lora: 'lora'` have it. */
+  readonly adapter: AdapterRef | undefined;
+  readonly #adapters: Adapters;
 
-  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer, predicts: boolean) {
+  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer, extras: HarnessExtras, adapters: Adapters) {
     this.#runners = runners;
-    this.#predicts = predicts;
+    this.#extras = extras;
+    this.#adapters = adapters;
+    this.adapter = extras.adapter === undefined ? undefined : adapters.find('lora');
     this.#tokenizer = tokenizer;
     this.groups = runners[0]!.kvCacheSpec.groups;
     this.#blocksMax = blocksPerGroup * this.groups.length;
@@ -112,8 +126,8 @@ export class RecoveryHarness {
     }));
   }
 
-  /** `ranks`: the number of ranks, all in this process. `predicts`: the model's prediction layer drafts. */
-  static async open(path: string, ranks = 1, predicts = false): Promise<RecoveryHarness> {
+  /** `ranks`: the number of ranks, all in this process. */
+  static async open(path: string, ranks = 1, extras: HarnessExtras = {}): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
     const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
@@ -129,12 +143,19 @@ export class RecoveryHarness {
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
-          predicts,
+          predicts: extras.predicts === true,
           ...(ranks === 1 ? {} : { stage: stageOfModel(config, rank, ranks) }),
         }),
       );
     }
-    return new RecoveryHarness(runners, await openTokenizer(file), predicts);
+    const load = async (adapter: string): Promise<string> => {
+      const source = await findAdapter(adapter, { file, config });
+      for (const runner of runners) await runner.adapters.load(source);
+      return source.digest;
+    };
+    const adapters = new Adapters({ modelNames: [], countMax: 1, loader: { load, unload: async () => {} } });
+    if (extras.adapter !== undefined) await adapters.load({ name: 'lora', path: extras.adapter });
+    return new RecoveryHarness(runners, await openTokenizer(file), extras, adapters);
   }
 
   get vocabSize(): number {
@@ -212,7 +233,7 @@ export class RecoveryHarness {
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
     // Runs without a store are what the others are compared with.
-    const drafts = this.#predicts && connector !== undefined;
+    const drafts = this.#extras.predicts === true && connector !== undefined;
     const pipeline = new PipelineExecutor(ranks);
     const executor = checkedBefore(pipeline, () => scheduler.checkInvariants());
     const scheduling: SchedulerOptions = {
@@ -236,6 +257,7 @@ export class RecoveryHarness {
         scheduler,
         executor,
         tokenizer: withoutClose(this.#tokenizer),
+        adapters: this.#adapters,
         model: {
           name: 'harness',
           path: '',
@@ -330,6 +352,7 @@ function withBlocks(runner: GgmlRunner, blocks: number): Runner {
     vocabSize: runner.vocabSize,
     stage: runner.stage,
     blockMemory: runner.blockMemory,
+    adapters: runner.adapters,
     execute: (plan, hidden) => runner.execute(plan, hidden),
     draft: (requests, count) => runner.draft(requests, count),
     release: (requests) => runner.release(requests),
