@@ -107,6 +107,24 @@ const cases: [ToolFormat, string, string, Answer][] = [
   ['hermes', 'a call without a name', '<tool_call>{"a": 1}</tool_call> x', answer('<tool_call>{"a": 1}</tool_call> x')],
   ['hermes', 'no JSON', '<tool_call>f(1)</tool_call>', answer('<tool_call>f(1)</tool_call>')],
   ['hermes', 'half a tag', 'a <tool_', answer('a <tool_')],
+  [
+    'nemotron_json',
+    'a list',
+    'Wait.\n<TOOLCALL>[{"name": "f", "arguments": {"a": "</TOOLCALL>"}}, {"name": "g", "arguments": {}}]</TOOLCALL> So.',
+    answer('Wait. So.', call('f', '{"a": "</TOOLCALL>"}'), call('g', '{}')),
+  ],
+  [
+    'nemotron_json',
+    'arguments as a text, and no end',
+    '<TOOLCALL>[{"name": "f", "arguments": "{\\"a\\": 1}"}',
+    answer('', call('f', '{"a": 1}')),
+  ],
+  ...['[{"name": "h", "arguments": {}}]', '[]', 'f(1)', '[1]', ''].map((text): [ToolFormat, string, string, Answer] => [
+    'nemotron_json',
+    `no call: ${text}`,
+    `So <TOOLCALL>${text}</TOOLCALL>`,
+    answer(`So <TOOLCALL>${text}</TOOLCALL>`),
+  ]),
   ['llama3_json', 'a text', 'Hello {"name": 1}', answer('Hello {"name": 1}')],
   ['llama3_json', 'a call', '{"name": "f", "parameters": {"a": 1}}', answer('', call('f', '{"a": 1}'))],
   [
@@ -420,6 +438,8 @@ describe('parsers of answers', () => {
       '</function>',
       '<|tool_call_start|>',
       '<|tool_call_end|>',
+      '<TOOLCALL>',
+      '</TOOLCALL>',
       '[f(a=',
       "'x'",
       '""',
@@ -451,6 +471,7 @@ describe('parsers of answers', () => {
     ['hermes', (json) => `<tool_call>\n${json}\n</tool_call>`],
     ['llama3_json', (json) => json],
     ['mistral', (json) => `[TOOL_CALLS][${json}]`],
+    ['nemotron_json', (json) => `<TOOLCALL>[${json}]</TOOLCALL>`],
   ])('%s: random arguments arrive as they were written', (format, wrap) => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.boolean(), (value, isNameLast) => {
@@ -482,6 +503,7 @@ describe('parsers of answers', () => {
     ],
     ['qwen3_coder', '<tool_call>\n<function=example>\n<parameter=a>\n1\n</parameter>'],
     ['hermes', '<tool_call>\n{"name": "f"}'],
+    ['nemotron_json', '<TOOLCALL>[{{"name": "tool_name1", "arguments": "tool_args1"}}]</TOOLCALL>'],
     [undefined, '<tool_call><invoke name="f">'],
   ] as const)('have the format %s if the template has its tags', (format, template) => {
     expect(formatOfTemplate(template)).toBe(format);
