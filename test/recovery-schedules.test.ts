@@ -237,9 +237,10 @@ describe.each(subjects)('$name', ({ name, model, ranks, predicts = false, hasAda
       total[what as keyof typeof total] += count;
     // Schedules without effects would show nothing. The schedules of one workload may lack an effect on one model.
     if (onlySeed !== undefined || workloads === 1) return;
-    // With several groups, preemptions are rare: a request needs few blocks for its next tokens.
+    // With several groups, preemptions are rare: a request needs few blocks for its next tokens. With adapters, requests share fewer
+    // blocks, so fewer of them run at the same time.
     const { preempted, ...others } = seen;
-    if (harness.groups.length === 1) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
+    if (harness.groups.length === 1 && !hasAdapter) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
     for (const count of Object.values(others)) expect(count, JSON.stringify(seen)).toBeGreaterThan(0);
     for (const count of blocks) expect(count, `blocks with the same bytes: ${blocks.join(', ')}`).toBeGreaterThan(0);
     expect(seen.compared, JSON.stringify(seen)).toBeGreaterThan((workloads * schedulesPerWorkload) / 6);
