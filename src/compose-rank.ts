@@ -179,7 +179,10 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
     bytes += blockBytes(layout);
     if (rank === worldSize - 1 && predicts(options, model)) bytes += blockBytes(predictionLayout(layout));
   }
-  return Math.max(2, Math.floor(poolBytes(options, model, bytes, weightBytesOf(file)) / bytes));
+  return Math.max(
+    2,
+    Math.floor(poolBytes(options, model, bytes, weightBytesOf(file, predicts(options, model))) / bytes),
+  );
 }
 
 /**

@@ -3,11 +3,9 @@
  * drafts.
  */
 import { afterAll, expect, it } from 'vitest';
-import type { Clock } from '../src/base/clock.ts';
-import { openMeasuredEngine } from '../src/compose.ts';
-import type { SamplingOptions } from '../src/core/sampling.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
+import { textOf, textsOf, withDraftingEngine } from './support/speculated-texts.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -23,43 +21,8 @@ await writeTinyModel(models.other, { architecture: 'qwen3', type: 'Q8_0', seed: 
 await writeTinyModel(models.states, { architecture: 'lfm2', type: 'Q8_0' });
 await writeTinyModel(models.vocabulary, { architecture: 'llama', type: 'Q8_0', vocab: 600 });
 
-const prompts = ['Once upon a time', 'The little dog', 'A', 'She said'];
-const samplings: SamplingOptions[] = [
-  { maxTokens: 40, temperature: 0 },
-  { maxTokens: 40, temperature: 0.8, seed: 3n },
-  { maxTokens: 30, temperature: 0.7, seed: 4n, repetitionPenalty: 1.2, presencePenalty: 0.4 },
-  { maxTokens: 30, temperature: 0.5, seed: 5n, structuredOutputs: { regex: '[a-z ]{20,60}' } },
-];
-
-async function textOf(engine: AsyncEngine, index: number): Promise<string> {
-  let text = '';
-  const request = { prompt: prompts[index]!, params: samplings[index]! };
-  for await (const output of engine.generate(request)) text += output.text;
-  return text;
-}
-
-async function textsOf(engine: AsyncEngine, isTogether: boolean): Promise<string[]> {
-  if (isTogether) return Promise.all(prompts.map((_, i) => textOf(engine, i)));
-  const texts: string[] = [];
-  for (const i of prompts.keys()) texts.push(await textOf(engine, i));
-  return texts;
-}
-
-/** For this clock, all steps and drafts have about the same duration on every machine, so drafts are always worth their time. */
-function countingClock(): Clock {
-  let ms = 0;
-  return { nowMs: () => ms++ };
-}
-
-async function withEngine<T>(options: Partial<EngineOptions>, use: (engine: AsyncEngine) => Promise<T>): Promise<T> {
-  const all = { model: models.target, threads: 1, maxModelLen: 128, ...options };
-  const { engine } = await openMeasuredEngine(all, undefined, countingClock());
-  try {
-    return await use(engine);
-  } finally {
-    await engine.close();
-  }
-}
+const withEngine = <T>(options: Partial<EngineOptions>, use: (engine: AsyncEngine) => Promise<T>): Promise<T> =>
+  withDraftingEngine({ model: models.target, ...options }, use);
 
 const speculativeConfig = (model: string) => ({ model, num_speculative_tokens: 5 });
 

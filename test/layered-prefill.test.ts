@@ -35,6 +35,7 @@ const msOf = ({ sequences, tokenCount }: StepPlan): number => {
 
 const models = [
   ['llama', 'Q8_0'],
+  ['glm4', 'Q8_0'],
   ['gpt-oss', 'MXFP4'],
   ['qwen3moe', 'Q4_K'],
   ['gemma3', 'F16'],
@@ -42,7 +43,7 @@ const models = [
   ['mistral3', 'Q8_0'],
   ['smollm3', 'Q8_0'],
 ] as const;
-describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slice(0, 2)))(
+describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slice(0, 3)))(
   '%s with %s weights',
   (architecture, type) => {
     it('has the same KV, logits and tokens with chunks by layers as without', async () => {
@@ -53,8 +54,9 @@ describe.each(inLongForm<readonly (typeof models)[number][]>(models, models.slic
         layers: layerCount,
         ...(architecture === 'gemma3' || architecture === 'gpt-oss' ? { windowPattern: 3 } : {}),
         ...longContexts[architecture],
+        ...(architecture === 'glm4' ? { predictionLayers: 1 } : {}),
       });
-      const drive = await Drive.open(path);
+      const drive = await Drive.open(path, { predicts: architecture === 'glm4' });
       expect(drive.runner.kvCacheSpec.sliceableLayers).toBe(layerCount);
       let adapter: AdapterRef | undefined;
       if (architecture === 'llama') {

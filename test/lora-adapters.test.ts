@@ -82,9 +82,11 @@ const exact: readonly (readonly [string, Row, { readonly matmulKernels?: boolean
   ['shared layers', { architecture: 'gemma4', type: 'Q8_0' }, {}],
   ['network layers', { architecture: 'nemotron_h', type: 'Q8_0', ...smallStates }, {}],
   ['fused matrices', { architecture: 'phi3', type: 'F16' }, {}],
+  ['experts', { architecture: 'qwen3moe', type: 'Q8_0' }, {}],
+  ['experts and shared experts', { architecture: 'glm4moe', type: 'Q4_K' }, {}],
   ['latent attention', { architecture: 'deepseek2', type: 'Q8_0' }, {}],
 ];
-const exactShown = exact.filter(([name]) => isLongForm || /our|stages|padded|states/.test(name));
+const exactShown = exact.filter(([name]) => isLongForm || /our|stages|padded|states|^experts$/.test(name));
 
 describe.each(exactShown)('requests with adapters, with %s', (name, row, options) => {
   let drive: Drive;

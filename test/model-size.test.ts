@@ -108,6 +108,34 @@ describe('kvasir size', () => {
     }
   });
 
+  it('counts the layer that drafts and its KV only with the method mtp', async () => {
+    const path = folder.file('mtp.gguf');
+    await writeTinyModel(path, { architecture: 'glm4', type: 'Q8_0', layers: 3, predictionLayers: 1 });
+    const limits = ['--max-num-seqs', '2', '--max-model-len', '256'];
+    const speculativeConfig = { method: 'mtp', num_speculative_tokens: 2 };
+    const plain = await sizeOf(path, ...limits);
+    const drafting = await sizeOf(path, ...limits, '--speculative-config', JSON.stringify(speculativeConfig));
+    const layer = [...(await readGguf(path)).predictionTensors.values()];
+    const layerBytes = layer.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    expect(layerBytes).toBeGreaterThan(0);
+    expect(drafting.weightBytes - plain.weightBytes).toBe(layerBytes);
+    // Three layers and one more.
+    const { bytes, blocks } = drafting.pools.at(-1)!;
+    const plainPool = plain.pools.at(-1)!;
+    expect([3 * bytes, blocks]).toEqual([4 * plainPool.bytes, plainPool.blocks]);
+    expect(drafting.storedBytesPerToken).toBe(plain.storedBytesPerToken);
+    const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: bytes, speculativeConfig });
+    expect(engine.stats().blocks.total).toBe(blocks - 1);
+    await engine.close();
+    const other = await runHere([
+      'size',
+      'models/kvasir-demo.gguf',
+      '--speculative-config',
+      JSON.stringify(speculativeConfig),
+    ]);
+    expect(other.stderr).toMatch(/nextn_predict_layers is 0/);
+  });
+
   it('needs half of the KV with q8_0, and refuses other files', async () => {
     const path = 'models/kvasir-demo.gguf';
     const [half, full] = [await sizeOf(path, '--kv-cache-dtype', 'q8_0'), await sizeOf(path)];

@@ -3,11 +3,8 @@
  * drafts.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Clock } from '../src/base/clock.ts';
 import { openMeasuredEngine } from '../src/compose.ts';
 import { requestId } from '../src/core/ids.ts';
-import type { SamplingOptions } from '../src/core/sampling.ts';
-import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { distance } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
@@ -15,6 +12,7 @@ import { Drive, promptOf } from './support/drive.ts';
 import { libllamaDrafts } from './support/libllama-prediction.ts';
 import { itInLongForm } from './support/long-form.ts';
 import { pinKernels } from './support/pinned-kernels.ts';
+import { countingClock, textOf, textsOf, withDraftingEngine } from './support/speculated-texts.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
@@ -22,52 +20,14 @@ beforeAll(pinKernels);
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-const prompts = ['Once upon a time', 'The little dog', 'A', 'She said'];
-const samplings: SamplingOptions[] = [
-  { maxTokens: 40, temperature: 0, ignoreEos: true },
-  { maxTokens: 40, temperature: 0.8, seed: 3n },
-  { maxTokens: 30, temperature: 0.7, seed: 4n, repetitionPenalty: 1.2, presencePenalty: 0.4 },
-  { maxTokens: 30, temperature: 0.5, seed: 5n, structuredOutputs: { regex: '[a-z ]{20,60}' } },
-];
-
-async function textOf(engine: AsyncEngine, index: number): Promise<string> {
-  let text = '';
-  const request = { prompt: prompts[index]!, params: samplings[index]! };
-  for await (const output of engine.generate(request)) text += output.text;
-  return text;
-}
-
-async function textsOf(engine: AsyncEngine, isTogether: boolean): Promise<string[]> {
-  if (isTogether) return Promise.all(prompts.map((_, i) => textOf(engine, i)));
-  const texts: string[] = [];
-  for (const i of prompts.keys()) texts.push(await textOf(engine, i));
-  return texts;
-}
-
-/** For this clock, all steps and drafts have about the same duration on every machine, so drafts are always worth their time. */
-function countingClock(): Clock {
-  let ms = 0;
-  return { nowMs: () => ms++ };
-}
-
-async function withEngine<T>(options: EngineOptions, use: (engine: AsyncEngine) => Promise<T>): Promise<T> {
-  const all = { threads: 1, maxModelLen: 128, ...options };
-  const { engine } = await openMeasuredEngine(all, undefined, countingClock());
-  try {
-    return await use(engine);
-  } finally {
-    await engine.close();
-  }
-}
-
 const speculativeConfig = { method: 'mtp', num_speculative_tokens: 3 };
 
 describe.each(['glm4moe', 'glm4', 'deepseek2'] as const)('a %s model with a prediction layer', (architecture) => {
   it('has the same texts with drafts, alone and in a batch', async () => {
     const model = folder.file(`${architecture}.gguf`);
     await writeTinyModel(model, { architecture, type: 'Q8_0', layers: 2, predictionLayers: 1 });
-    const plain = await withEngine({ model }, (engine) => textsOf(engine, false));
-    await withEngine({ model, speculativeConfig }, async (engine) => {
+    const plain = await withDraftingEngine({ model }, (engine) => textsOf(engine, false));
+    await withDraftingEngine({ model, speculativeConfig }, async (engine) => {
       expect(await textsOf(engine, false)).toEqual(plain);
       expect(await textsOf(engine, true)).toEqual(plain);
       expect(engine.stats().draftedTokens).toBeGreaterThan(0);
@@ -78,7 +38,7 @@ describe.each(['glm4moe', 'glm4', 'deepseek2'] as const)('a %s model with a pred
 itInLongForm('a model on two ranks in processes drafts, and continues after its last rank has died', async () => {
   const model = folder.file('ranks.gguf');
   await writeTinyModel(model, { architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 });
-  const plain = await withEngine({ model }, (engine) => textsOf(engine, false));
+  const plain = await withDraftingEngine({ model }, (engine) => textsOf(engine, false));
   const { engine, processIds } = await openMeasuredEngine(
     { model, threads: 1, maxModelLen: 128, pipelineParallelSize: 2, speculativeConfig },
     undefined,
@@ -101,7 +61,7 @@ it.each([
 ] as const)('the method mtp is refused for the model %s', async (name, options, message) => {
   const model = folder.file(`${name}.gguf`);
   await writeTinyModel(model, { type: 'Q8_0', layers: 2, ...options });
-  await expect(withEngine({ model, speculativeConfig }, () => Promise.resolve())).rejects.toMatchObject({
+  await expect(withDraftingEngine({ model, speculativeConfig }, () => Promise.resolve())).rejects.toMatchObject({
     code: 'KVASIR_PREDICTION_LAYER_MISSING',
     message: expect.stringMatching(message) as string,
   });
@@ -112,7 +72,7 @@ it('a model with states warns, and its prediction layer is not loaded', async ()
   await writeTinyModel(model, { architecture: 'qwen35', type: 'Q8_0', layers: 3, predictionLayers: 1 });
   const messages: string[] = [];
   const onEvent: EngineOptions['onEvent'] = ({ message }) => messages.push(message);
-  await withEngine({ model, speculativeConfig, onEvent }, (engine) => textOf(engine, 0));
+  await withDraftingEngine({ model, speculativeConfig, onEvent }, (engine) => textOf(engine, 0));
   expect(messages.join()).toContain('Speculation is off');
 });
 
@@ -126,7 +86,7 @@ it('most drafts are accepted if the next token is a function of the last one', a
     isPredictable: true,
   } as const;
   await writeTinyModel(model, options);
-  await withEngine({ model, speculativeConfig }, async (engine) => {
+  await withDraftingEngine({ model, speculativeConfig }, async (engine) => {
     await textOf(engine, 0);
     const { draftedTokens, acceptedTokens, steps } = engine.stats();
     expect(acceptedTokens).toBeGreaterThan(0.9 * draftedTokens);
@@ -161,5 +121,41 @@ it.each([
     expect(await drive.runner.draft([{ ...request, length: text.length - 1 }], 3)).toEqual([new Int32Array(0)]);
   } finally {
     await drive.close();
+  }
+});
+
+it('while no drafts are asked for, only the last hidden states are kept, and texts and later drafts are right', async () => {
+  const path = folder.file('idle.gguf');
+  const options = { architecture: 'glm4', type: 'Q8_0', layers: 2, isPredictable: true } as const;
+  await writeTinyModel(path, { ...options, predictionLayers: 1 });
+  const drive = await Drive.open(path, { predicts: true });
+  const plain = await Drive.open(path);
+  try {
+    const requests = [
+      { id: 'long', prompt: promptOf(20, 1), params: { maxTokens: 110, temperature: 1, seed: 4n } },
+      { id: 'late', prompt: promptOf(90, 2), params: { maxTokens: 30, temperature: 1, seed: 5n } },
+    ];
+    // The second prompt comes when no drafts were asked for long: the last layer computes one row of it.
+    const run = { arrive: (index: number) => 75 * index, maxNumBatchedTokens: 48 };
+    const traces = await drive.run(requests, run);
+    const expected = await plain.run(requests, run);
+    for (const { id } of requests) {
+      expect(traces.get(id)!.tokens).toEqual(expected.get(id)!.tokens);
+      expect(traces.get(id)!.logits).toEqual(expected.get(id)!.logits);
+    }
+    const late = { requestId: requestId('late'), length: 90 + traces.get('late')!.tokens.length };
+    const [drafts] = await drive.runner.draft([late], 3);
+    expect(drafts).toHaveLength(3);
+    const last = await plain.run([
+      {
+        id: 'next',
+        prompt: Int32Array.from([...requests[1]!.prompt, ...traces.get('late')!.tokens]),
+        params: { maxTokens: 3 },
+      },
+    ]);
+    expect([...drafts!]).toEqual(last.get('next')!.tokens);
+  } finally {
+    await drive.close();
+    await plain.close();
   }
 });

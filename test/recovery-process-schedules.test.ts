@@ -141,7 +141,7 @@ async function run(
   const arrived = await faults.arrived();
   const reference = requests.map(({ prompt }, i) => ({
     tokenCount: (prompt as number[]).length,
-    keys: [keysOf(prompt as number[], blockSize, fingerprint, cacheSalt)],
+    keys: [keysOf(prompt as number[], blockSize, fingerprint, { cacheSalt })],
     outputTokens: outputs[i]!.tokens.length,
     available: arrived,
   }));

@@ -7,6 +7,7 @@
  */
 import { appendFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../bench/make-model/adapter-maker.ts';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
@@ -22,7 +23,6 @@ import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import {
   blockSize,
   type Completion,
-  type HarnessOptions,
   type HarnessRequest,
   ignoredReports,
   RecoveryHarness,
@@ -57,8 +57,12 @@ interface Subject {
   readonly name: string;
   readonly model: () => Promise<string>;
   readonly ranks: number;
-  /** `predicts`: in runs with a store, the prediction layer drafts before each step of decodes. */
-  readonly options?: HarnessOptions;
+  /** In runs with a store, the model's prediction layer drafts before each step of decodes. */
+  readonly predicts?: boolean;
+  /** Connectors get copies of blocks, as of a pool in the memory of a device. */
+  readonly isStaged?: boolean;
+  /** Every second request has a LoRA adapter. */
+  readonly hasAdapter?: boolean;
 }
 
 const tiny = (options: ModelOptions) => async () => {
@@ -74,7 +78,7 @@ const allSubjects: readonly Subject[] = [
     name: 'the demo model with a copied pool',
     model: async () => 'models/kvasir-demo.gguf',
     ranks: 1,
-    options: { isStaged: true },
+    isStaged: true,
   },
   { name: 'a random llama', model: tiny({ architecture: 'llama', type: 'Q4_0' }), ranks: 1 },
   { name: 'a random qwen2', model: tiny({ architecture: 'qwen2', type: 'F16' }), ranks: 1 },
@@ -132,7 +136,7 @@ const allSubjects: readonly Subject[] = [
     name: 'the hybrid model with copied pools on two ranks',
     model: async () => 'models/kvasir-hybrid.gguf',
     ranks: 2,
-    options: { isStaged: true },
+    isStaged: true,
   },
   { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
@@ -144,13 +148,25 @@ const allSubjects: readonly Subject[] = [
     name: 'a random glm4moe with drafts',
     model: tiny({ architecture: 'glm4moe', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
     ranks: 1,
-    options: { predicts: true },
+    predicts: true,
   },
   {
     name: 'a random deepseek2 with drafts on two ranks',
     model: tiny({ architecture: 'deepseek2', type: 'Q8_0', layers: 2, predictionLayers: 1 }),
     ranks: 2,
-    options: { predicts: true },
+    predicts: true,
+  },
+  {
+    name: 'a random llama with an adapter',
+    model: tiny({ architecture: 'llama', type: 'Q8_0' }),
+    ranks: 1,
+    hasAdapter: true,
+  },
+  {
+    name: 'a random qwen3moe with an adapter on two ranks',
+    model: tiny({ architecture: 'qwen3moe', type: 'Q8_0', layers: 4 }),
+    ranks: 2,
+    hasAdapter: true,
   },
   { name: 'a random olmo2', model: tiny({ architecture: 'olmo2', type: 'Q8_0', ...longContexts.olmo2 }), ranks: 1 },
   // smollm3, glm4, glm4moe and phi3 have the KV groups of llama, and lfm2moe those of lfm2.
@@ -179,16 +195,19 @@ const allSubjects: readonly Subject[] = [
 
 /** Each kind of KV group and of state, on one rank or on two. */
 const shortForm =
-  /^the demo model$|three groups|qwen35moe$|hybrid model (on|with)|copied pool$|with drafts$|(qwen3moe|lfm2) on/;
+  /^the demo model$|three groups|qwen35moe$|hybrid model (on|with)|copied pool$|with drafts$|with an adapter$|(qwen3moe|lfm2) on/;
 const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
 
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks, options }) => {
+describe.each(subjects)('$name', ({ name, model, ranks, predicts = false, isStaged = false, hasAdapter = false }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
-    const harness = await RecoveryHarness.open(await model(), ranks, options);
+    const path = await model();
+    const adapter = `${path}.lora`;
+    if (hasAdapter) await writeAdapter(adapter, path);
+    const harness = await RecoveryHarness.open(path, ranks, { predicts, isStaged, ...(hasAdapter ? { adapter } : {}) });
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
@@ -217,7 +236,7 @@ describe.each(subjects)('$name', ({ name, model, ranks, options }) => {
     } finally {
       await harness.close();
     }
-    expect(drafted > 0).toBe(options?.predicts === true);
+    expect(drafted > 0).toBe(predicts);
     if (resultsFile !== undefined) {
       const row = {
         model: name,
@@ -232,9 +251,10 @@ describe.each(subjects)('$name', ({ name, model, ranks, options }) => {
       total[what as keyof typeof total] += count;
     // Schedules without effects would show nothing. The schedules of one workload may lack an effect on one model.
     if (onlySeed !== undefined || workloads === 1) return;
-    // With several groups, preemptions are rare: a request needs few blocks for its next tokens.
+    // With several groups, preemptions are rare: a request needs few blocks for its next tokens. With adapters, requests share fewer
+    // blocks, so fewer of them run at the same time.
     const { preempted, ...others } = seen;
-    if (harness.groups.length === 1) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
+    if (harness.groups.length === 1 && !hasAdapter) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
     for (const count of Object.values(others)) expect(count, JSON.stringify(seen)).toBeGreaterThan(0);
     for (const count of blocks) expect(count, `blocks with the same bytes: ${blocks.join(', ')}`).toBeGreaterThan(0);
     expect(seen.compared, JSON.stringify(seen)).toBeGreaterThan((workloads * schedulesPerWorkload) / 6);
@@ -299,7 +319,9 @@ class Workload {
 
   static async prepare(harness: RecoveryHarness, seed: number): Promise<Workload> {
     const prng = new Prng(seed);
-    const requests = randomRequests(prng, harness.vocabSize);
+    const requests = randomRequests(prng, harness.vocabSize).map((request, i) =>
+      harness.adapter === undefined || i % 2 === 0 ? request : { ...request, lora: harness.adapter.name },
+    );
     const alone: Completion[] = [];
     let reference: RunResult | undefined;
     for (const request of requests) {
@@ -336,10 +358,11 @@ class Workload {
 
   /** With one group, requests run at the same time, so blocks that one of them has loaded are available to all. */
   #minimum({ arrived, arrivedAtEnd, completions }: RunResult): number {
-    const { identities, groups } = this.#harness;
-    const requests = this.#requests.map(({ prompt }, i) => ({
+    const { identities, groups, adapter } = this.#harness;
+    const names = (lora: string | undefined) => (lora === undefined ? {} : { adapter: adapter?.digest });
+    const requests = this.#requests.map(({ prompt, lora }, i) => ({
       tokenCount: (prompt as number[]).length,
-      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint),
+      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint, names(lora)),
       outputTokens: completions[i]!.tokens.length,
       available: groups.length === 1 ? arrived : arrivedAtEnd[i]!,
     }));

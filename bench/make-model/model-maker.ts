@@ -188,6 +188,15 @@ const expertsByArchitecture: { readonly [architecture in Architecture]?: ExpertC
 };
 const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };
 
+/** Shared experts are as large as in the default, relative to the others. */
+function expertsOf(architecture: Architecture, given: Partial<ExpertConfig> = {}): ExpertConfig {
+  const typical: ExpertConfig = expertsByArchitecture[architecture] ?? tinyExperts;
+  const { feedForwardLength = typical.feedForwardLength } = given;
+  if (typical.sharedLength === undefined) return { ...typical, ...given };
+  const sharedLength = (typical.sharedLength / typical.feedForwardLength) * feedForwardLength;
+  return { ...typical, sharedLength, ...given };
+}
+
 function configOf(options: ModelOptions): ModelConfig {
   const { architecture } = options;
   const traits = traitsOf(architecture);
@@ -202,8 +211,7 @@ function configOf(options: ModelOptions): ModelConfig {
   const embeddingLength = options.embedding ?? 256;
   const isGated = hasDeltaNets(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
-  const defaultExperts = expertsByArchitecture[architecture] ?? tinyExperts;
-  const experts = hasExperts ? { ...defaultExperts, ...options.experts } : undefined;
+  const experts = hasExperts ? expertsOf(architecture, options.experts) : undefined;
   const config: ModelConfig = {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.

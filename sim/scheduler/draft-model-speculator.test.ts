@@ -1,15 +1,17 @@
 import { describe, expect, test } from 'vitest';
+import type { OutputConstraint } from '../../src/core/constraint.ts';
 import type { TokenId } from '../../src/core/ids.ts';
 import { TokenBuffer } from '../../src/core/tokens.ts';
 import type { KvRequest } from '../../src/kv/kv-request.ts';
 import { RequestState } from '../../src/scheduler/request-state.ts';
 import { DraftModelSpeculator } from '../../src/scheduler/speculation/draft-model-speculator.ts';
 import { emptyLoad } from '../../src/scheduler/step-load.ts';
+import { notedConstraint } from '../noted-constraint.ts';
 import { makeRequest } from '../workload.ts';
 
-const stateOf = (tokens: number[]) =>
+const stateOf = (tokens: number[], constraint?: OutputConstraint) =>
   new RequestState(
-    makeRequest('a', tokens),
+    { ...makeRequest('a', tokens), ...(constraint === undefined ? {} : { constraint }) },
     new TokenBuffer(tokens),
     { scheduled: { all: [] }, tables: [] } as unknown as KvRequest,
     0,
@@ -79,6 +81,14 @@ describe('drafts from a model', () => {
     for (steps = 0; draft(speculator, state, 1) === 0 && steps < 1000; ) steps++;
     expect(steps).toBeGreaterThan(5);
     expect(steps).toBeLessThan(1000);
+  });
+
+  test('end if the grammar forbids them, although no step verifies them', () => {
+    const speculator = makeSpeculator();
+    const state = stateOf([1, 2, 3], { ...notedConstraint(100), advance: () => undefined });
+    let steps = 0;
+    while (draft(speculator, state, 1) > 0 && steps++ < 100) expect(speculator.draft([state], 100)).toEqual([]);
+    expect(steps).toBeLessThan(20);
   });
 
   test('are not ordered from a model that takes as long as the step', () => {

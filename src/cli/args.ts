@@ -119,7 +119,7 @@ export function latencyFlag(text: string): number | 'auto' {
   throw new InvalidArgumentError('It must be "auto", or a number of milliseconds; 0: no limit.');
 }
 
-function speculativeConfigFlag(text: string): SpeculationOptions {
+export function speculativeConfigFlag(text: string): SpeculationOptions {
   try {
     return parseSpeculativeConfig(text);
   } catch (error) {

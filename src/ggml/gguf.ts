@@ -78,8 +78,11 @@ export async function readGguf(path: string): Promise<GgufFile> {
 }
 
 /** Of the tensors that are read. */
-export const weightBytesOf = ({ tensors }: GgufFile): number =>
-  [...tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+export const weightBytesOf = ({ tensors, predictionTensors }: GgufFile, predicts = false): number =>
+  [...tensors.values(), ...(predicts ? predictionTensors.values() : [])].reduce(
+    (sum, { byteLength }) => sum + byteLength,
+    0,
+  );
 
 /** One file. */
 function readHeader(path: string): Promise<GgufFile> {

@@ -82,13 +82,11 @@ export class GraphBuilder {
   mulMatId(weights: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
     return this.#device.native.ggml_mul_mat_id(this.#context, weights, x, chosen);
   }
-  /**
-   * The rows of x, `[n, rows]`, times a matrix: each multiplied as a single row. Routers and gates of experts are so. `outputs`: of a
-   * matrix that may be freed before the graph's kernels, if `smallMatmul` supports it.
-   */
-  multiplySingleRows(matrix: TensorPtr, x: TensorPtr, outputs = this.#kernels?.outputsOf(matrix)): TensorPtr {
+  /** The rows of x, `[n, rows]`, times a matrix: each multiplied as a single row. Routers and gates of experts are so. */
+  multiplySingleRows(matrix: TensorPtr, x: TensorPtr): TensorPtr {
     const [n, rows] = [this.columnCountOf(x), this.rowCountOf(x)];
     const kernels = this.#kernels;
+    const outputs = kernels?.outputsOf(matrix);
     if (kernels !== undefined && outputs !== undefined) {
       assert(this.#isContiguous(x), 'the sources of a kernel are contiguous');
       return this.custom([matrix, x], outputs, rows, kernels.smallMatmul, nullPtr(), kernels);

@@ -344,6 +344,16 @@ describe('a model that is not supported', () => {
       { keys: { 'general.architecture': { string: 'gemma2' } } },
       /architecture gemma2; supported: llama, qwen2, qwen3, qwen3moe, gemma3, gpt-oss/,
     ],
+    [
+      'ALiBi',
+      { keys: { 'general.architecture': { string: 'jina-bert-v2' } } },
+      /architecture jina-bert-v2; supported: /,
+    ],
+    [
+      'experts of BERT',
+      { keys: { 'general.architecture': { string: 'nomic-bert-moe' } } },
+      /architecture nomic-bert-moe; supported: /,
+    ],
     ['a missing key', { keys: { 'llama.embedding_length': undefined } }, /no metadata llama.embedding_length/],
     ['no layers', { keys: { 'llama.block_count': { u32: 0 } } }, /block_count must be between/],
     ['too many layers', { keys: { 'llama.block_count': { u32: 1000 } } }, /block_count must be at most 512/],

@@ -2,6 +2,7 @@ import { assert } from '../base/assert.ts';
 import { blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import { blockAt, type LayerRange, type SequencePlan, type Span, type StepPlan } from '../core/step.ts';
+import type { AttentionRows } from './attention/attention.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
 import { addSegments, type StateSegment } from './states/segments.ts';
@@ -49,6 +50,8 @@ export interface Batch {
   readonly slice: LayerRange | undefined;
   /** The LoRA adapters of its sequences, in the order of their digests. */
   readonly adapters: readonly BatchAdapter[];
+  /** With an output head: the rows whose hidden states after the last norm are a result; undefined: none. */
+  readonly hiddenRows: AttentionRows | undefined;
 }
 
 /** The rows of the sequences with one adapter. */
@@ -67,12 +70,14 @@ export interface BatchMemory {
   readonly groups: readonly KvGroupSpec[];
   /** See `ModelConfig.isEncoder`. */
   readonly isEncoder?: boolean | undefined;
+  /** The rows whose hidden states are asked for. Of a chunk by layers there are none. */
+  readonly hiddenRows?: AttentionRows | undefined;
 }
 
 /** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
 export function layOutBatch(
   plan: StepPlan,
-  { memories, groups, isEncoder = false }: BatchMemory,
+  { memories, groups, isEncoder = false, hiddenRows }: BatchMemory,
   rule: RowRule,
 ): Batch {
   const rowCount = plan.tokenCount;
@@ -138,6 +143,9 @@ export function layOutBatch(
     promptRows: Int32Array.from(promptRows),
     slice,
     adapters: plan.sequences.some(hasAdapter) ? adaptersOf(sequences) : noAdapters,
+    // If all rows are sampled, the two are one, and need one graph.
+    hiddenRows:
+      hiddenRows !== undefined && (slice !== undefined || outputs.length === rowCount) ? 'outputs' : hiddenRows,
   };
 }
 

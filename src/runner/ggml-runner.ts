@@ -240,7 +240,10 @@ export class GgmlRunner implements Runner {
     this.#operations = kernels.operations;
     this.#graphs = new DecoderGraphs(device, kernels.operations);
     const { passes } = kernels;
-    this.adapters = new AdapterStore({ device, base: options, matrices: weights.matrices, idle: () => this.#running });
+    const lowRank = kernels.operations?.lowRank;
+    this.adapters = new AdapterStore({
+      ...{ device, base: options, matrices: weights.matrices, kernels: lowRank, idle: () => this.#running },
+    });
     let memory: KvMemory | undefined;
     try {
       memory = new KvMemory(device, layout, poolBlocks);
@@ -261,7 +264,6 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
         adapters: this.adapters,
-        ...(prediction === undefined ? {} : { hiddenRows: 'all' }),
       };
       this.#predictor =
         prediction &&
@@ -355,7 +357,8 @@ export class GgmlRunner implements Runner {
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
     const { memories, config } = this.#parts;
-    const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder };
+    const hiddenRows = this.#predictor?.hiddenRows;
+    const batchMemory = { memories, groups: this.kvCacheSpec.groups, isEncoder: config.isEncoder, hiddenRows };
     const batch = layOutBatch(plan, batchMemory, this.#rowRule);
     clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#graphs.graphFor(this.#parts, batch);
@@ -369,8 +372,9 @@ export class GgmlRunner implements Runner {
     if (decoder.promptHidden !== undefined)
       result = await this.#withPrompts(result, batch, decoder.graph, decoder.promptHidden);
     if (this.#predictor !== undefined && decoder.hidden !== undefined) {
-      const rows = this.#read(decoder.graph, decoder.hidden, batch.rowCount * this.#parts.config.embeddingLength);
-      await this.#predictor.stepEnded(batch, rows, result.sampled);
+      const rows = batch.hiddenRows === 'all' ? batch.rowCount : batch.outputCount;
+      const values = this.#read(decoder.graph, decoder.hidden, rows * config.embeddingLength);
+      await this.#predictor.stepEnded(batch, values, result.sampled);
     }
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
@@ -384,8 +388,7 @@ export class GgmlRunner implements Runner {
     const { attention, mixers, config } = this.#parts;
     const isWhole = this.stage.firstLayer === 0 && this.stage.endLayer === this.stage.layerCount;
     // A state is overwritten layer by layer, so a chunk that is given up would leave no valid state.
-    // A prediction layer needs the hidden states of all rows at once.
-    const isWholeOnly = config.latent !== undefined || config.isEncoder === true || this.#predictor !== undefined;
+    const isWholeOnly = config.latent !== undefined || config.isEncoder === true;
     const hasKvOnly = mixers === undefined && !isWholeOnly;
     return (
       isWhole && hasKvOnly && attention.rebind !== undefined && this.#rowRule === anyRows && this.#device.kind === 'cpu'

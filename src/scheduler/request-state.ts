@@ -127,6 +127,13 @@ export class RequestState {
     return { tokens: tokens.subarray(0, allowed.length), allowed };
   }
 
+  /** Whether the grammar has no text with this token next. */
+  forbids(token: TokenId): boolean {
+    const { constraint, eosTokenIds } = this.request;
+    if (constraint === undefined || this.#constraintState === undefined || eosTokenIds.includes(token)) return false;
+    return constraint.advance(this.#constraintState, token) === undefined;
+  }
+
   /** Appends an output token. */
   append(token: TokenId): void {
     this.tokens.push(token);

@@ -79,6 +79,14 @@ export function callsOf(options: CallOptions): Expression {
       );
       return sequence(token('<|tool_call_start|>'), text('['), calls, text(']'), token('<|tool_call_end|>'));
     }
+    case 'nemotron_json': {
+      const calls = listed(
+        each((tool) => jsonCall(tool, 'arguments', options.json)),
+        ', ',
+        options,
+      );
+      return sequence(token('<TOOLCALL>'), text('['), calls, text(']'), token('</TOOLCALL>'));
+    }
     case 'gemma4':
       return listed(
         each((tool) => gemmaCall(tool, options.json)),

@@ -4,7 +4,7 @@ import { mistralParser } from './mistral-calls.ts';
 import { HarmonyParser } from './parse-harmony.ts';
 import { ContentParser, gemmaThoughts, ThinkingParser, type ThoughtTags, tagsOfThink } from './parse-thinking.ts';
 import { pythonParser } from './python-calls.ts';
-import { argumentTagsParser, functionTagsParser, hermesParser } from './tag-calls.ts';
+import { argumentTagsParser, functionTagsParser, hermesParser, nemotronParser } from './tag-calls.ts';
 import type { AnswerParser, Tool } from './tool.ts';
 import { WholeAnswerCalls } from './whole-answer-calls.ts';
 
@@ -18,6 +18,7 @@ export const toolFormats = [
   'glm47',
   'lfm2',
   'gemma4',
+  'nemotron_json',
 ] as const;
 /** How a model writes calls of tools: the name of one of vLLM's tool parsers. */
 export type ToolFormat = (typeof toolFormats)[number];
@@ -31,6 +32,7 @@ const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerPar
   glm47: argumentTagsParser,
   lfm2: pythonParser,
   gemma4: gemmaParser,
+  nemotron_json: nemotronParser,
 };
 
 /** `tools`: those that the request offers. Calls of others are content. */
@@ -44,6 +46,7 @@ export function formatOfTemplate(template: string): ToolFormat | undefined {
   if (template.includes('<|channel|>')) return 'openai';
   if (template.includes('[TOOL_CALLS]')) return 'mistral';
   if (template.includes('<|tool_call>call:')) return 'gemma4';
+  if (template.includes('<TOOLCALL>')) return 'nemotron_json';
   if (template.includes('<|tool_call_start|>') || /List of tools: (?:<\|tool_list_start\|>)?\[/.test(template))
     return 'lfm2';
   if (template.includes('<tool_call>') && template.includes('<arg_key>')) return 'glm47';
@@ -125,4 +128,4 @@ export const knowsTools = (template: string): boolean => /\btools\b/.test(templa
 
 /** Whether calls have control tokens, which are left out of texts otherwise. */
 export const needsControlTokens = (format: ToolFormat): boolean => withControlTokens.has(format);
-const withControlTokens: ReadonlySet<ToolFormat> = new Set(['mistral', 'openai', 'lfm2']);
+const withControlTokens: ReadonlySet<ToolFormat> = new Set(['mistral', 'openai', 'lfm2', 'nemotron_json']);

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
 import type { JsonObject } from '../base/json.ts';
-import { formatOfTemplate, parserOf, type ToolFormat, toolFormats } from './formats.ts';
+import { parserOf, type ToolFormat, toolFormats } from './formats.ts';
 import type { AnswerPart, Tool } from './tool.ts';
 
 interface Answer {
@@ -107,6 +107,13 @@ const cases: [ToolFormat, string, string, Answer][] = [
   ['hermes', 'a call without a name', '<tool_call>{"a": 1}</tool_call> x', answer('<tool_call>{"a": 1}</tool_call> x')],
   ['hermes', 'no JSON', '<tool_call>f(1)</tool_call>', answer('<tool_call>f(1)</tool_call>')],
   ['hermes', 'half a tag', 'a <tool_', answer('a <tool_')],
+  [
+    'nemotron_json',
+    'a list',
+    'Wait.\n<TOOLCALL>[{"name": "f", "arguments": {"a": "</TOOLCALL>"}}, {"name": "g", "arguments": {}}]</TOOLCALL> So.',
+    answer('Wait. So.', call('f', '{"a": "</TOOLCALL>"}'), call('g', '{}')),
+  ],
+  ['nemotron_json', 'no call', 'So <TOOLCALL>[1]</TOOLCALL>', answer('So <TOOLCALL>[1]</TOOLCALL>')],
   ['llama3_json', 'a text', 'Hello {"name": 1}', answer('Hello {"name": 1}')],
   ['llama3_json', 'a call', '{"name": "f", "parameters": {"a": 1}}', answer('', call('f', '{"a": 1}'))],
   [
@@ -420,6 +427,8 @@ describe('parsers of answers', () => {
       '</function>',
       '<|tool_call_start|>',
       '<|tool_call_end|>',
+      '<TOOLCALL>',
+      '</TOOLCALL>',
       '[f(a=',
       "'x'",
       '""',
@@ -451,6 +460,7 @@ describe('parsers of answers', () => {
     ['hermes', (json) => `<tool_call>\n${json}\n</tool_call>`],
     ['llama3_json', (json) => json],
     ['mistral', (json) => `[TOOL_CALLS][${json}]`],
+    ['nemotron_json', (json) => `<TOOLCALL>[${json}]</TOOLCALL>`],
   ])('%s: random arguments arrive as they were written', (format, wrap) => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.boolean(), (value, isNameLast) => {
@@ -473,18 +483,6 @@ describe('parsers of answers', () => {
     const deep = tool('deep', { type: 'object', properties: { a: { $ref: '#/$defs/d0' }, self }, $defs });
     const text = '<function=deep><parameter=a>1</parameter><parameter=self>1</parameter></function>';
     expect(read('qwen3_coder', [text], [deep])).toEqual(answer('', call('deep', '{"a": "1", "self": 1}')));
-  });
-
-  it.each([
-    [
-      'glm47',
-      '<tools>{{ tools }}</tools> <tool_call>{name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value></tool_call>',
-    ],
-    ['qwen3_coder', '<tool_call>\n<function=example>\n<parameter=a>\n1\n</parameter>'],
-    ['hermes', '<tool_call>\n{"name": "f"}'],
-    [undefined, '<tool_call><invoke name="f">'],
-  ] as const)('have the format %s if the template has its tags', (format, template) => {
-    expect(formatOfTemplate(template)).toBe(format);
   });
 
   it('pass arguments on as they come, once the name is known', () => {

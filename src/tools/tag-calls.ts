@@ -6,17 +6,19 @@ import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
 const open = '<tool_call>';
-const close = '</tool_call>';
+const nemotronOpen = '<TOOLCALL>';
 const functionOpen = '<function=';
 
-/** Calls in `<tool_call>`, as JSON or as tags. Several can be in one `<tool_call>`. */
+/** Calls in `<tool_call>` or a tag of another name, as JSON or as tags. Several can be in one `<tool_call>`. */
 class TagCalls extends SteppedReader {
   readonly #source: CallSource;
+  readonly #close: string;
   #hasCalls: boolean = false;
 
   constructor(source: CallSource, marker: string) {
     super();
     this.#source = source;
+    this.#close = (marker === functionOpen ? open : marker).replace('<', '</');
     if (marker === functionOpen) this.#leaveTo(new FunctionTags(source));
   }
 
@@ -30,7 +32,7 @@ class TagCalls extends SteppedReader {
     }
     const isFunction = this.#source.takeTag(functionOpen);
     if (isFunction === true) return this.#leaveTo(new FunctionTags(this.#source));
-    const isEnd = this.#hasCalls ? this.#source.takeTag(close) : false;
+    const isEnd = this.#hasCalls ? this.#source.takeTag(this.#close) : false;
     if (isEnd === true) return 'ended';
     return isFunction === undefined || isEnd === undefined ? 'open' : 'refused';
   }
@@ -49,6 +51,13 @@ class TagCalls extends SteppedReader {
 const hermes: CallSyntax = { markers: [open], reader: (source, marker) => new TagCalls(source, marker) };
 
 /**
+ * The format of Nemotron Nano 2:
+ *
+ *   content <TOOLCALL>[{"name": "f", "arguments": {...}}, ...]</TOOLCALL>
+ */
+const nemotron: CallSyntax = { ...hermes, markers: [nemotronOpen] };
+
+/**
  * The format of Qwen3-Coder, Qwen 3.5 and Nemotron 3. The models sometimes leave out the outer tag.
  *
  *   content <tool_call><function=f><parameter=a>value</parameter></function></tool_call>
@@ -64,4 +73,5 @@ const argumentTags: CallSyntax = { markers: [open], reader: (source) => new Func
 
 export const argumentTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(argumentTags, tools);
 export const hermesParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(hermes, tools);
+export const nemotronParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(nemotron, tools);
 export const functionTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(functionTags, tools);

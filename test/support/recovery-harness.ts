@@ -13,12 +13,14 @@ import { hasKvOn } from '../../src/connector/tier/blocks-of-rank.ts';
 import { StagedWorker } from '../../src/connector/transfer/staged-worker.ts';
 import { blockCount, blockId, tokenCount } from '../../src/core/ids.ts';
 import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
-import type { RequestStats } from '../../src/core/request.ts';
+import type { AdapterRef, RequestStats } from '../../src/core/request.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
+import { Adapters } from '../../src/engine/adapters.ts';
 import type { EngineStats, GenerateRequest } from '../../src/engine/contract.ts';
 import { Engine } from '../../src/engine/engine.ts';
 import { PredictionDrafter } from '../../src/engine/prediction-drafter.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
+import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
 import { type Runner, stageOfModel } from '../../src/runner/contract.ts';
@@ -45,6 +47,15 @@ export interface HarnessRequest extends GenerateRequest {
   readonly arriveMs?: number;
   /** The request is aborted when it has this many tokens; 0: as soon as it was submitted. */
   readonly abortAfter?: number;
+}
+
+export interface HarnessExtras {
+  /** Connectors get copies of blocks, as of a pool in the memory of a device. */
+  readonly isStaged?: boolean;
+  /** The model's prediction layer drafts. */
+  readonly predicts?: boolean;
+  /** The file of a LoRA adapter with the name `lora`. */
+  readonly adapter?: string;
 }
 
 export interface Completion {
@@ -87,13 +98,6 @@ export const ignoredReports = ({ stats: { transfers } }: RunResult): number => t
 
 const maxModelLen = 512;
 
-export interface HarnessOptions {
-  /** The model's prediction layer drafts. */
-  readonly predicts?: boolean;
-  /** Connectors get copies of blocks, as of a pool in the memory of a device. */
-  readonly isStaged?: boolean;
-}
-
 /** `npm run test:gpu` runs files on a GPU. */
 const testDevice = process.env.KVASIR_TEST_DEVICE === 'gpu' ? 'gpu' : 'cpu';
 
@@ -104,17 +108,16 @@ export class RecoveryHarness {
   /** Of the whole model. */
   readonly groups: readonly KvGroupSpec[];
   readonly #blocksMax: number;
-  readonly #predicts: boolean;
-  readonly #isStaged: boolean;
+  readonly #extras: HarnessExtras;
+  /** The requests with `lora: 'lora'` have it. */
+  readonly adapter: AdapterRef | undefined;
+  readonly #adapters: Adapters;
 
-  private constructor(
-    runners: readonly GgmlRunner[],
-    tokenizer: Tokenizer,
-    { predicts = false, isStaged = false }: HarnessOptions,
-  ) {
+  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer, extras: HarnessExtras, adapters: Adapters) {
     this.#runners = runners;
-    this.#predicts = predicts;
-    this.#isStaged = isStaged;
+    this.#extras = extras;
+    this.#adapters = adapters;
+    this.adapter = extras.adapter === undefined ? undefined : adapters.find('lora');
     this.#tokenizer = tokenizer;
     this.groups = runners[0]!.kvCacheSpec.groups;
     this.#blocksMax = blocksPerGroup * this.groups.length;
@@ -130,7 +133,7 @@ export class RecoveryHarness {
   }
 
   /** `ranks`: the number of ranks, all in this process. */
-  static async open(path: string, ranks = 1, options: HarnessOptions = {}): Promise<RecoveryHarness> {
+  static async open(path: string, ranks = 1, extras: HarnessExtras = {}): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
     const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
@@ -146,12 +149,19 @@ export class RecoveryHarness {
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
-          predicts: options.predicts === true,
+          predicts: extras.predicts === true,
           ...(ranks === 1 ? {} : { stage: stageOfModel(config, rank, ranks) }),
         }),
       );
     }
-    return new RecoveryHarness(runners, await openTokenizer(file), options);
+    const load = async (adapter: string): Promise<string> => {
+      const source = await findAdapter(adapter, { file, config });
+      for (const runner of runners) await runner.adapters.load(source);
+      return source.digest;
+    };
+    const adapters = new Adapters({ modelNames: [], countMax: 1, loader: { load, unload: async () => {} } });
+    if (extras.adapter !== undefined) await adapters.load({ name: 'lora', path: extras.adapter });
+    return new RecoveryHarness(runners, await openTokenizer(file), extras, adapters);
   }
 
   get vocabSize(): number {
@@ -226,14 +236,14 @@ export class RecoveryHarness {
     const ranks = this.#runners.map((runner, rank) => {
       const identity = this.identities[rank]!;
       const side = connector?.openWorker({ ...context, identity });
-      const pool = this.#isStaged ? undefined : runner.blockMemory;
+      const pool = this.#extras.isStaged === true ? undefined : runner.blockMemory;
       const staged = side && pool === undefined ? new StagedWorker(side, runner.deviceBlocks) : side;
       if (pool !== undefined) side?.registerKvCaches(pool);
       return new InlineRank(withBlocks(runner, blocks), identity, staged);
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
     // Runs without a store are what the others are compared with.
-    const drafts = this.#predicts && connector !== undefined;
+    const drafts = this.#extras.predicts === true && connector !== undefined;
     const pipeline = new PipelineExecutor(ranks);
     const executor = checkedBefore(pipeline, () => scheduler.checkInvariants());
     const scheduling: SchedulerOptions = {
@@ -257,6 +267,7 @@ export class RecoveryHarness {
         scheduler,
         executor,
         tokenizer: withoutClose(this.#tokenizer),
+        adapters: this.#adapters,
         model: {
           name: 'harness',
           path: '',
@@ -351,6 +362,7 @@ function withBlocks(runner: GgmlRunner, blocks: number): Runner {
     vocabSize: runner.vocabSize,
     stage: runner.stage,
     blockMemory: runner.blockMemory,
+    adapters: runner.adapters,
     execute: (plan, hidden) => runner.execute(plan, hidden),
     draft: (requests, count) => runner.draft(requests, count),
     release: (requests) => runner.release(requests),

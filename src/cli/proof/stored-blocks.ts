@@ -140,15 +140,22 @@ export function isEqualOn(key: BlockKey, ranksOf: RanksOfBlock, stored: StoredCr
   });
 }
 
+/** What a request's keys have beside its tokens. */
+export interface KeyNames {
+  readonly cacheSalt?: string | undefined;
+  /** The digest of its LoRA adapter. */
+  readonly adapter?: string | undefined;
+}
+
 /** The keys of a prompt's full blocks in the first KV group, in order. */
 export function keysOf(
   tokens: readonly number[],
   blockSize: number,
   fingerprint: string,
-  cacheSalt?: string,
+  names: KeyNames = {},
 ): BlockKey[] {
   const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
-  const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt });
+  const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt: names.cacheSalt, adapter: names.adapter });
   chain.extend(new TokenBuffer(Int32Array.from(tokens)));
   return Array.from({ length: chain.count }, (_, block) => blockKey(groupIndex(0), chain.words, blockIndex(block)));
 }
@@ -158,10 +165,10 @@ export function keysInGroups(
   tokens: readonly number[],
   groups: readonly ReferenceGroup[],
   fingerprint: string,
-  cacheSalt?: string,
+  names: KeyNames = {},
 ): BlockKey[][] {
   const inGroup = (key: BlockKey, group: number): BlockKey => key.replace(/^\d+/, String(group)) as BlockKey;
   return groups.map(({ blockSize }, group) =>
-    keysOf(tokens, blockSize, fingerprint, cacheSalt).map((key) => inGroup(key, group)),
+    keysOf(tokens, blockSize, fingerprint, names).map((key) => inGroup(key, group)),
   );
 }

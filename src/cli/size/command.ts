@@ -3,7 +3,7 @@ import { demoModelPath } from '../../base/package-files.ts';
 import { engineDefaults } from '../../engine/options.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import type { KvTypeName } from '../../runner/kv-memory.ts';
-import { bytesFlag, integerFrom, modelLenFlag, oneOf } from '../args.ts';
+import { bytesFlag, integerFrom, modelLenFlag, oneOf, speculativeConfigFlag } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { describeSize } from './describe-size.ts';
 import { ModelSize, type SizeOptions } from './memory-needs.ts';
@@ -43,6 +43,11 @@ export function sizeCommand(context: CliContext, exit: (code: ExitCode) => void)
     .option('--block-size <tokens>', 'tokens of one KV block', count, engineDefaults.blockSize)
     .option('--state-checkpoint-tokens <tokens>', 'for models with recurrent states: as in serve', count)
     .addOption(oneOf('--kv-cache-dtype <type>', 'type of K and V', ['f16', 'q8_0'], engineDefaults.kvCacheDtype))
+    .option(
+      '--speculative-config <json>',
+      'as in serve: with the method mtp, the layer that drafts and its KV are counted',
+      speculativeConfigFlag,
+    )
     .option('--memory <bytes>', 'memory of the machine or container, like 16GiB: show what fits', bytesFlag)
     .option('--tier <bytes>', 'size of a tier, like 100GiB: show what it holds; may be repeated', bytesList)
     .option('--json', 'print JSON, with bytes as numbers', false)

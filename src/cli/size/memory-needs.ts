@@ -4,10 +4,12 @@ import { tokenCount } from '../../core/ids.ts';
 import type { KvGroupSpec } from '../../core/kv-spec.ts';
 import { type GgufFile, weightBytesOf } from '../../ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from '../../ggml/model-config.ts';
+import { checkPrediction } from '../../ggml/prediction-layer.ts';
 import { createGroup } from '../../kv/create-group.ts';
 import { wholeModel } from '../../runner/contract.ts';
-import { type BlockOptions, groupSpecs, kvLayout, usedBytes } from '../../runner/kv-groups.ts';
+import { type BlockOptions, groupSpecs, kvLayout, predictionLayout, usedBytes } from '../../runner/kv-groups.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../runner/kv-memory.ts';
+import type { SpeculationOptions } from '../../scheduler/speculation/options.ts';
 
 export interface SizeOptions {
   /** Longest prompt plus output; default: the model's context length. */
@@ -17,6 +19,7 @@ export interface SizeOptions {
   readonly blockSize: number;
   readonly stateCheckpointTokens?: number | undefined;
   readonly kvCacheDtype: KvTypeName;
+  readonly speculativeConfig?: SpeculationOptions | undefined;
 }
 
 export interface GroupNeeds {
@@ -57,6 +60,8 @@ export interface MemoryNeeds {
   readonly processBytes: number;
   /** The same in all groups. */
   readonly blockBytes: number;
+  /** Memory of the pool for each block. It is more than `blockBytes` if the model's prediction layer drafts. */
+  readonly poolBytesPerBlock: number;
   readonly groups: readonly GroupNeeds[];
   /** Bytes that a tier stores for one token of a prefix, with all groups. */
   readonly storedBytesPerToken: number;
@@ -101,7 +106,10 @@ export class ModelSize {
       }),
     );
     const states = groups.filter(({ kind }) => kind === 'state');
-    const weightBytes = weightBytesOf(file);
+    // Drafts of models with states cannot be verified, so the layer is not loaded.
+    const predicts = options.speculativeConfig?.method === 'mtp' && config.states === undefined;
+    if (predicts) checkPrediction(file, config);
+    const weightBytes = weightBytesOf(file, predicts);
     const base = {
       model: basename(file.path),
       architecture: config.architecture,
@@ -113,6 +121,7 @@ export class ModelSize {
       weightBytes,
       processBytes: processBytesOf(config, options),
       blockBytes: bytes,
+      poolBytesPerBlock: bytes + (predicts ? blockBytes(predictionLayout(layout)) : 0),
       groups,
       storedBytesPerToken:
         config.isEncoder === true ? 0 : groups.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
@@ -129,10 +138,10 @@ export class ModelSize {
   pool(sequences: number, tokens: number): PoolNeeds {
     if (this.#encoderBlocks !== undefined) {
       const blocks = this.#encoderBlocks;
-      return { sequences, tokens, blocks, bytes: blocks * this.needs.blockBytes };
+      return { sequences, tokens, blocks, bytes: blocks * this.needs.poolBytesPerBlock };
     }
     const blocks = this.#groups.reduce((sum, group) => sum + this.#blocksOf(group, sequences, tokens), 1);
-    return { sequences, tokens, blocks, bytes: blocks * this.needs.blockBytes };
+    return { sequences, tokens, blocks, bytes: blocks * this.needs.poolBytesPerBlock };
   }
 
   /** The largest number of sequences of so many tokens that run in so many bytes at the same time. */

@@ -43,9 +43,12 @@ export function reportSize(
 }
 
 function fitInto(size: ModelSize, memoryBytes: number): Fit {
-  const { maxModelLen, maxNumSeqs, weightBytes, processBytes, blockBytes } = size.needs;
+  const { maxModelLen, maxNumSeqs, weightBytes, processBytes, poolBytesPerBlock } = size.needs;
   const room = Math.max(0, memoryBytes - weightBytes - processBytes);
-  const poolBytes = Math.min(Math.floor(room / blockBytes) * blockBytes, size.pool(maxNumSeqs, maxModelLen).bytes);
+  const poolBytes = Math.min(
+    Math.floor(room / poolBytesPerBlock) * poolBytesPerBlock,
+    size.pool(maxNumSeqs, maxModelLen).bytes,
+  );
   return {
     memoryBytes,
     poolBytes,

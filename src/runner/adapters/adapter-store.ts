@@ -1,6 +1,7 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import { type AdapterBase, type AdapterSource, openAdapter } from '../../ggml/lora-adapter.ts';
 import type { RunnerAdapters } from '../contract.ts';
+import type { LowRankKernels } from '../operations/row-operations.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 import { type LoadedAdapter, loadAdapter } from './loaded-adapter.ts';
 
@@ -9,6 +10,8 @@ export interface AdapterStoreParts {
   readonly base: AdapterBase;
   /** The matrices of the runner. */
   readonly matrices: readonly PlacedMatrix[];
+  /** Undefined: ggml computes. */
+  readonly kernels: LowRankKernels | undefined;
   /** The step that runs. */
   idle(): Promise<unknown> | undefined;
 }
@@ -23,6 +26,10 @@ export class AdapterStore implements RunnerAdapters {
     this.#parts = parts;
   }
 
+  get kernels(): LowRankKernels | undefined {
+    return this.#parts.kernels;
+  }
+
   has(digest: string): boolean {
     return this.#loaded.has(digest);
   }
@@ -34,7 +41,8 @@ export class AdapterStore implements RunnerAdapters {
   async load(source: AdapterSource): Promise<void> {
     if (this.#loaded.has(source.digest)) return;
     const { device, base, matrices } = this.#parts;
-    const loaded = await loadAdapter(device, await openAdapter(source, base), matrices);
+    const isTransposed = this.kernels !== undefined;
+    const loaded = await loadAdapter(device, await openAdapter(source, base), { matrices, isTransposed });
     // Another call may have loaded the same content meanwhile, and the runner may be closed.
     if (this.#isClosed || this.#loaded.has(source.digest)) loaded.close();
     else this.#loaded.set(source.digest, loaded);

@@ -1,11 +1,11 @@
 import { assertDefined } from '../../base/assert.ts';
-import type { TensorPtr } from '../../ggml/ffi.ts';
+import { nullPtr, type TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { I32 } from '../../ggml/types.ts';
 import type { AttentionRows } from '../attention/attention.ts';
 import type { Batch, BatchAdapter } from '../batch.ts';
 import type { AdapterStore } from './adapter-store.ts';
-import type { LoadedAdapter } from './loaded-adapter.ts';
+import type { LoadedAdapter, LoadedPair } from './loaded-adapter.ts';
 
 /** The largest number of tensors that a pair adds to a graph. */
 const nodesPerPair = 12;
@@ -18,10 +18,10 @@ interface RowsOfAdapter {
 }
 
 /**
- * The LoRA adapters of one graph. A row gets the addition of its request's adapter: the rows of each adapter are gathered,
- * computed one by one and written back. So a row has the same bits in any batch, and rows without an adapter are not touched.
+ * The LoRA adapters of one graph. A row gets the addition of its request's adapter, computed as a single row. So it has the same bits in
+ * any batch, and rows without an adapter are not touched.
  *
- *   x [inputs, rows] -> its rows -> down [rank, n] -> up [outputs, n] -> + the same rows of the product, in place
+ *   x [inputs, rows] -> the adapter's rows -> down [rank, n] -> up [outputs, n] -> + the same rows of the product, in place
  */
 export class GraphAdapters {
   /** Which rows the next matmuls have. */
@@ -63,18 +63,35 @@ export class GraphAdapters {
 
   /** `product`, `[outputs, rows]`, of the model's matrix with x, plus the additions of the adapters. */
   apply(matrix: TensorPtr, x: TensorPtr, product: TensorPtr): TensorPtr {
-    const graph = this.#graph;
     let result = product;
     for (const { adapter, ...rowsOf } of this.#adapters) {
       const pair = adapter.pairs.get(matrix);
       const rows = rowsOf[this.rows];
       if (pair === undefined || rows === undefined) continue;
-      const { down, up } = pair;
-      const low = graph.multiplySingleRows(down.tensor, graph.getRows(x, rows), down.outputs);
-      const added = graph.multiplySingleRows(up.tensor, low, up.outputs);
-      result = graph.setRows(result, graph.add(graph.getRows(result, rows), added), rows);
+      result = this.#add(result, pair, x, rows);
     }
     return result;
+  }
+
+  /** Up(down(x)), for some rows. It changes `product`, so nothing that comes later may need its old values. */
+  #add(product: TensorPtr, { down, up, rank }: LoadedPair, x: TensorPtr, rows: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    const { kernels } = this.#store;
+    if (kernels === undefined) {
+      const added = graph.multiplySingleRows(up, graph.multiplySingleRows(down, graph.getRows(x, rows)));
+      return graph.setRows(product, graph.add(graph.getRows(product, rows), added), rows);
+    }
+    const low = graph.custom(
+      [down, x, rows],
+      rank,
+      graph.columnCountOf(rows),
+      kernels.multiplyRows,
+      nullPtr(),
+      kernels,
+    );
+    // Without a result. It comes before all later nodes because the graph is expanded here.
+    graph.expand(graph.custom([up, low, product, rows], 1, 1, kernels.addToRows, nullPtr(), kernels));
+    return product;
   }
 
   /** An adapter that was loaded again has other tensors. */

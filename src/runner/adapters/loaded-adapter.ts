@@ -6,22 +6,15 @@ import type { GgufTensor } from '../../ggml/gguf.ts';
 import { type AdapterFile, type AdapterPair, unusable } from '../../ggml/lora-adapter.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, type GgmlType } from '../../ggml/types.ts';
-import { smallMatrixInputs } from '../operations/row-operations.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 
-/** A matrix of the adapter, F32. */
-export interface AdapterMatrix {
-  readonly tensor: TensorPtr;
-  /** If `RowOperations` can multiply by it. */
-  readonly outputs: number | undefined;
-}
-
-/** `up(down(x))` is added to the product with the model's matrix. */
+/** `up(down(x))` is added to the product with the model's matrix. F32; transposed if kernels multiply by them. */
 export interface LoadedPair {
-  /** `[inputs, rank]` */
-  readonly down: AdapterMatrix;
-  /** `[rank, outputs]`, times the adapter's scale. */
-  readonly up: AdapterMatrix;
+  readonly down: TensorPtr;
+  /** Times the adapter's scale. */
+  readonly up: TensorPtr;
+  /** With padding. */
+  readonly rank: number;
 }
 
 /** The weights of a LoRA adapter for the layers of one runner. */
@@ -32,23 +25,23 @@ export interface LoadedAdapter {
 }
 
 /** A matrix that is made of one of the file. */
-interface NewMatrix extends AdapterMatrix {
+interface NewMatrix {
+  readonly tensor: TensorPtr;
   readonly source: GgufTensor;
   readonly scale: number;
-  /** In memory; the file's part is smaller where the rank is padded. */
+  /** With the padding of the rank, before it is transposed. */
   readonly columns: number;
   readonly rows: number;
 }
 
 /**
- * Reads the pairs of those matrices that the runner has. Ranks are padded with zeros to a multiple of 32, so that
- * `RowOperations` can multiply by the matrices. Throws `adapterUnusable` if a number is not finite, `outOfNativeMemory`, and errors
+ * Reads the pairs of those matrices that the runner has. Ranks are padded with zeros to whole vectors of the kernels. Throws `adapterUnusable` if a number is not finite, `outOfNativeMemory`, and errors
  * of reading the file.
  */
 export async function loadAdapter(
   device: ComputeDevice,
   { file, pairs }: AdapterFile,
-  matrices: readonly PlacedMatrix[],
+  { matrices, isTransposed }: { readonly matrices: readonly PlacedMatrix[]; readonly isTransposed: boolean },
 ): Promise<LoadedAdapter> {
   const { native } = device;
   const placed = new Map(matrices.map(({ source, tensor }) => [source.name, tensor]));
@@ -61,7 +54,7 @@ export async function loadAdapter(
     native.ggml_free(context);
   };
   try {
-    const made = declare(native, context, own);
+    const made = declare(native, context, own, isTransposed);
     const all = [...made.downs.values(), ...made.ups.values()];
     const weightBytes = all.reduce((sum, { columns, rows }) => sum + 4 * columns * rows, 0);
     if (all.length > 0) {
@@ -70,7 +63,7 @@ export async function loadAdapter(
     }
     for (const matrix of all) {
       const fill = (given: Uint8Array): void => {
-        const values = padded(numbersOf(native, matrix.source.type, given), matrix);
+        const values = inMemory(numbersOf(native, matrix.source.type, given), matrix, isTransposed);
         if (values.some((value) => !Number.isFinite(value)))
           throw unusable(file.path, `${matrix.source.name} has a number that is not finite`);
         native.ggml_backend_tensor_set(matrix.tensor, values, 0, values.byteLength);
@@ -80,7 +73,8 @@ export async function loadAdapter(
     }
     const loaded = own.map(({ name, a }): readonly [TensorPtr, LoadedPair] => {
       const [down, up] = [made.downs.get(a.name), made.ups.get(name)];
-      const pair = { down: assertDefined(down, 'A of the pair'), up: assertDefined(up, 'B of the pair') };
+      const [ofA, ofB] = [assertDefined(down, 'A of the pair'), assertDefined(up, 'B of the pair')];
+      const pair = { down: ofA.tensor, up: ofB.tensor, rank: ofA.rows };
       return [assertDefined(placed.get(name), 'a matrix of the runner'), pair];
     });
     return { pairs: new Map(loaded), close };
@@ -91,28 +85,32 @@ export async function loadAdapter(
 }
 
 /** `downs` by the names of the file's tensors, because parts of a fused matrix share them. */
-function declare(native: NativeApi, context: ContextPtr, pairs: readonly AdapterPair[]) {
+function declare(native: NativeApi, context: ContextPtr, pairs: readonly AdapterPair[], isTransposed: boolean) {
   const matrix = (source: GgufTensor, columns: number, rows: number, scale: number): NewMatrix => {
-    const tensor = native.ggml_new_tensor_2d(context, F32.id, columns, rows);
-    const outputs = columns % smallMatrixInputs === 0 ? rows : undefined;
-    return { tensor, outputs, source, scale, columns, rows };
+    const [ne0, ne1] = isTransposed ? [rows, columns] : [columns, rows];
+    return { tensor: native.ggml_new_tensor_2d(context, F32.id, ne0, ne1), source, scale, columns, rows };
   };
   const downs = new Map<string, NewMatrix>();
   const ups = new Map<string, NewMatrix>();
   for (const { name, a, b, scale } of pairs) {
-    const rank = Math.ceil(b.ne[0] / smallMatrixInputs) * smallMatrixInputs;
+    const rank = Math.ceil(b.ne[0] / rankMultiple) * rankMultiple;
     if (!downs.has(a.name)) downs.set(a.name, matrix(a, a.ne[0], rank, 1));
     ups.set(name, matrix(b, rank, b.ne[1], scale));
   }
   return { downs, ups };
 }
 
-/** The rows of the file, with zeros after each row or after the last one. */
-function padded(numbers: Float32Array, { source, scale, columns, rows }: NewMatrix): Float32Array {
+/** The numbers of the file, with zeros where the rank is padded. */
+function inMemory(
+  numbers: Float32Array,
+  { source, scale, columns, rows }: NewMatrix,
+  isTransposed: boolean,
+): Float32Array {
   const values = new Float32Array(columns * rows);
   const [width, count] = source.ne;
+  const [rowStride, columnStride] = isTransposed ? [1, rows] : [columns, 1];
   for (let row = 0; row < count; row++) {
-    for (let i = 0; i < width; i++) values[row * columns + i] = numbers[row * width + i]! * scale;
+    for (let i = 0; i < width; i++) values[row * rowStride + i * columnStride] = numbers[row * width + i]! * scale;
   }
   return values;
 }
@@ -144,3 +142,6 @@ function fromF16(native: NativeApi, bytes: Uint8Array): Float32Array {
   native.ggml_fp16_to_fp32_row(bytes, numbers, numbers.length);
   return numbers;
 }
+
+/** The lanes of the longest vectors of the kernels. */
+const rankMultiple = 16;

@@ -47,8 +47,6 @@ export interface DecoderParts {
   /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
   readonly adapters: AdapterStore;
-  /** With an output head: the rows whose hidden states after the last norm are a result; absent: none. */
-  readonly hiddenRows?: AttentionRows;
 }
 
 export interface DecoderGraph {
@@ -60,7 +58,7 @@ export interface DecoderGraph {
   readonly result: TensorPtr | undefined;
   /** With logits: the best token of each row, which `BestTokens` reads. */
   readonly best: TensorPtr | undefined;
-  /** Of `DecoderParts.hiddenRows`, F32 `[embedding, rows]`. Padding rows come last. */
+  /** Of `Batch.hiddenRows`, F32 `[embedding, rows]`. Padding rows come last. */
   readonly hidden: TensorPtr | undefined;
   /** Of the last stage: the hidden states of the prompt rows after the last norm, F32 `[embedding, prompt rows]`. */
   readonly promptHidden: TensorPtr | undefined;
@@ -177,7 +175,7 @@ class DecoderBuilder {
   }
 
   build(): TensorPtr | undefined {
-    const { graph, config, weights, layersKv, bestTokens, hiddenRows } = this.#parts;
+    const { graph, config, weights, layersKv, bestTokens } = this.#parts;
     const operations = this.#operations;
     const { layers, head } = weights;
     const { layer: layerOf } = layersByArchitecture[config.architecture];
@@ -218,7 +216,7 @@ class DecoderBuilder {
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
-    if (head !== undefined && hiddenRows !== undefined) {
+    if (head !== undefined && this.#batch.hiddenRows === 'all') {
       this.hidden = operations.norm(x, head.norm);
       graph.output(this.hidden);
     }
@@ -251,6 +249,7 @@ class DecoderBuilder {
     const { slice } = this.#batch;
     if (batch.slice?.first !== slice?.first || batch.slice?.end !== slice?.end) return false;
     if (this.#adapters === undefined ? batch.adapters.length > 0 : !this.#adapters.fits(batch)) return false;
+    if (batch.hiddenRows !== this.#batch.hiddenRows) return false;
     return batch.promptRows.length === 0 && this.#batch.promptRows.length === 0;
   }
 
@@ -276,8 +275,8 @@ class DecoderBuilder {
 
   /** The last layer that writes K, V or states: from it on, only the sampled rows are computed, unless others are a result too. */
   #lastOfAllRows(): number {
-    const { layersKv, weights, hiddenRows } = this.#parts;
-    const { slice, promptRows } = this.#batch;
+    const { layersKv, weights } = this.#parts;
+    const { slice, promptRows, hiddenRows } = this.#batch;
     // A chunk by layers leaves the graph after its slice, unless no layer follows.
     const isEnd = weights.head !== undefined && (slice === undefined || slice.end === weights.layers.length);
     if (!isEnd || promptRows.length > 0 || hiddenRows === 'all') return Number.POSITIVE_INFINITY;
@@ -317,7 +316,12 @@ class DecoderBuilder {
   #logits(head: OutputHead, x: TensorPtr): TensorPtr {
     const { graph, config } = this.#parts;
     const output = assertDefined(head.output, 'a model that makes text has an output head');
-    return logitsOf(graph, config, this.#matmuls.multiply(output, this.#operations.norm(x, head.norm)));
+    const normed = this.#operations.norm(x, head.norm);
+    if (this.#batch.hiddenRows === 'outputs') {
+      this.hidden = normed;
+      graph.output(normed);
+    }
+    return logitsOf(graph, config, this.#matmuls.multiply(output, normed));
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */

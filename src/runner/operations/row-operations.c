@@ -152,6 +152,92 @@ static void small_matmul(char *tensor, int thread, int threads, void *userdata) 
   }
 }
 
+/*
+ * Products of rows with a matrix whose elements for input i are adjacent: w[i * outputs + o]. The lanes of a vector are outputs, and each sum
+ * has the order of the inputs. So no sum depends on the length of vectors or on other rows. Fast for few inputs and for few outputs.
+ */
+#define BLOCK 6 /* rows that read weights together; two vectors of sums for each are in registers */
+
+/* `part`: elements of the last vector. */
+INLINE void chained_tile(const float *w, int64_t outputs, int64_t n, const float *const *x, int rows, int vectors, int64_t part,
+                         vec sum[BLOCK][2]) {
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++) sum[r][v] = splat(0);
+  for (int64_t i = 0; i < n; i++, w += outputs) {
+    vec weights[2];
+    UNROLL for (int v = 0; v < vectors; v++) weights[v] = part == LANES ? load(w + v * LANES) : load_part(w, part, 0);
+    UNROLL for (int r = 0; r < rows; r++) {
+      const vec value = splat(x[r][i]);
+      UNROLL for (int v = 0; v < vectors; v++) sum[r][v] = fma_(weights[v], value, sum[r][v]);
+    }
+  }
+}
+
+/* `adds`: to what `out` has. */
+INLINE void chained_outputs(const float *w, int64_t outputs, int64_t n, const float *const *x, float *const *out, int rows, int vectors,
+                            int64_t part, int adds) {
+  vec sum[BLOCK][2];
+  chained_tile(w, outputs, n, x, rows, vectors, part, sum);
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++) {
+    float *to = out[r] + v * LANES;
+    if (part == LANES) store(to, adds ? load(to) + sum[r][v] : sum[r][v]);
+    else store_part(to, adds ? load_part(to, part, 0) + sum[r][v] : sum[r][v], part);
+  }
+}
+
+/* `count` adjacent outputs, at most two vectors. */
+INLINE void chained_columns(const float *w, int64_t outputs, int64_t n, const float *const *x, float *const *out, int rows, int64_t count,
+                            int adds) {
+  if (count == 2 * LANES) {
+    chained_outputs(w, outputs, n, x, out, rows, 2, LANES, adds);
+    return;
+  }
+  float *rest[BLOCK];
+  for (int r = 0; r < rows; r++) rest[r] = out[r];
+  if (count >= LANES) {
+    chained_outputs(w, outputs, n, x, rest, rows, 1, LANES, adds);
+    for (int r = 0; r < rows; r++) rest[r] += LANES;
+    w += LANES;
+    count -= LANES;
+  }
+  if (count > 0) chained_outputs(w, outputs, n, x, rest, rows, 1, count, adds);
+}
+
+/* The rows `from` of x, times the matrix, become the rows of `out`, or are added to its rows `to`. */
+INLINE void chained_rows(const char *matrix, const char *x, const int32_t *from, const char *out, const int32_t *to, int64_t rows,
+                         int thread, int threads) {
+  const float *w = (const float *)DATA(matrix);
+  const int64_t outputs = NE(matrix, 0), n = NE(matrix, 1), width = rows == 1 ? LANES : 2 * LANES;
+  const int64_t tiles = (outputs + width - 1) / width, units = tiles * ((rows + BLOCK - 1) / BLOCK);
+  for (int64_t unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+    const int64_t first = unit / tiles * BLOCK, column = unit % tiles * width, left = outputs - column;
+    const int64_t count = left < width ? left : width, end = rows - first < BLOCK ? rows - first : BLOCK;
+    const float *values[BLOCK];
+    float *results[BLOCK];
+    for (int64_t r = 0; r < end; r++) {
+      values[r] = (const float *)(DATA(x) + NB(x, 1) * (from == NULL ? first + r : from[first + r]));
+      results[r] = (float *)(DATA(out) + NB(out, 1) * (to == NULL ? first + r : to[first + r])) + column;
+    }
+    if (end == BLOCK) chained_columns(w + column, outputs, n, values, results, BLOCK, count, to != NULL);
+    else for (int64_t r = 0; r < end; r++) chained_columns(w + column, outputs, n, values + r, results + r, 1, count, to != NULL);
+  }
+}
+
+/* Matrix, x, the indices of rows of x -> their products. */
+static void multiply_rows(char *tensor, int thread, int threads, void *userdata) {
+  (void)userdata;
+  const char *rows = SOURCE(tensor, 2);
+  chained_rows(SOURCE(tensor, 0), SOURCE(tensor, 1), (const int32_t *)DATA(rows), tensor, NULL, NE(rows, 0), thread, threads);
+}
+
+/* Matrix, x, sums, the indices of rows of the sums: adds the products of all rows of x to these rows, in place. There is no result. */
+static void add_to_rows(char *tensor, int thread, int threads, void *userdata) {
+  (void)userdata;
+  const char *rows = SOURCE(tensor, 3);
+  chained_rows(SOURCE(tensor, 0), SOURCE(tensor, 1), NULL, SOURCE(tensor, 2), (const int32_t *)DATA(rows), NE(rows, 0), thread, threads);
+}
+
+uintptr_t kvasir_multiply_rows_pointer(void) { return (uintptr_t)multiply_rows; }
+uintptr_t kvasir_add_to_rows_pointer(void) { return (uintptr_t)add_to_rows; }
 uintptr_t kvasir_silu_pointer(void) { return (uintptr_t)silu; }
 uintptr_t kvasir_swiglu_pointer(void) { return (uintptr_t)swiglu; }
 uintptr_t kvasir_sigmoid_pointer(void) { return (uintptr_t)sigmoid; }

@@ -5,10 +5,10 @@ import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
-import type { TensorPtr } from '../../ggml/ffi.ts';
+import { nullPtr, type TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import type { GraphKernels } from '../../ggml/graph-kernels.ts';
-import { F32 } from '../../ggml/types.ts';
+import { F32, I32 } from '../../ggml/types.ts';
 import { randomFloats } from '../random-values.ts';
 import { openRowOperations } from './row-operations.ts';
 
@@ -106,4 +106,72 @@ it('softmax of a row with NaN or infinity is NaN', () => {
     row[17] = value;
     expect(compute((graph, x) => graph.softMax(x), row, width, kernels).every(Number.isNaN)).toBe(true);
   }
+});
+
+describe('low-rank products', () => {
+  const [inputs, rank, all] = [70, 48, 23];
+  const x = Float32Array.from(randomFloats(all * inputs, 6));
+  const down = randomFloats(rank * inputs, 7);
+  const downTensor = constantTensor(device, down, rank, inputs);
+
+  /** `sums` plus up(down(x)) in some rows. */
+  function add(
+    up: TensorPtr,
+    outputs: number,
+    rows: readonly number[],
+    { sums = new Float32Array(all * outputs), on = device, given = x },
+  ) {
+    const { multiplyRows, addToRows } = kernels!.lowRank;
+    const graph = new GraphBuilder(on as ComputeDevice, kernels);
+    try {
+      graph.begin(64);
+      const [input, old, chosen] = [
+        graph.input(F32, inputs, all),
+        graph.input(F32, outputs, all),
+        graph.input(I32, rows.length),
+      ];
+      const result = graph.scale(old, 1);
+      const low = graph.custom([downTensor, input, chosen], rank, rows.length, multiplyRows, nullPtr(), kernels!);
+      graph.expand(graph.custom([up, low, result, chosen], 1, 1, addToRows, nullPtr(), kernels!));
+      graph.output(result);
+      graph.allocate();
+      graph.write(input, given);
+      graph.write(old, sums);
+      graph.write(chosen, Int32Array.from(rows));
+      graph.computeNow();
+      return graph.dataOf(result, Float32Array).slice();
+    } finally {
+      graph.close();
+    }
+  }
+
+  it.each([1, 16, 17, 40, 63, 96])(
+    'with %i outputs are right, and the same bits alone, with others and with three threads',
+    (outputs) => {
+      const up = randomFloats(rank * outputs, 8);
+      const upTensor = constantTensor(device, up, outputs, rank);
+      const sums = Float32Array.from(randomFloats(all * outputs, 9));
+      const rows = [20, 3, 4, 5, 6, 9, 22, 0, 13, 12, 17, 1, 2];
+      const found = add(upTensor, outputs, rows, { sums });
+      for (let row = 0; row < all; row++) {
+        for (let o = 0; o < outputs; o++) {
+          let expected = sums[row * outputs + o]!;
+          for (let r = 0; rows.includes(row) && r < rank; r++) {
+            let low = 0;
+            for (let i = 0; i < inputs; i++) low += x[row * inputs + i]! * down[i * rank + r]!;
+            expected += low * up[r * outputs + o]!;
+          }
+          expect(found[row * outputs + o]).toBeCloseTo(expected, 4);
+        }
+      }
+      expectSameBits(add(upTensor, outputs, rows, { sums, on: threeThreads }), found);
+      const spoiled = x.slice().fill(Number.NaN, 20 * inputs, 21 * inputs);
+      const others = add(upTensor, outputs, rows, { sums, given: spoiled });
+      for (const row of rows) {
+        const ofRow = (values: Float32Array): Float32Array => values.subarray(row * outputs, (row + 1) * outputs);
+        expectSameBits(ofRow(add(upTensor, outputs, [row], { sums })), ofRow(found));
+        if (row !== 20) expectSameBits(ofRow(others), ofRow(found));
+      }
+    },
+  );
 });

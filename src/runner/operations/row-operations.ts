@@ -20,6 +20,15 @@ export interface RowOperations extends GraphKernels {
   /** Whether this CPU fuses multiply-adds, as all of Kvasir's kernels are then compiled to do. */
   readonly isFused: boolean;
   readonly sourceDigest: string;
+  readonly lowRank: LowRankKernels;
+}
+
+/** Matrices are `[outputs, n]`: transposed. */
+export interface LowRankKernels {
+  /** Matrix, x `[n, rows]` and indices of rows of x -> their products. */
+  readonly multiplyRows: RawPtr;
+  /** Matrix, x `[n, count]`, sums `[outputs, rows]` and the indices of `count` rows of the sums, to which the products are added in place. */
+  readonly addToRows: RawPtr;
 }
 
 /** Undefined on a GPU and without a compiler. */
@@ -41,6 +50,7 @@ export async function openRowOperations(
         clampedSwiglu: pointer('clamped_swiglu'),
         softMax: pointer('soft_max'),
         smallMatmul: pointer('small_matmul'),
+        lowRank: { multiplyRows: pointer('multiply_rows'), addToRows: pointer('add_to_rows') },
         outputsOf: smallMatrices(native),
         isFused: native.functionIn(path, 'kvasir_is_fused', 'i32')() === 1,
         sourceDigest,

@@ -37,7 +37,6 @@ export function createPredictor(settings: PredictorSettings): Predictor {
     mixers: undefined,
     states: new StateTables(device.native, memory, [place]),
     attention: attention.create([memory], attentionLayers(device.native, shared.config, [place], weights)),
-    hiddenRows: 'outputs',
   };
   const graphs = new DecoderGraphs(device, operations);
   const close = (): void => {

@@ -6,7 +6,8 @@ import type { DraftRequest, Sample, SampleRequest, SequencePlan, StepPlan } from
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { DecoderParts } from '../arch/decoder.ts';
-import { type Batch, layOutBatch } from '../batch.ts';
+import type { AttentionRows } from '../attention/attention.ts';
+import { type Batch, type BatchSequence, layOutBatch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 import type { DecoderGraphs } from '../decoder-graphs.ts';
 import { anyRows } from '../matmul/row-rule.ts';
@@ -35,6 +36,7 @@ export interface PredictorParts {
  * which tokens come out, so nothing here needs to be exact.
  *
  * Hidden states wait until the request drafts. If many wait, as after a chunk of a prompt, only the layer's K and V are computed of them.
+ * While no drafts are asked for, only the last hidden states are kept, and the context begins with them.
  */
 export class Predictor {
   readonly #parts: PredictorParts;
@@ -44,6 +46,8 @@ export class Predictor {
   readonly #freeBlocks: BlockId[] = [];
   readonly #sample: SampleRequest;
   #steps = 0;
+  /** Steps of decodes only, before which drafts could be asked for, since the last drafts. */
+  #stepsWithoutDrafts = 0;
 
   constructor(parts: PredictorParts) {
     const { memories, config } = parts.decoder;
@@ -61,19 +65,37 @@ export class Predictor {
     for (const request of requests) this.#forget(request);
   }
 
-  /** After each step of the model. `hidden`: of all rows, after the last norm. `sampled`: parallel to the sequences. */
+  /** The rows of the next step whose hidden states are of use. */
+  get hiddenRows(): AttentionRows {
+    return this.#isIdle ? 'outputs' : 'all';
+  }
+
+  /**
+   * After each step of the model that has hidden states: those of the batch's `hiddenRows`, after the last norm. `sampled`: parallel to the
+   * sequences.
+   */
   async stepEnded(batch: Batch, hidden: HiddenStates, sampled: readonly (Sample | undefined)[]): Promise<void> {
+    if (batch.rowCount === batch.outputCount) this.#stepsWithoutDrafts++;
     const many: PredictionContext[] = [];
-    for (const [i, { plan, firstRow }] of batch.sequences.entries()) {
-      const context = this.#contextOf(plan.requestId);
-      this.#append(context, plan, hidden.subarray(firstRow * this.#width), sampled[i]);
-      if (context.waiting > WAITING_MAX) many.push(context);
+    for (const [i, sequence] of batch.sequences.entries()) {
+      const known = knownRows(batch, sequence);
+      if (known === undefined) continue;
+      const context = this.#contextOf(sequence.plan.requestId);
+      this.#append(
+        context,
+        { ...sequence.plan, spans: known.spans },
+        hidden.subarray(known.firstRow * this.#width),
+        sampled[i],
+      );
+      if (!this.#isIdle && context.waiting > WAITING_MAX) many.push(context);
+      if (this.#isIdle && context.waiting > IDLE_WAITING_MAX) context.keepLast();
     }
     if (many.length > 0) await this.#computeKv(many);
   }
 
   /** Up to `count` tokens after each text; fewer or none where the hidden states of its end are not known. */
   async draft(requests: readonly DraftRequest[], count: number): Promise<Int32Array[]> {
+    this.#stepsWithoutDrafts = 0;
     const drafts = requests.map((): number[] => []);
     const known = requests.flatMap(({ requestId, length }, index) => {
       const context = this.#contexts.get(requestId);
@@ -103,6 +125,10 @@ export class Predictor {
 
   close(): void {
     this.#parts.close();
+  }
+
+  get #isIdle(): boolean {
+    return this.#stepsWithoutDrafts > IDLE_AFTER_STEPS;
   }
 
   get #width(): number {
@@ -214,7 +240,8 @@ export class Predictor {
     const rows = parts.map(({ context, end }) => context.hiddenUntil(end));
     const total = parts.reduce((sum, { context, end }) => sum + end - context.computed, 0);
     const plan: StepPlan = { stepId: stepId(++this.#steps), sequences, tokenCount: tokenCount(total), released: [] };
-    const batch = layOutBatch(plan, { memories: decoderParts.memories, groups: [this.#group] }, anyRows);
+    const { memories } = decoderParts;
+    const batch = layOutBatch(plan, { memories, groups: [this.#group], hiddenRows: 'outputs' }, anyRows);
     const decoder = graphs.graphFor(decoderParts, batch);
     decoder.writeInputs(joined(rows));
     await decoder.graph.compute();
@@ -225,6 +252,18 @@ export class Predictor {
 
 /** More hidden states do not wait: K and V of many tokens together cost little. */
 const WAITING_MAX = 64;
+/** More than the steps without drafts between steps with drafts that are worth their time. */
+const IDLE_AFTER_STEPS = 64;
+/** A draft after many steps without drafts tries whether they are worth their time again. So it must be cheap. */
+const IDLE_WAITING_MAX = 16;
+
+/** The rows of a sequence whose hidden states are known, and the first one's index among them; undefined: none. */
+function knownRows({ hiddenRows }: Batch, { plan: { spans }, firstRow, outputIndex, outputCount }: BatchSequence) {
+  if (hiddenRows === 'all') return { spans, firstRow };
+  if (outputIndex === undefined) return undefined;
+  const { end } = spans.at(-1)!;
+  return { spans: [{ start: tokenCount(end - outputCount), end }], firstRow: outputIndex };
+}
 
 /** The last token of a context, which begins each draft. */
 const endOf = (context: PredictionContext) => ({

@@ -1,4 +1,5 @@
 import { assert } from '../../base/assert.ts';
+import type { TokenId } from '../../core/ids.ts';
 import type { SampledToken } from '../../core/step.ts';
 import type { RequestState } from '../request-state.ts';
 import type { StepLoad } from '../step-load.ts';
@@ -47,11 +48,10 @@ export class DraftModelSpeculator implements Speculator {
 
   takeDrafts(drafts: readonly Int32Array[], ms: number): void {
     assert(drafts.length === this.#ordered.length, 'a draft for each ordered request');
-    for (const [i, state] of this.#ordered.entries())
-      if (drafts[i]!.length > 0) this.#drafts.set(state, { length: state.tokens.length, tokens: drafts[i]! });
+    for (const [i, state] of this.#ordered.entries()) this.#take(state, drafts[i]!);
     // A pause of the process is no property of the model.
     this.#prices.spent(Math.min(ms, PAUSE_RATIO * this.#count * (this.#msPerDraft ?? ms)));
-    if (this.#drafts.size === drafts.length) this.#measured(ms / this.#count);
+    if (drafts.every(({ length }) => length > 0)) this.#measured(ms / this.#count);
     this.#ordered = nothing;
   }
 
@@ -69,17 +69,27 @@ export class DraftModelSpeculator implements Speculator {
 
   verified(state: RequestState, drafts: Int32Array, newTokens: readonly SampledToken[]): void {
     this.#prices.verified(state, drafts.length, newTokens.length);
-    const acceptance = this.#acceptanceOf(state);
     for (let i = 0; i < Math.min(drafts.length, newTokens.length); i++) {
       const isAccepted = newTokens[i]!.token === drafts[i];
-      acceptance.observe(i + 1, isAccepted);
-      this.#typical.observe(i + 1, isAccepted);
+      this.#observe(state, i + 1, isAccepted);
       if (!isAccepted) return;
     }
   }
 
   observe(load: StepLoad, ms: number | undefined): void {
     this.#prices.observe(load, ms);
+  }
+
+  #take(state: RequestState, tokens: Int32Array): void {
+    if (tokens.length === 0) return;
+    // No step verifies what the grammar forbids.
+    if (state.forbids(tokens[0] as TokenId)) this.#observe(state, 1, false);
+    else this.#drafts.set(state, { length: state.tokens.length, tokens });
+  }
+
+  #observe(state: RequestState, position: number, isAccepted: boolean): void {
+    this.#acceptanceOf(state).observe(position, isAccepted);
+    this.#typical.observe(position, isAccepted);
   }
 
   #acceptanceOf(state: RequestState): Acceptance {
