@@ -54,7 +54,7 @@ export interface FaultTierOptions {
 export class FaultTier implements ConnectorPort {
   readonly #prng: Prng;
   readonly #runner: FakeRunner;
-  readonly #stores: FaultStores;
+  readonly stores: FaultStores;
   readonly #ranks: readonly number[];
   #loads: RankLoad[] = [];
   /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
@@ -105,12 +105,12 @@ export class FaultTier implements ConnectorPort {
     this.#isComplete = isComplete;
     this.canFlush = prng.chance(0.7) || isComplete;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
-    this.#stores = new FaultStores(prng, blocksMax);
-    this.#stores.onSave = (key) => this.prefixes?.stored(key);
-    this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
+    this.stores = new FaultStores(prng, blocksMax);
+    this.stores.onSave = (key) => this.prefixes?.stored(key);
+    this.#saves = new FaultSaves(prng, runner, this.stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
     this.#noise = new NoisyReports(prng);
-    const placeOf = (key: BlockKey): string | undefined => this.#stores.placeOf(key, () => true);
+    const placeOf = (key: BlockKey): string | undefined => this.stores.placeOf(key, () => true);
     this.#arrivals = new ArrivalLookUps(options.arrivals, placeOf, () => this.wake());
   }
 
@@ -158,12 +158,12 @@ export class FaultTier implements ConnectorPort {
     for (const block of wanted) {
       const isUsable = (place: string): boolean => !isChecked || !this.#failed.has(`${id} ${place} ${block.key}`);
       const { group, index, key } = block;
-      const place = early?.has(key) === true ? early.get(key) : this.#stores.placeOf(key, isUsable);
+      const place = early?.has(key) === true ? early.get(key) : this.stores.placeOf(key, isUsable);
       if (place !== undefined && prng.chance(share)) blocks.push({ group, index, key, place });
       else if (prng.chance(this.faults.falseHits)) blocks.push({ group, index, key, place: prng.pick(places) });
     }
     if (prng.chance(this.faults.foreign)) {
-      const [block, key] = [prng.pick(wanted), this.#stores.anyKey()];
+      const [block, key] = [prng.pick(wanted), this.stores.anyKey()];
       if (key !== undefined) blocks.unshift({ ...block, key, place: prng.pick(places) });
     }
     if (blocks.length > 0 && prng.chance(this.faults.unknown))
@@ -258,7 +258,7 @@ export class FaultTier implements ConnectorPort {
   begin(metadata: ConnectorMetadata, hasTokens: boolean, invalid: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
     for (const id of metadata.cancelled) this.#cancel(id);
-    if (this.#prng.chance(this.faults.vanish)) this.#stores.remove();
+    if (this.#prng.chance(this.faults.vanish)) this.stores.remove();
     for (const job of metadata.loads)
       this.#parts.set(
         job.transfer,
@@ -335,7 +335,7 @@ export class FaultTier implements ConnectorPort {
     const failed = new Set<BlockId>();
     const content = new Map<BlockId, StoredBlock>();
     for (const { block, key, place } of job.blocks) {
-      const stored = this.#stores.get(place, key);
+      const stored = this.stores.get(place, key);
       if (stored === undefined || prng.chance(faults.corrupt)) failed.add(block);
       else content.set(block, stored);
     }
@@ -485,17 +485,8 @@ export class FaultTier implements ConnectorPort {
           assert(false, `I8: ${requestId} loads ${key} from ${place} again, where it failed`);
   }
 
-  clearStores(): void {
-    this.#stores.clear();
-  }
-
   get hasFaults(): boolean {
     return Object.values(this.faults).some((rate) => rate > 0);
-  }
-
-  /** Stores another model's block: the same tokens, other numbers. */
-  storeForeign(key: BlockKey): void {
-    this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
 }
 

@@ -1,14 +1,11 @@
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { sha256 } from '../src/base/sha256.ts';
-import { blockKey } from '../src/connector/block-key.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
-import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
+import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import type { RequestUpdate } from '../src/core/request.ts';
 import type { SequenceFailure } from '../src/core/step.ts';
-import { TokenBuffer } from '../src/core/tokens.ts';
-import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
@@ -18,6 +15,7 @@ import { EventChecker } from './event-checker.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
+import { storeForeign } from './foreign-blocks.ts';
 import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
 import { notLoaded } from './not-loaded.ts';
@@ -233,7 +231,7 @@ export class World {
         scheduler: this.#scheduler,
         mayRemove: !isComplete,
         isFaultless: this.#options.enablePrefixCaching && isLossless,
-        clearStores: () => this.#tier?.clearStores(),
+        clearStores: () => this.#tier?.stores.clear(),
       });
   }
 
@@ -448,20 +446,8 @@ export class World {
     this.#checker.add(request);
     this.#prefixes?.added(request);
     this.#scheduler.add(request);
-    if (this.#prng.chance(this.#foreignRate)) this.#storeForeign(request);
-  }
-
-  /** Stores KV of another model for the same tokens in the same stores (I10). */
-  #storeForeign(request: EngineRequest): void {
-    const tokens = new TokenBuffer(request.promptTokens);
-    this.#spec.groups.forEach(({ blockSize }, group) => {
-      const { cacheSalt, adapter } = request;
-      const root = { fingerprint: 'another model', cacheSalt, adapter: adapter?.digest };
-      const chain = new HashChain(sha256, blockSize, root);
-      chain.extend(tokens);
-      for (let index = 0; index < chain.count; index++)
-        this.#tier?.storeForeign(blockKey(groupIndex(group), chain.words, blockIndex(index)));
-    });
+    if (this.#prng.chance(this.#foreignRate) && this.#tier !== undefined)
+      storeForeign(this.#tier.stores, this.#spec, request);
   }
 
   #abortSome(): void {

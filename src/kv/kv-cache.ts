@@ -37,7 +37,6 @@ import { verifyKvCache, verifyPlans } from './verify.ts';
 export interface KvCacheOptions {
   /** If false, blocks are neither looked up nor shared nor cached. */
   readonly enablePrefixCaching: boolean;
-  /** sha256. */
   readonly hash: HashFunction;
   /** The part of the blocks that pinned prefixes may have. Default: none. */
   readonly pinShare?: number | undefined;
@@ -116,10 +115,9 @@ export class KvCache {
   }
 
   /**
-   * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still
-   * has `headroom` available blocks. A request needs no headroom if no other request has blocks, and must be admitted then.
-   * `found`: blocks that a connector promised. If the pool has too few blocks for all hits, those before the first computed
-   * token count. O(blocks of the request).
+   * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still has `headroom`
+   * available blocks. A request needs no headroom if no other request has blocks, and must be admitted then. `found`: blocks that a
+   * connector promised. If the pool has too few blocks for all hits, those before the first computed token count. O(blocks).
    */
   canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
     assert(!request.admitted, 'the request has blocks already');
@@ -146,10 +144,7 @@ export class KvCache {
     return this.#proposal.countsOnLoads(isFoundLoadedAsync);
   }
 
-  /**
-   * The full blocks of a request without blocks that the pool does not have. The connector is asked for them.
-   * O(blocks).
-   */
+  /** The full blocks, of a request that has none, that the pool lacks. The connector is asked for them. O(blocks). */
   wanted(request: KvRequest): BlockPlace[] {
     this.#proposedFor = undefined;
     return this.#proposal.lacking(request);

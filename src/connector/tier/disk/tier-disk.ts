@@ -18,7 +18,8 @@ import { DiskBound, type Reservation } from './disk-bound.ts';
 import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
-import { DiskThreads } from './disk-threads.ts';
+import type { DiskThreads } from './disk-threads.ts';
+import { defaultThreads, diskThreadsOf, nameOf } from './disk-threads-of.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 
 export interface DiskTierOptions {
@@ -60,7 +61,6 @@ export interface DiskTierOptions {
   readonly event?: (message: string) => void;
 }
 
-const defaultThreads = 4;
 /** A look-up uses one thread for each so many keys. */
 const keysPerThread = 64;
 const openTimeoutMs = 30_000;
@@ -125,7 +125,7 @@ export class DiskTier implements TamperableTier, HangableTier {
   static async open(given: DiskTierOptions): Promise<DiskTier> {
     // The working folder may be removed later.
     const options = { ...given, root: resolve(given.root) };
-    const threads = newThreads(options);
+    const threads = diskThreadsOf(options);
     const { directIo: isDirect = false, wallNowMs = Date.now } = options;
     try {
       const { hasBlocks, ...prepared } = await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
@@ -144,7 +144,7 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   /** Throws `storageUnusable` if the directory cannot be used with any model, or does not answer. */
   static async check(options: DiskTierOptions): Promise<void> {
-    const threads = newThreads(options);
+    const threads = diskThreadsOf(options);
     try {
       const timeoutMs = options.openTimeoutMs ?? openTimeoutMs;
       await withTimeout(timeoutMs, (signal) => threads.ask({ kind: 'checkRoot' }, signal));
@@ -458,27 +458,6 @@ export class DiskTier implements TamperableTier, HangableTier {
   #count(name: string): void {
     this.#counters[name] = (this.#counters[name] ?? 0) + 1;
   }
-}
-
-const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
-
-function newThreads(options: DiskTierOptions): DiskThreads {
-  const { root, identity, fsync = false, ttlSeconds, crc32, macKeys, encrypts = false } = options;
-  const { threads = defaultThreads, backgroundWriters = 0 } = options;
-  return new DiskThreads({
-    setup: {
-      root,
-      identity,
-      fsync,
-      ttlMs: ttlSeconds === undefined ? undefined : ttlSeconds * 1000,
-      crc32Library: crc32?.library,
-      macKeys,
-      encrypts,
-    },
-    name: nameOf(options),
-    threadsMax: threads,
-    backgroundWritersMax: backgroundWriters,
-  });
 }
 
 /** If folders of other models do not answer, the tier opens without this information. */
