@@ -38,7 +38,7 @@ export class Administration {
   #nowMs = 0;
   /** How many blocks of each pin the pool had before the plan. */
   readonly #cachedBefore = new Map<string, number>();
-  #preemptionsBefore = 0;
+  #evictedBefore = 0;
 
   /** In half of the worlds. */
   static inSome(prng: Prng, parts: Omit<AdministrationParts, 'prng'>): Administration | undefined {
@@ -77,7 +77,8 @@ export class Administration {
         break;
       }
       case 'unpin':
-        scheduler.prefixes.unpin(prompt);
+        // By the name or by the prompt.
+        scheduler.prefixes.unpin(scheduler.prefixes.pins(nowMs).list[0]?.name ?? prompt);
         break;
       case 'remove':
         scheduler.prefixes.remove(prompt);
@@ -95,9 +96,10 @@ export class Administration {
     const { prefixes } = this.#parts.scheduler;
     this.#nowMs = nowMs;
     this.#cachedBefore.clear();
-    this.#preemptionsBefore = this.#parts.scheduler.stats().preemptions;
     // Ends pins now, so that the plan evicts no block of a pin that it ends itself.
-    for (const { name, cachedBlocks } of prefixes.pins(nowMs).list) this.#cachedBefore.set(name, cachedBlocks);
+    const { list, evictedCount } = prefixes.pins(nowMs);
+    this.#evictedBefore = evictedCount;
+    for (const { name, cachedBlocks } of list) this.#cachedBefore.set(name, cachedBlocks);
   }
 
   planned(plan: ScheduledStep | undefined): void {
@@ -107,12 +109,10 @@ export class Administration {
     for (const { requestId, blocks } of plan?.connectorMetadata?.loads ?? [])
       if (this.#loadOnly.has(requestId))
         this.#loading.set(requestId, [...(this.#loading.get(requestId) ?? []), ...blocks.map(({ key }) => key)]);
-    const { blocks, preemptions } = scheduler.stats();
-    if (preemptions > this.#preemptionsBefore) return;
-    const pinned = scheduler.prefixes.pins(this.#nowMs).list;
-    const protectedBlocks = scheduler.prefixes.protectedCount;
-    if (blocks.free + blocks.cached <= protectedBlocks) return;
-    for (const { name, cachedBlocks } of pinned) {
+    const { list, evictedCount } = scheduler.prefixes.pins(this.#nowMs);
+    // No other block was available then. Later in the same plan, requests may have released some.
+    if (evictedCount > this.#evictedBefore) return;
+    for (const { name, cachedBlocks } of list) {
       const before = this.#cachedBefore.get(name) ?? 0;
       assert(cachedBlocks >= before, `a pinned block of ${name} was evicted before other blocks`);
     }
@@ -142,5 +142,19 @@ export class Administration {
     assert(inPool >= 0 && inPool < prompt.tokens.length, `${inPool} tokens of ${prompt.tokens.length} are in the pool`);
     const all = prefixes.cachedTokens(prompt, { usesPool: true, found: prefixes.blocksOf(prompt) });
     assert(all >= inPool, 'with the blocks of a tier, fewer tokens are cached');
+    for (const { key } of prefixes.blocksOf(prompt))
+      if (prefixes.areSaving([key])) {
+        const { scheduler } = this.#parts;
+        const isKnown = scheduler.inspector.cachedKeys().has(key) || scheduler.stats().transfers.open > 0;
+        assert(isKnown, `${key} is being saved, but no transfer and no cached block has it`);
+      }
+    // What a prefetch would load has no more tokens than the prompt, and only the last of them is computed.
+    const counted = { usesPool: true, found: prefixes.blocksOf(prompt) };
+    const loadable = prefixes.loadablePart(prompt, counted);
+    assert(loadable.length <= prompt.tokens.length, 'a prefetch loads more than the prompt');
+    if (loadable.length > 0) {
+      const cached = prefixes.cachedTokens({ ...prompt, tokens: loadable }, counted);
+      assert(cached === loadable.length - 1, `a prefetch computes ${loadable.length - cached} tokens instead of one`);
+    }
   }
 }

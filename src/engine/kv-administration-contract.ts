@@ -17,6 +17,7 @@ export interface PrefixLookup {
   readonly unanswered: readonly string[];
 }
 
+/** What a prefetch has done. */
 export interface Prefetched {
   readonly promptTokens: number;
   /** Tokens that a request with this prompt would find in the pool, or in host memory, before and after. */
@@ -40,6 +41,7 @@ export interface PinnedPrefixInfo {
   readonly secondsLeft: number;
 }
 
+/** What a pin has done. */
 export interface Pinned {
   readonly promptTokens: number;
   /** Blocks that a request with this prompt reads. */
@@ -48,6 +50,7 @@ export interface Pinned {
   readonly pin?: PinnedPrefixInfo;
 }
 
+/** The pinned prefixes, and how much of the pool they may have and have. */
 export interface PinReport {
   readonly pins: readonly PinnedPrefixInfo[];
   /** Different blocks of all pins, and how many there may be. */
@@ -71,6 +74,7 @@ export interface RemovedBlocks {
   readonly dropped?: number;
 }
 
+/** By the name of the place: `pool` or a tier. */
 export type RemovedByPlace = Readonly<Record<string, RemovedBlocks>>;
 
 /** Without a field, all blocks of the model are meant, also those of other servers that share the tier. */
@@ -124,6 +128,7 @@ export interface KvAdministration {
   counters(): KvAdministrationCounters;
 }
 
+/** Orders since the start, for metrics. */
 export interface KvAdministrationCounters {
   readonly orders: Readonly<Record<string, number>>;
   readonly removedBlocks: Readonly<Record<string, number>>;
