@@ -207,7 +207,7 @@ export class FaultTier implements ConnectorPort {
       );
     this.#heardAtMs = this.nowMs;
     const failed = loads.filter(({ result }) => result !== 'loaded');
-    for (const { requestId } of failed) this.prefixes?.loadFailed(requestId);
+    if (failed.length > 0) this.prefixes?.fillerLost();
     const awaited = failed.filter(({ transfer }) => !this.#cancelled.has(transfer));
     this.failedLoaders = new Set(awaited.filter(isReported).map(({ requestId }) => requestId));
     this.hits?.loadsFailed(failed.filter(isReported));

@@ -3,7 +3,7 @@ import { sha256 } from '../src/base/sha256.ts';
 import { type BlockKey, blockKey } from '../src/connector/block-key.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import type { EngineRequest } from '../src/core/request.ts';
+import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
 import { type SequencePlan, spansOfTokens } from '../src/core/step.ts';
 import { TokenBuffer } from '../src/core/tokens.ts';
 import { HashChain } from '../src/kv/block-hash.ts';
@@ -31,6 +31,7 @@ export class PrefixChecker {
   readonly #admitted = new Map<RequestId, number>();
   readonly #unanswered = new Set<RequestId>();
   readonly #prefixes = new Map<RequestId, number>();
+  #preemptions = 0;
   /** Prefixes that were checked and are not empty. */
   checked = 0;
 
@@ -66,14 +67,27 @@ export class PrefixChecker {
     else this.#admitted.set(id, this.#stored.size);
   }
 
-  /** A load was too slow: the request may compute these tokens. */
-  loadFailed(id: RequestId): void {
-    this.#admitted.delete(id);
-    this.#prefixes.delete(id);
+  /**
+   * A load was too slow, or a request has ended early or was preempted. Others may compute the tokens that it was to load or to compute for
+   * them, although the tier has some of them: a request does not ask the tier for blocks that another one fills.
+   */
+  fillerLost(): void {
+    this.#admitted.clear();
+    this.#prefixes.clear();
   }
 
-  /** `allocated`: the blocks that the plan has allocated. Their content is of earlier requests. */
-  planned({ sequences }: ScheduledStep, allocated: readonly BlockId[]): void {
+  /** A request that only loads ends without computing the tokens that others may wait for. */
+  updated({ requestId, finish }: RequestUpdate): void {
+    if (finish !== undefined && this.#requests.get(requestId)?.loadOnly === true) this.fillerLost();
+  }
+
+  /**
+   * `allocated`: the blocks that the plan has allocated. Their content is of earlier requests. `preemptions`: since the start, with those
+   * of this plan.
+   */
+  planned({ sequences }: ScheduledStep, allocated: readonly BlockId[], preemptions: number): void {
+    if (preemptions > this.#preemptions) this.fillerLost();
+    this.#preemptions = preemptions;
     for (const sequence of sequences) {
       const { requestId, tokens } = sequence;
       const storedCount = this.#admitted.get(requestId);

@@ -302,7 +302,7 @@ export class World {
     }
     this.#tier?.hits?.planned(plan);
     this.#resumes?.planned(plan);
-    this.#prefixes?.planned(plan, this.#allocated);
+    this.#prefixes?.planned(plan, this.#allocated, this.#scheduler.stats().preemptions);
     if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
     for (const block of this.#allocated.splice(0)) {
       this.#runner.overwrite(block);
@@ -420,6 +420,7 @@ export class World {
         );
       this.#checker.check(update, wrongRead.get(requestId), allowedErrors);
       this.#administration?.updated(update);
+      this.#prefixes?.updated(update);
     }
   }
 
@@ -454,6 +455,7 @@ export class World {
     if (this.#checker.liveCount === 0 || !this.#prng.chance(this.#abortRate)) return;
     const id = this.#prng.pick(this.#checker.liveIds);
     this.#checker.aborted(id);
+    this.#prefixes?.fillerLost();
     assert(this.#scheduler.abort(id) !== undefined, `request ${id} was unknown to the scheduler`);
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
