@@ -27,7 +27,6 @@ const otherCpusMin = 0.25;
  */
 export function warnOfOtherWork(bench: Command, context: CliContext, read: () => CpuUse = readCpuUse): CliContext {
   if (process.platform !== 'linux') return context;
-  const { stdout, stderr } = context;
   let last: CpuUse | undefined;
   let [parts, disturbed] = [0, 0];
   const check = (): void => {
@@ -40,13 +39,16 @@ export function warnOfOtherWork(bench: Command, context: CliContext, read: () =>
     parts += 1;
     if (others < otherCpusMin) return;
     disturbed += 1;
-    stderr.write(`  busy: other work used ${share(others)} between these lines\n`);
+    context.stderr.write(`  busy: other work used ${share(others)} between these lines\n`);
   };
-  const checked = (sink: TextSink): TextSink => ({
-    ...(sink.isTTY === undefined ? {} : { isTTY: sink.isTTY }),
+  // Commands use their context when they run.
+  const checked = (name: 'stdout' | 'stderr'): TextSink => ({
+    get isTTY() {
+      return context[name].isTTY === true;
+    },
     write: (text) => {
       if (text.endsWith('\n')) check();
-      return sink.write(text);
+      return context[name].write(text);
     },
   });
   bench.hook('preAction', async (_, command) => {
@@ -55,18 +57,18 @@ export function warnOfOtherWork(bench: Command, context: CliContext, read: () =>
     const now = read();
     const others = otherCpus(before, now);
     if (others >= otherCpusMin)
-      stderr.write(
+      context.stderr.write(
         `warning: the machine is busy: other work uses ${share(others)} (load ${loadavg()[0]?.toFixed(1)}). Times, speeds and their ratios are doubtful.\n`,
       );
     last = command.opts<{ peerUrl?: string }>().peerUrl === undefined ? now : undefined;
   });
   bench.hook('postAction', () => {
     if (disturbed > 0)
-      stderr.write(
+      context.stderr.write(
         `warning: other work used the machine in ${disturbed} of ${parts} parts of this run, each with a line "busy" above. Times, speeds and ratios of these parts are doubtful, and medians of them. Counts and comparisons of texts are not.\n`,
       );
   });
-  return { ...context, stdout: checked(stdout), stderr: checked(stderr) };
+  return { ...context, stdout: checked('stdout'), stderr: checked('stderr') };
 }
 
 const share = (others: number): string => `${others.toFixed(1)} of ${availableParallelism()} CPUs`;
