@@ -196,7 +196,7 @@ describe('a client', () => {
     await expect(create({ model: 'other' })).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     await expect(create({ prompt: 'word '.repeat(20_000) })).rejects.toMatchObject({ code: 'context_length_exceeded' });
     await expect(create({ top_p: 7 })).rejects.toMatchObject({ status: 400, param: 'top_p' });
-    await expect(create({ max_tokens: 100_000 })).rejects.toBeInstanceOf(OpenAI.BadRequestError);
+    await expect(create({ min_tokens: 100_000, max_tokens: 100_000 })).rejects.toBeInstanceOf(OpenAI.BadRequestError);
     expect((await client.completions.create({ model: name, prompt, max_tokens: 1 })).usage!.completion_tokens).toBe(1);
     await expectIdle();
   });
@@ -259,7 +259,7 @@ describe('/tokenize and /detokenize', () => {
       const { tokens, count, max_model_len } = await post('/tokenize', { prompt: text, add_special_tokens: false });
       expect(count).toBe(tokens.length);
       expect(max_model_len).toBe(engine.model.maxModelLen);
-      expect(await post('/detokenize', { tokens })).toEqual({ prompt: text });
+      expect(await post('/detokenize', { tokens })).toEqual({ prompt: text, content: text });
     },
   );
 
