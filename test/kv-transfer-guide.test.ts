@@ -41,7 +41,7 @@ it('lists the fields of a fault, and the faults', async () => {
 
 it('lists the fields of the configuration, and its example is valid', () => {
   const config = Object.fromEntries(firstCells('## Fields').map((name) => [name, exampleOf(name)]));
-  expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(7);
+  expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(8);
   const json = /^KV='(.*)'$/m.exec(guide)![1]!;
   expect(readKvTransferConfig(JSON.parse(json))).toMatchObject({ kvConnector: 'SharedStorageConnector' });
 });
@@ -51,11 +51,10 @@ it('names only reasons that exist', () => {
   for (const [, reason] of named.matchAll(/`(\w+)`/g)) expect(missReasons).toContain(reason);
 });
 
-const exampleOf = (name: string): unknown =>
-  name === 'kv_role'
-    ? 'kv_both'
-    : name === 'kv_connector_extra_config'
-      ? {}
-      : name === 'kv_load_failure_policy'
-        ? 'fail'
-        : 'x';
+const examples: Readonly<Record<string, unknown>> = {
+  kv_role: 'kv_both',
+  kv_connector_extra_config: {},
+  kv_load_failure_policy: 'fail',
+  kv_transfer_encrypt: false,
+};
+const exampleOf = (name: string): unknown => examples[name] ?? 'x';

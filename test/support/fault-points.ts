@@ -258,15 +258,39 @@ function installNative(points: FaultPoints, koffi: { load: Call }, open: OpenObj
       const original = library.func(...signature) as Call;
       const name = String(signature[0]);
       if (!watched.has(name)) return original;
-      return (...args: unknown[]): unknown => {
+      const watchedCall = (...args: unknown[]): unknown => {
         if (name in outOfMemory && points.hit(name) !== undefined) return outOfMemory[name];
         open.called(name, args);
         const returned = original(...args);
         open.returned(name, returned);
         return returned;
       };
+      /** koffi's call on a thread. */
+      const async = (...given: unknown[]): void => {
+        const args = given.slice(0, -1);
+        const done = given.at(-1) as (error: unknown, result: unknown) => void;
+        if (name in outOfMemory && points.hit(name) !== undefined) {
+          setImmediate(done, null, outOfMemory[name]);
+          return;
+        }
+        open.called(name, args);
+        (original as unknown as { async(...args: unknown[]): void }).async(
+          ...args,
+          (error: unknown, result: unknown) => {
+            open.returned(name, result);
+            done(error, result);
+          },
+        );
+      };
+      return Object.assign(watchedCall, { async });
     };
-    return new Proxy(library, { get: (target, name) => (name === 'func' ? func : Reflect.get(target, name)) });
+    return new Proxy(library, {
+      get(target, name) {
+        if (name === 'func') return func;
+        const value: unknown = Reflect.get(target, name);
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+      },
+    });
   };
 }
 
