@@ -7,7 +7,8 @@ const filesOf = (...folders: string[]): string[] =>
 
 /** Tests of compiled kernels change `process.env`. */
 const native = filesOf('src/native');
-const connector = filesOf('src/connector');
+/** With the orders about tiers, which need an engine. */
+const connector = [...filesOf('src/connector'), 'test/kv-administration.test.ts'];
 /** Tests that count the threads that the process starts. */
 const startedThreads = ['src/base/job-thread.test.ts', 'src/ggml/native-thread.test.ts'];
 /** Tests of connectors that count the threads of the process. */
@@ -92,7 +93,7 @@ export default defineConfig({
         test: {
           name: 'whole',
           include: filesOf('test'),
-          exclude: [...support, ...alone, ...computingHere, ...excluded],
+          exclude: [...support, ...alone, ...computingHere, ...connector, ...excluded],
           isolate: false,
         },
       },

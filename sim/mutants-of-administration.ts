@@ -47,7 +47,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'a removed block is stored afterwards',
     breaks: ['I4'],
-    seed: 7026,
+    seed: 9270,
     scenario: 'storm',
     file: 'src/scheduler/external-kv.ts',
     find: 'if (blocks.length > 0 && !this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));',

@@ -268,7 +268,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'by the policy `fail`, a request goes on if it no longer has the failed blocks of its own load',
     breaks: ['policy fail'],
-    seed: 30549,
+    seed: 40020,
     scenario: 'storm',
     file: 'src/scheduler/recovery.ts',
     find: 'if (state.kv.admitted) ending.add(state.kv);',
@@ -396,7 +396,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'short prompts are admitted again after a preemption in the same plan',
     breaks: ['I8'],
-    seed: 792360429,
+    seed: 2540,
     scenario: 'tiers',
     file: 'src/scheduler/scheduler.ts',
     find: 'const mayAdmit = this.#preemptions === preemptionsAtStart;',

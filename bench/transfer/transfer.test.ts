@@ -19,7 +19,8 @@ it('bench transfer has rows for the tiers, the first token from disk, and the co
   const { code, out, err } = await runBench('transfer', ...engine, ...lengths, '--json');
   expect({ code, err }).toMatchObject({ code: 0 });
   expect(err).toMatch(/first token after 192 from disk, ms +[\d.]+ +recomputed [\d.]+/);
-  expect(err).not.toMatch(/warning/);
+  // A warning of other work on the machine is none of the bench.
+  expect(err).not.toMatch(/warning: (?!the machine is busy|other work used)/);
   const { rows } = JSON.parse(out) as { rows: TransferRow[] };
   expect(rows).toMatchObject([
     { kind: 'tier', tier: 'host', what: 'save', blocks: 6, blockBytes: 16 * 2 * 2 * 128 * 2 },

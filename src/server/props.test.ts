@@ -20,7 +20,7 @@ it('/detokenize takes as many ids as /tokenize gives, also more than the context
   const prompt = 'long '.repeat(1000);
   const { tokens, count } = await json('/tokenize', { prompt });
   expect(count).toBe(5000);
-  expect(await json('/detokenize', { tokens })).toEqual({ status: 200, prompt });
+  expect(await json('/detokenize', { tokens })).toEqual({ status: 200, prompt, content: prompt });
   const wrong = await json('/detokenize', { tokens: [...(tokens as number[]), 99_999] });
   expect(wrong).toMatchObject({ status: 400, error: { param: 'tokens[5000]' } });
 });
