@@ -266,15 +266,6 @@ export const mutants: readonly Mutant[] = [
     replace: 'for (const user of users) ending.add(user);',
   },
   {
-    bug: 'by the policy `fail`, a request goes on if it no longer has the failed blocks of its own load',
-    breaks: ['policy fail'],
-    seed: 40020,
-    scenario: 'storm',
-    file: 'src/scheduler/recovery.ts',
-    find: 'if (state.kv.admitted) ending.add(state.kv);',
-    replace: 'if (users.has(state.kv)) ending.add(state.kv);',
-  },
-  {
     bug: 'a promised block that failed is loaded from the same place again',
     breaks: ['failed for'],
     seed: 5,

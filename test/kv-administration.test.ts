@@ -114,6 +114,24 @@ describe('engine.kv', () => {
     await engine.close();
   });
 
+  it('clears the blocks of one cache salt, in host memory and on a disk', async () => {
+    const root = newFolder();
+    const engine = await openDisk(root);
+    const { output } = await ask(engine, prompt, 'a');
+    await ask(engine, prompt, 'b');
+    await until(() => files(root) >= 2 * fullBlocks);
+    const stored = files(root);
+    for (const tier of ['disk', 'host']) {
+      const cleared = await kvOf(engine).clearTier(tier, { cacheSalt: 'a' });
+      expect(cleared).toMatchObject({ blocks: stored / 2, failed: 0 });
+    }
+    expect(files(root)).toBe(stored / 2);
+    engine.cache?.reset();
+    expect(await ask(engine, prompt, 'a')).toEqual({ output, computed: prompt.length + 7 });
+    expect((await ask(engine, prompt, 'b')).computed).toBeLessThan(blockTokens + 8);
+    await engine.close();
+  });
+
   it('attaches and detaches a tier while requests run', async () => {
     const root = newFolder();
     const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: newFolder() } });

@@ -25,6 +25,30 @@ describe('OffloadingConnector: settings', () => {
     expect(short.secondaries.map(({ name }) => name)).toEqual(['disk', 'redis', 's3']);
   });
 
+  it('times to live, bounds, regions and credentials of tiers are read in the form of vLLM, too', () => {
+    const store = { bucket: 'b', endpoint_override: 'https://e:9', region: 'r', access_key: 'a', secret_key: 's' };
+    const { secondaries } = read({
+      spec_name: 'TieringOffloadingSpec',
+      cpu_bytes_to_use: 1024 ** 3,
+      secondary_tiers: [
+        { type: 'fs', root_dir: '/a', ttl_seconds: 60 },
+        { type: 'redis', url: 'redis://h:1', ttl_seconds: 5 },
+        { type: 'obj', store_config: { ...store, session_token: 't' }, max_bytes: 1000 },
+        { type: 'obj', store_config: { bucket: 'c', access_key: 'a' } },
+      ],
+    });
+    expect(secondaries.map(({ spec }) => spec)).toMatchObject([
+      { kind: 'disk', path: '/a', ttlSeconds: 60 },
+      { kind: 'redis', url: 'redis://h:1', ttlSeconds: 5 },
+      {
+        ...{ kind: 's3', bucket: 'b', endpoint: 'https://e:9', region: 'r', maxBytes: 1000 },
+        credentials: { accessKeyId: 'a', secretAccessKey: 's', sessionToken: 't' },
+      },
+      { kind: 's3', bucket: 'c' },
+    ]);
+    expect(secondaries[3]!.spec).not.toHaveProperty('credentials');
+  });
+
   it('a load of many blocks may take as long as a block in each of the tiers', () => {
     const tiers = ['host:1GiB', 'disk:/a', 'redis://h:1'];
     expect(read({ tiers }).wholeLoadTimeoutMs).toBeUndefined();

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { describeTier, diskDefaults, parseTierSpec, tierNames } from './tier-spec.ts';
+import { describeTier, diskDefaults, parseTierSpec, secondarySpec, tierNames } from './tier-spec.ts';
 
 const GIB = 1024 ** 3;
 const disk = { kind: 'disk', ...diskDefaults } as const;
@@ -68,6 +68,11 @@ describe('tiers on the command line', () => {
     expect(describeTier(parseTierSpec('host:1536MiB'))).toBe('host memory, 1.5 GiB');
     expect(describeTier(parseTierSpec('disk:/a:1GiB'))).toBe('disk /a, 1 GiB');
     expect(describeTier(parseTierSpec('s3://bucket/a'))).toBe('s3://bucket/a');
+  });
+
+  it('a tier that is attached is below host memory', () => {
+    expect(secondarySpec('disk:/kv')).toEqual({ ...disk, path: '/kv' });
+    expect(() => secondarySpec('host:1GiB')).toThrow('the host tier cannot be attached: each server has one');
   });
 
   it('each tier has a name of its own', () => {
