@@ -1,7 +1,7 @@
 /** `engine.kv` on real weights: what orders about cached KV do, and that no text changes. */
 import { readdirSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
-import { createEngine } from '../src/compose.ts';
+import { createEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { KvAdministration } from '../src/engine/kv-administration-contract.ts';
 import { promptOf } from './support/drive.ts';
@@ -140,7 +140,8 @@ describe('engine.kv', () => {
     expect(kv.tiers()).toEqual(['host', 'disk']);
     await kv.attachTier('second', `disk:${root}:1GiB`);
     expect(kv.tiers()).toEqual(['host', 'disk', 'second']);
-    await expect(kv.attachTier('second', `disk:${root}`)).rejects.toMatchObject({ code: 'KVASIR_TIER_NAME_TAKEN' });
+    for (const name of ['second', 'host'])
+      await expect(kv.attachTier(name, `disk:${root}`)).rejects.toMatchObject({ code: 'KVASIR_TIER_NAME_TAKEN' });
     await expect(kv.attachTier('third', 'tape:/dev/st0')).rejects.toMatchObject({ code: 'KVASIR_TIER_SPEC_INVALID' });
     await expect(kv.attachTier('third', 'disk:/proc/nothing/here')).rejects.toMatchObject({
       code: 'KVASIR_STORAGE_UNUSABLE',
@@ -159,9 +160,56 @@ describe('engine.kv', () => {
     const stored = files(root);
     await ask(engine, [...promptOf(200, 3, 250)]);
     expect(files(root)).toBe(stored);
-    await kv.attachTier('second', `disk:${root}:1GiB`);
+    // Two orders at once: one of them attaches the tier, and the other one does not end it.
+    const both = await Promise.allSettled([1, 2].map(() => kv.attachTier('second', `disk:${root}:1GiB`)));
+    expect(both.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
     expect((await lookUp(engine, other)).tokens.second).toBe(fullBlocks * blockTokens);
+    await kv.clearTier('host');
+    engine.cache?.reset();
+    expect((await ask(engine, other)).computed).toBeLessThan(blockTokens + 8);
     await engine.close();
+  });
+
+  it('orders reach ranks in their own processes, and a replaced process knows the tiers that were attached and detached', async () => {
+    const root = newFolder();
+    const { engine, processIds } = await openMeasuredEngine({
+      model: 'models/kvasir-demo.gguf',
+      threads: 1,
+      kvCacheMemory: 6 << 20,
+      maxModelLen: 512,
+      pipelineParallelSize: 2,
+      distributedExecutorBackend: 'mp',
+      kvTransferConfig: {
+        kvConnector: 'OffloadingConnector',
+        kvRole: 'kv_both',
+        kvConnectorExtraConfig: { tiers: ['host:64MiB'], kv_load_policy: 'always', busy_write_share: 1 },
+      },
+    });
+    const kv = kvOf(engine);
+    const killRank = async (): Promise<void> => {
+      const before = processIds()[1]!;
+      process.kill(before, 'SIGKILL');
+      // A request finds out that the process is dead, and waits for the next one.
+      await ask(engine, [...promptOf(20, 9, 250)]);
+      expect(processIds()[1]).not.toBe(before);
+    };
+    await kv.attachTier('disk', `disk:${root}:1GiB`);
+    const { output } = await ask(engine);
+    await until(() => files(root) >= 2 * fullBlocks);
+    await killRank();
+    await ask(engine, other);
+    await until(() => files(root) >= 4 * fullBlocks);
+    expect((await lookUp(engine, other)).tokens.disk).toBe(fullBlocks * blockTokens);
+    expect(await ask(engine)).toMatchObject({ output });
+    const stored = files(root);
+    expect(await kv.clearTier('disk')).toMatchObject({ blocks: stored / 2, failed: 0 });
+    expect(files(root)).toBe(0);
+    await kv.detachTier('disk');
+    await killRank();
+    await ask(engine, [...promptOf(200, 3, 250)]);
+    expect((await lookUp(engine, other)).tokens).not.toHaveProperty('disk');
+    await engine.close();
+    expect(files(root)).toBe(0);
   });
 
   it('the pool evicts a pinned prefix last, and a pin keeps no request from its blocks', async () => {

@@ -121,7 +121,7 @@ export function writeTinyModel(path: string, options: ModelOptions): Promise<voi
   return writeModel(path, options);
 }
 
-/** The same model with zeros for weights, which take no time and no space: for tests of what is in the header. */
+/** The same model with zeros for weights, which take no time and no space: for tests of the header. */
 export async function writeTinyHeader(path: string, options: ModelOptions): Promise<void> {
   const tensors = layOut(path, options).tensors;
   const bytes = tensors.reduce((sum, { shape, type }) => sum + padded(tensorBytes(shape, typeNamed(type))), 0);

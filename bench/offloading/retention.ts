@@ -7,7 +7,7 @@ import type { MeasuredEngine } from '../subject/engine-subject.ts';
 import { type OffloadingBenchOptions, withTiers } from './offloading-options.ts';
 import { whenWritten } from './when-written.ts';
 
-/** What one `prefix_cache_retention_interval` stores, and what is computed again. Counts, so the machine's speed does not matter. */
+/** Counts of stored blocks and computed tokens for one `prefix_cache_retention_interval`. The machine's speed does not change them. */
 export interface RetentionRow {
   readonly kind: 'retention';
   readonly workload: string;

@@ -3,7 +3,7 @@ import type { Brand } from '../base/brand.ts';
 
 /**
  * Says which cache salt a block belongs to, in headers, quotas and metrics: the first 8 bytes of a hash of the salt, as 16 hexadecimal
- * digits. Blocks of requests without a salt have none. Whoever guesses a salt can compute its tag, as he can compute the keys of its blocks.
+ * digits. Blocks of requests without a salt have none. A tag hides no salt that can be guessed, and neither do the keys of blocks.
  */
 export type SaltTag = Brand<string, 'SaltTag'>;
 

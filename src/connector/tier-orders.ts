@@ -3,7 +3,7 @@ import type { BlockKey } from './block-key.ts';
 
 /**
  * An order of an administrator for the tiers of one rank: a case of `loadAdapter`, carried out beside the steps. JSON-able, because it
- * crosses process borders. Whatever an order removes is a miss for look-ups and loads under way, as a block that was evicted.
+ * crosses process borders. A removed block is a miss for look-ups and loads under way, as an evicted block is.
  */
 export type TierOrder =
   /** Removes these blocks. `tiers`: from these; absent: from all. */
@@ -78,7 +78,7 @@ export interface TierAdministration {
   /** In the order in which loads try them. */
   readonly names: readonly string[];
   locate(keys: readonly BlockKey[]): Promise<readonly PlaceHits[]>;
-  /** Opens the scheduler's part of a tier. @throws KvasirError if the settings are wrong, or the name is in use. */
+  /** Opens the scheduler's part of a tier, whose name is not in use. @throws KvasirError if the settings are wrong. */
   attach(tier: string, spec: string): Promise<void>;
   detach(tier: string): void;
   /** All ranks have carried out the order. */

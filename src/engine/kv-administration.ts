@@ -3,7 +3,7 @@ import { assertDefined } from '../base/assert.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import type { BlockKey } from '../connector/block-key.ts';
 import type { KvBlock } from '../connector/connector.ts';
-import { tiersNotAdministered, tierUnknown } from '../connector/errors.ts';
+import { tierNameTaken, tiersNotAdministered, tierUnknown } from '../connector/errors.ts';
 import { saltTagOf } from '../connector/salt-tag.ts';
 import { noWork, type TierAdministration, type TierOrder, type TierOrderAnswer } from '../connector/tier-orders.ts';
 import { invalidParameter } from '../core/errors.ts';
@@ -63,6 +63,8 @@ export class EngineKvAdministration implements KvAdministration {
   readonly #hooks: KvAdministrationHooks;
   readonly #orders: Record<string, number> = {};
   readonly #removedBlocks: Record<string, number> = {};
+  /** Names of tiers that are being attached. */
+  readonly #attaching = new Set<string>();
 
   constructor(parts: EngineParts, prefixes: Prefixes, hooks: KvAdministrationHooks) {
     this.#parts = parts;
@@ -176,15 +178,20 @@ export class EngineKvAdministration implements KvAdministration {
   async attachTier(tier: string, spec: string): Promise<void> {
     this.#hooks.checkRunning();
     const tiers = this.#tiers();
+    // Also while another order attaches a tier of this name: else the end of the second would detach the first.
+    if (tiers.names.includes(tier) || this.#attaching.has(tier)) throw tierNameTaken({ tier });
     this.#count('attach');
+    this.#attaching.add(tier);
     // First beside the workers, where the settings are checked. Loads from it begin when the scheduler side knows it.
     try {
       await this.#order({ kind: 'attach', tier, spec });
       await tiers.attach(tier, spec);
     } catch (error) {
       // A rank may have opened it.
-      if (!tiers.names.includes(tier)) await this.#order({ kind: 'detach', tier }).catch(() => undefined);
+      await this.#order({ kind: 'detach', tier }).catch(() => undefined);
       throw error;
+    } finally {
+      this.#attaching.delete(tier);
     }
   }
 

@@ -74,13 +74,13 @@ export class Prefixes {
     });
   }
 
-  /** The prompt up to the first token that must be computed even with this KV, and this token, without which no plan needs the KV before. */
+  /** The prompt up to the first token that must be computed even with this KV, which is included: its plan needs all KV before it. */
   loadablePart(prompt: CachedPrompt, counted: CountedKv): Int32Array {
     const first = this.#ask(prompt, (request) => this.#spans(request, counted)[0]!.start);
     return first === 0 ? new Int32Array(0) : prompt.tokens.subarray(0, first + 1);
   }
 
-  /** The blocks that a request with this prompt reads if everything is cached stay in the pool as long as others can be evicted. */
+  /** Pins the blocks that a request with this prompt reads if all of them are cached: the pool evicts them after all others. */
   pin(prompt: CachedPrompt, ttlMs: number, nowMs: number): PinnedPrompt {
     this.#kv.parts.pins.setTime(nowMs);
     return this.#ask(prompt, (request) => {

@@ -2,7 +2,6 @@ import { AssertionError } from '../../base/assert.ts';
 import { withDeadline } from '../../base/deadlines.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
-import { tierNameTaken } from '../errors.ts';
 import { hasKvOn } from '../tier/blocks-of-rank.ts';
 import type { PlaceHits, TierAdministration, TierOrder, TierOrderAnswer } from '../tier-orders.ts';
 import { type HostDirectory, hostPlace } from './host-directory.ts';
@@ -24,8 +23,6 @@ export interface PlaceAdministrationParts {
 /** The scheduler side of orders for tiers: it knows where blocks are, and which tiers are looked up. */
 export class PlaceAdministration implements TierAdministration {
   readonly #parts: PlaceAdministrationParts;
-  /** Names of tiers that are being opened. */
-  readonly #opening = new Set<string>();
 
   constructor(parts: PlaceAdministrationParts) {
     this.#parts = parts;
@@ -42,13 +39,7 @@ export class PlaceAdministration implements TierAdministration {
   }
 
   async attach(tier: string, spec: string): Promise<void> {
-    if (this.names.includes(tier) || this.#opening.has(tier)) throw tierNameTaken({ tier });
-    this.#opening.add(tier);
-    try {
-      this.#parts.places.push(await this.#parts.openPlace(tier, spec));
-    } finally {
-      this.#opening.delete(tier);
-    }
+    this.#parts.places.push(await this.#parts.openPlace(tier, spec));
     this.#parts.placesChanged();
   }
 

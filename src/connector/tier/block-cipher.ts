@@ -12,8 +12,8 @@ const tagBytes = 16;
 const algorithm = 'aes-256-gcm';
 
 /**
- * The fields of an encrypted block's header that the cipher reads or writes. All are parts of one header: what is written there is in
- * the header.
+ * The fields of an encrypted block's header that the cipher reads or writes. They are views of the header, so writing a field changes the
+ * header.
  */
 export interface CipherFields {
   /** Random, new for each store: 12 bytes. */

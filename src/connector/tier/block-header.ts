@@ -264,6 +264,9 @@ export class BlockCodec {
 /** The cache salt that a header was written for. Undefined: none, or an earlier version has written the header. */
 export const saltTagIn = (header: Uint8Array): SaltTag | undefined => readSaltTag(header, at.saltTag);
 
+/** Where a header has the tag. */
+export const saltTagAt: number = at.saltTag;
+
 export const isEncrypted = (header: Uint8Array): boolean =>
   viewOf(header).getUint32(at.version, true) === encryptedVersion;
 

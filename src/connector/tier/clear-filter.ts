@@ -1,11 +1,6 @@
-import { readSaltTag, saltTagBytes } from '../salt-tag.ts';
+import { saltTagBytes } from '../salt-tag.ts';
+import { saltTagAt, saltTagIn } from './block-header.ts';
 
-/** Where headers have the tag of the cache salt (`block-header.ts`). */
-export const saltTagAt = 56;
-
-/** Whether a stored block is one of the salt, by its header; undefined: any. A header that is damaged or cut off has no salt. */
-export function hasSaltTag(stored: Uint8Array, saltTag: string | undefined): boolean {
-  return (
-    saltTag === undefined || (stored.length >= saltTagAt + saltTagBytes && readSaltTag(stored, saltTagAt) === saltTag)
-  );
-}
+/** Whether a stored block is one of the salt, by its header; undefined: any. A header that is cut off has no salt. */
+export const hasSaltTag = (stored: Uint8Array, saltTag: string | undefined): boolean =>
+  saltTag === undefined || (stored.length >= saltTagAt + saltTagBytes && saltTagIn(stored) === saltTag);

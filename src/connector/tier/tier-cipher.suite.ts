@@ -3,22 +3,13 @@ import { describe, expect, it } from 'vitest';
 import type { BlockKey } from '../block-key.ts';
 import type { MacKeys } from '../connector.ts';
 import { saltTagOf } from '../salt-tag.ts';
-import { BlockCodec, headerBytes, isEncrypted } from './block-header.ts';
-import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
+import { headerBytes, isEncrypted } from './block-header.ts';
+import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
 import type { TamperableTier, TierContext } from './tier.ts';
-import { suiteMacKey } from './tier-mac.suite.ts';
-
-/** Two stored blocks: what somebody who can write the store has. */
-interface Seen {
-  readonly own: Uint8Array;
-  readonly other: Uint8Array;
-}
+import { anotherModel, fresh, keysOf, readBack, type Seen, written } from './tier-mac.suite.ts';
 
 const signal = new AbortController().signal;
-const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
-const keysOf = (...seeds: number[]): MacKeys => seeds.map(suiteMacKey);
 const [a, b, c] = [suiteKey('a'), suiteKey('b'), suiteKey('c')];
-const anotherModel = { ...suiteIdentity, fingerprint: 'another model' };
 
 /** A block after a change, with a right CRC32 of its header. */
 function changed(stored: Uint8Array, change: (bytes: Uint8Array) => void): Uint8Array {
@@ -34,13 +25,7 @@ const flip =
   ({ own }: Seen): Uint8Array =>
     changed(own, (bytes) => (bytes[at]! ^= 1));
 
-function written(key: BlockKey, identity: typeof suiteIdentity, keys?: MacKeys, encrypts = true): Uint8Array {
-  const stored = new Uint8Array(storedBlockBytes);
-  new BlockCodec(identity, crc32, keys, encrypts && keys !== undefined).encodeInto(key, suiteBytes(key), stored);
-  return stored;
-}
-
-/** What somebody does who can read and write the store, and has no key. The reason for which the block is refused. */
+/** An attacker reads and writes the store, and has no key. Each attack has the reason for which the block is refused. */
 const attacks: readonly (readonly [what: string, reason: string, attack: (seen: Seen) => Uint8Array])[] = [
   ['a flipped bit', 'decryptionFailed', flip(headerBytes + 9)],
   ['a flipped bit at the end', 'decryptionFailed', flip(storedBlockBytes - 1)],
@@ -50,13 +35,13 @@ const attacks: readonly (readonly [what: string, reason: string, attack: (seen: 
   ['another cache salt', 'decryptionFailed', flip(56)],
   ['a flipped bit of the id of the key', 'encryptionKeyUnknown', flip(136)],
   ['a block without a key', 'notEncrypted', () => written(a, suiteIdentity)],
-  ['a block with a right MAC', 'notEncrypted', () => written(a, suiteIdentity, keysOf(1), false)],
+  ['a block with a right MAC', 'notEncrypted', () => written(a, suiteIdentity, keysOf(1))],
   ['a block that says that it is not encrypted', 'wrongModel', ({ own }) => changed(own, (bytes) => (bytes[8] = 1))],
-  ['a block with another key', 'encryptionKeyUnknown', () => written(a, suiteIdentity, keysOf(9))],
+  ['a block with another key', 'encryptionKeyUnknown', () => written(a, suiteIdentity, keysOf(9), true)],
   [
     'a block with another key and the id of the right key',
     'decryptionFailed',
-    ({ own }) => changed(written(a, suiteIdentity, keysOf(9)), (bytes) => bytes.set(own.subarray(136, 140), 136)),
+    ({ own }) => changed(written(a, suiteIdentity, keysOf(9), true), (bytes) => bytes.set(own.subarray(136, 140), 136)),
   ],
   ['the file of another block', 'wrongKey', ({ other }) => other],
   [
@@ -69,11 +54,11 @@ const attacks: readonly (readonly [what: string, reason: string, attack: (seen: 
     'decryptionFailed',
     ({ own, other }) => changed(other, (bytes) => bytes.set(own.subarray(0, 140))),
   ],
-  ['the block of another model', 'wrongModel', () => written(a, anotherModel, keysOf(1))],
+  ['the block of another model', 'wrongModel', () => written(a, anotherModel, keysOf(1), true)],
   [
     'the block of another model under the name of this model',
     'decryptionFailed',
-    ({ own }) => changed(written(a, anotherModel, keysOf(1)), (bytes) => bytes.set(own.subarray(16, 36), 16)),
+    ({ own }) => changed(written(a, anotherModel, keysOf(1), true), (bytes) => bytes.set(own.subarray(16, 36), 16)),
   ],
   ['a truncated block', 'truncated', ({ own }) => own.subarray(0, storedBlockBytes - 1)],
   ['a block of zeros', 'notABlock', ({ own }) => own.slice().fill(0)],
@@ -86,11 +71,6 @@ export function tierCipherSuite(
 ): void {
   const put = (tier: TamperableTier, key: BlockKey, context?: TierContext) =>
     tier.store(key, suiteBytes(key), signal, context);
-  const readBack = async (tier: TamperableTier, key: BlockKey) => {
-    const into = fresh();
-    expect(await tier.load(key, into, signal)).toBeUndefined();
-    expect(into).toEqual(suiteBytes(key));
-  };
   const storedIn = async (tier: TamperableTier, key: BlockKey): Promise<Uint8Array> => {
     let found: Uint8Array = fresh();
     await tier.tamper(key, (stored) => (found = stored.slice()));

@@ -6,17 +6,17 @@ import { BlockCodec, headerBytes, payloadCrcOf } from './block-header.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
 import type { TamperableTier } from './tier.ts';
 
-/** Two stored blocks, and a third of another model under the same keys: what somebody who can write the store has. */
-interface Seen {
+/** Two stored blocks, which an attacker with access to the store has. */
+export interface Seen {
   readonly own: Uint8Array;
   readonly other: Uint8Array;
 }
 
 const signal = new AbortController().signal;
-const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
+export const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
 /** Keys for tests: any different bytes. */
 export const suiteMacKey = (seed: number): Uint8Array => Uint8Array.from({ length: 32 }, (_, i) => i * 7 + seed);
-const keysOf = (...seeds: number[]): MacKeys => seeds.map(suiteMacKey);
+export const keysOf = (...seeds: number[]): MacKeys => seeds.map(suiteMacKey);
 
 /** A block whose CRC32s are right again after a change. */
 function withRightCrcs(block: Uint8Array): Uint8Array {
@@ -32,16 +32,29 @@ function changed(stored: Uint8Array, change: (bytes: Uint8Array) => void): Uint8
   return withRightCrcs(bytes);
 }
 
-function written(key: BlockKey, identity: typeof suiteIdentity, keys?: MacKeys): Uint8Array {
+/** A stored block of another writer. */
+export function written(
+  key: BlockKey,
+  identity: typeof suiteIdentity,
+  keys?: MacKeys,
+  encrypts: boolean = false,
+): Uint8Array {
   const stored = new Uint8Array(storedBlockBytes);
-  new BlockCodec(identity, crc32, keys).encodeInto(key, suiteBytes(key), stored);
+  new BlockCodec(identity, crc32, keys, encrypts).encodeInto(key, suiteBytes(key), stored);
   return stored;
 }
 
-const [a, b] = [suiteKey('a'), suiteKey('b')];
-const anotherModel = { ...suiteIdentity, fingerprint: 'another model' };
+/** Loads a block and compares its bytes. */
+export async function readBack(tier: TamperableTier, key: BlockKey): Promise<void> {
+  const into = fresh();
+  expect(await tier.load(key, into, signal)).toBeUndefined();
+  expect(into).toEqual(suiteBytes(key));
+}
 
-/** What somebody does who can read and write the store, and has no key. The reason for which the block is refused. */
+const [a, b] = [suiteKey('a'), suiteKey('b')];
+export const anotherModel = { ...suiteIdentity, fingerprint: 'another model' };
+
+/** An attacker reads and writes the store, and has no key. Each attack has the reason for which the block is refused. */
 const attacks: readonly (readonly [what: string, reason: string, attack: (seen: Seen) => Uint8Array])[] = [
   ['a flipped bit', 'corrupt', ({ own }) => own.map((byte, i) => (i === headerBytes + 9 ? byte ^ 4 : byte))],
   ['a flipped bit, with right checksums', 'macWrong', ({ own }) => changed(own, (x) => (x[headerBytes + 9]! ^= 4))],
@@ -81,11 +94,6 @@ export function tierMacSuite(
   newStore: () => Promise<{ open(macKeys?: MacKeys): Promise<TamperableTier> }>,
 ): void {
   const put = (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), signal);
-  const readBack = async (tier: TamperableTier, key: BlockKey) => {
-    const into = fresh();
-    expect(await tier.load(key, into, signal)).toBeUndefined();
-    expect(into).toEqual(suiteBytes(key));
-  };
 
   describe(`${name} with keys`, () => {
     it('refuses every block that was changed or made without the key, and stores it again', async () => {

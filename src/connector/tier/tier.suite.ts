@@ -7,8 +7,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import { saltTagOf, writeSaltTag } from '../salt-tag.ts';
-import { headerBytes, saltTagIn } from './block-header.ts';
-import { saltTagAt } from './clear-filter.ts';
+import { headerBytes, saltTagAt, saltTagIn } from './block-header.ts';
 import type { TamperableTier, Tier } from './tier.ts';
 
 export const suiteBlockBytes = 4096;

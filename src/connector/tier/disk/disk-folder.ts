@@ -21,7 +21,8 @@ import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../blo
 import type { KvIdentity } from '../../connector.ts';
 import { saltTagBytes } from '../../salt-tag.ts';
 import type { ClearFilter } from '../../tier-orders.ts';
-import { hasSaltTag, saltTagAt } from '../clear-filter.ts';
+import { saltTagAt } from '../block-header.ts';
+import { hasSaltTag } from '../clear-filter.ts';
 import {
   differences,
   type IdentityRecord,

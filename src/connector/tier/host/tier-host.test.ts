@@ -51,7 +51,7 @@ describe('a time to live', () => {
     time.advance(1);
     expect(held(3)).toEqual([]);
     expect(tier.loadNow(suiteKey(3), new Uint8Array(suiteBlockBytes))).toBe('missing');
-    // Also blocks that nobody asks for.
+    // Also blocks that no call names.
     expect(tier.takeEvicted()).toEqual([suiteKey(3), suiteKey(5)]);
     expect(tier.levels()).toMatchObject({ blocks: 3, bytes: 3 * storedBlockBytes });
     tier.unpin(suiteKey(4));

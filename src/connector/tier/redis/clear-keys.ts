@@ -1,7 +1,8 @@
 import { AssertionError } from '../../../base/assert.ts';
 import { saltTagBytes } from '../../salt-tag.ts';
 import type { ClearFilter, TierWork } from '../../tier-orders.ts';
-import { hasSaltTag, saltTagAt } from '../clear-filter.ts';
+import { saltTagAt } from '../block-header.ts';
+import { hasSaltTag } from '../clear-filter.ts';
 import type { RedisClient } from './redis-client.ts';
 import type { RedisRequest } from './redis-connection.ts';
 
