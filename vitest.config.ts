@@ -43,7 +43,8 @@ const isLongForm = process.env.KVASIR_TEST_LONG === '1';
 /**
  * Files that only the long form runs. The default form has other tests of their subjects: the demo's faults for the benches and for planted
  * bugs, `reference.test.ts` for gemma3 and long contexts, stores of killed engines in `recovery-disk.test.ts`, faults of connectors in
- * `src/connector/fault`, e2e tests of offloading and of the server for guides and service managers, the simulator for hits,
+ * `src/connector/fault`, e2e tests of offloading and of the server for guides and service managers, the simulator and
+ * `src/connector/places` for hits and for what is stored,
  * `src/connector` for failing calls and for Redis, mutants of single engines for those of clusters, and the end of every block and request in most files for leaks.
  */
 const onlyLong = isLongForm
@@ -52,7 +53,7 @@ const onlyLong = isLongForm
       ...[
         ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'long-context', 'own-sides-faults'],
         ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated'],
-        ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure'],
+        ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure', 'prefix-retention'],
         ...['answer-schemas', 'e2e/judges'],
       ].map((name) => `test/${name}.test.ts`),
       'bench/command.test.ts',

@@ -235,7 +235,7 @@ describe('a request on one layer', () => {
   /** The models above have ggml's matmuls, too. */
   const ofNetworks = typesOf('llama').filter(([, , matmuls]) => matmuls === 'default');
   const types = [...inLongForm(typesOf('llama'), ofNetworks), ...inLongForm(typesOf('qwen3moe'), ofExperts)];
-  // The short form has every second one.
+  // The default form has every third one.
   it.each(types.filter((_, index) => isLongForm || index % 3 === 0))(
     'of %s with %s weights and %s matmuls has the same bits alone, in chunks, in a batch and after a preemption',
     async (architecture, type, matmuls) => {

@@ -49,8 +49,7 @@ const kernels = [
   attention(128, 8, { kvType: Q8_0 }),
   attention(80, 3),
   attention(96, 6, { valueInKey: 64 }),
-  // Two kinds of scales.
-  ...allTypes.map((type) => matmul(type, type === 'Q8_0' || type === 'Q5_K')),
+  ...allTypes.map((type) => matmul(type, type === 'Q8_0')),
   {
     name: 'activations, softmax and small matmuls',
     program: 'row-operations',

@@ -6,7 +6,7 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { HubServer } from '../support/hub-server.ts';
-import { itInLongForm } from '../support/long-form.ts';
+import { describeInLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
@@ -128,8 +128,8 @@ it('a server answers /health while it downloads its model, and ends at SIGTERM',
   expect(await exited).toEqual([143, null]);
 });
 
-describe('a server of several models', () => {
-  itInLongForm('downloads an hf: name that a request asks for, and has drafts and embeddings beside it', async () => {
+describeInLongForm('a server of several models', () => {
+  it('downloads an hf: name that a request asks for, and has drafts and embeddings beside it', async () => {
     const embedder = join(folder, 'embedder.gguf');
     await writeTinyModel(embedder, { architecture: 'nomic-bert', type: 'F16' });
     const config = join(folder, 'server.json');

@@ -9,6 +9,18 @@ export const allTypes = [
 ] as const;
 export type TypeName = (typeof allTypes)[number];
 
+/** The default form has a type for each way to multiply. */
+export const testedTypes: readonly TypeName[] = inLongForm<readonly TypeName[]>(allTypes, [
+  'F16',
+  'Q8_0',
+  'Q4_0',
+  'Q5_1',
+  'MXFP4',
+  'Q4_K',
+  'Q5_K',
+  'Q6_K',
+]);
+
 /** Where a block in ggml's layout has its scales in F16, in bytes. */
 export const floatsIn: Readonly<Record<TypeName, readonly number[]>> = {
   F16: [0],

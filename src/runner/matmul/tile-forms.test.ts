@@ -1,13 +1,13 @@
 /** All forms of the kernels give the same bits. */
 import { afterAll, describe, expect, it } from 'vitest';
 import {
-  allTypes,
   floatsIn,
   hasAmx,
   hasAvx512Vnni,
   hasForm,
   supportedForms,
   type TypeName,
+  testedTypes,
 } from '../../../test/support/matmul-forms.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
@@ -50,7 +50,7 @@ describe('all forms', () => {
     ['quantized values', (type: TypeName) => randomMatrix(type, inputs, outputs)],
     ['extreme values', extremeMatrix],
   ] as const;
-  it.each(allTypes.flatMap((type) => matrices.map(([what, matrix]) => ({ type, what, matrix }))))(
+  it.each(testedTypes.flatMap((type) => matrices.map(([what, matrix]) => ({ type, what, matrix }))))(
     'give matmuls with $type, $what, the same bits',
     async ({ type, matrix: make }) => {
       const [first, ...others] = await Promise.all(

@@ -2,7 +2,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { inLongForm } from '../../../test/support/long-form.ts';
 import {
-  allTypes,
   emulated,
   type Form,
   floatsIn,
@@ -11,6 +10,7 @@ import {
   missing,
   supportedForms,
   type TypeName,
+  testedTypes,
 } from '../../../test/support/matmul-forms.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
@@ -26,11 +26,11 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 afterAll(() => device.close());
 const { openKernels, randomMatrix, matrixOf, compute, multiply } = testMatmuls(device);
 
-/** The default form has each type on this CPU, and the other forms with a type for each kind of activations. */
+/** The default form has the types on this CPU, and the other forms with a type for each kind of activations. */
 const isTested = (type: TypeName, { cpuFlags }: Form): boolean =>
   cpuFlags === undefined || inLongForm(true, ['F16', 'Q8_0', 'Q4_K'].includes(type));
 
-const formsOfTypes = allTypes.flatMap((type) =>
+const formsOfTypes = testedTypes.flatMap((type) =>
   forms.filter((form) => hasForm(type, form) && isTested(type, form)).map((form) => ({ type, form, name: form.name })),
 );
 
@@ -259,7 +259,7 @@ describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name'
   testsNeed(form.isSupported, missing(form));
 
   it('share quantized activations between matrices with the same quantization only', async () => {
-    const matrices = allTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
+    const matrices = testedTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
     const tiles = await openKernels(form);
     for (const { placed } of matrices) await tiles.take(placed);
     const rows = randomFloats(512 * 5, 8);

@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { isLongForm } from '../../../../test/support/long-form.ts';
 import { testsNeed } from '../../../../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/support/redis-server.ts';
 import type { KvIdentity } from '../../connector.ts';
@@ -48,15 +49,16 @@ tierSuite(
   },
   { isBounded: false },
 );
-tierSuite(
-  'RedisTier with encryption',
-  async () => {
-    await admin.flushall();
-    const ours = { macKeys: [suiteMacKey(1)], encrypts: true };
-    return { tier: await open(ours), reopen: (identity) => open({ ...ours, identity }) };
-  },
-  { isBounded: false, isEncrypted: true },
-);
+if (isLongForm)
+  tierSuite(
+    'RedisTier with encryption',
+    async () => {
+      await admin.flushall();
+      const ours = { macKeys: [suiteMacKey(1)], encrypts: true };
+      return { tier: await open(ours), reopen: (identity) => open({ ...ours, identity }) };
+    },
+    { isBounded: false, isEncrypted: true },
+  );
 tierMacSuite('RedisTier', async () => {
   await admin.flushall();
   return { open: (macKeys) => open({ macKeys }) };
