@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { connected, fillLoad } from './connected.ts';
 import { blocksOf, harness, range, shape, short } from './harness.ts';
 
 /** Two requests with equal prompts and outputs. After the prompt, each fills blocks of its own with the same tokens. */
@@ -39,4 +40,19 @@ test('if the other copy is invalid too, each request computes its own block agai
   expect(shape(step())).toEqual(['one: 8-12 13-14', 'two: 8-12 13-14']);
   drain();
   for (const id of ['one', 'two']) expect(outputs.get(id)).toEqual(alone());
+});
+
+test('a request that waited for a load does not compute what another request computed for its prompt logprobs', () => {
+  const world = connected(40);
+  const waits = short('waits', range(64), 1);
+  world.connector.blocks = ({ id }) => (id === 'waits' ? 1 : 0);
+  world.scheduler.add(waits);
+  expect(shape(world.step())).toEqual([]);
+  // It computes all tokens of its prompt, into blocks of its own.
+  world.scheduler.add(short('asks', range(48), 1, { params: { promptLogprobs: 1 } }));
+  expect(shape(world.step())).toEqual(['asks: 0-48']);
+  const load = world.loads.get('waits')!;
+  fillLoad(world, load, waits);
+  world.step([{ load }]);
+  expect(shape(world.step())).toEqual(['waits: 48-64']);
 });

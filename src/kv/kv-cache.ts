@@ -212,8 +212,8 @@ export class KvCache {
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
-    // Others may have cached windows and states since. The plan knows all blocks of full groups from the admission on.
-    const hasWaited = this.#proposal.isSelective && request.awaited.length > 0;
+    // While it waited, others may have cached windows and states, and computed its tokens for results of their own.
+    const hasWaited = request.awaited.length > 0;
     if (request.needsPlan || hasWaited) replanRequest(this.parts, this.#proposal.groups, request);
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;

@@ -30,7 +30,13 @@ const transfer = 1 as TransferId;
 /** A pool with the block's id in each byte, and a connector whose reports the test writes. */
 function rig() {
   const pool = new Map<BlockId, number[]>();
-  const told = { report: nothing, failures: [] as BlockLoadFailure[], memory: undefined as BlockMemory | undefined };
+  const told = {
+    report: nothing,
+    failures: [] as BlockLoadFailure[],
+    memory: undefined as BlockMemory | undefined,
+    /** What happens while the forward pass waits for loads. */
+    waits: [] as (() => void)[],
+  };
   const inner: WorkerConnector = {
     registerKvCaches: (memory) => {
       told.memory = memory;
@@ -38,7 +44,9 @@ function rig() {
     handlePreemptions: async () => undefined,
     bindConnectorMetadata: () => undefined,
     startLoadKv: () => undefined,
-    waitForLayerLoad: async () => undefined,
+    waitForLayerLoad: async () => {
+      for (const wait of told.waits.splice(0)) wait();
+    },
     saveKvLayer: () => undefined,
     waitForSave: async () => undefined,
     getFinished: () => told.report,
@@ -52,9 +60,13 @@ function rig() {
     read: (block, into) => void into.fill(block),
     write: (block, bytes) => void pool.set(block, [...bytes]),
   });
-  const step = (metadata: Partial<ConnectorMetadata>, report: Partial<TransferReport> = {}) => {
+  const step = (
+    metadata: Partial<ConnectorMetadata>,
+    report: Partial<TransferReport> = {},
+    forward?: () => Promise<void>,
+  ) => {
     told.report = { ...nothing, ...report };
-    return stepWithConnector(staged, { ...emptyMetadata, ...metadata }, 1, undefined);
+    return stepWithConnector(staged, { ...emptyMetadata, ...metadata }, 1, forward);
   };
   return { pool, told, step, bytesOf: (block: number) => told.memory!.bytesOf(blockId(block)), staged };
 }
@@ -92,6 +104,23 @@ it('writes each block of a load once: when it has arrived, or else when the load
   bytesOf(3).fill(30);
   await step({}, { finishedRecving: [transfer], drained: [transfer] });
   expect([...pool]).toEqual([[3, [30, 30, 30, 30]]]);
+});
+
+it('has written the blocks of `sync` loads when the forward pass begins', async () => {
+  const { pool, told, step, bytesOf } = rig();
+  told.waits.push(() => void bytesOf(2).fill(20));
+  const seen: number[][] = [];
+  await step({ loads: [{ ...loadOf(2), mode: 'sync' }] }, {}, async () => void seen.push(...pool.values()));
+  expect(seen).toEqual([[20, 20, 20, 20]]);
+});
+
+it('does not write a `sync` load before it is decided, when its step computes nothing and so does not wait', async () => {
+  const { pool, step, bytesOf } = rig();
+  await step({ loads: [{ ...loadOf(2), mode: 'sync' }] });
+  expect(pool.size).toBe(0);
+  bytesOf(2).fill(20);
+  await step({}, { finishedRecving: [transfer], drained: [transfer] });
+  expect([...pool]).toEqual([[2, [20, 20, 20, 20]]]);
 });
 
 it('does not write a block that has failed, also if its load is decided later, because the engine computes it meanwhile', async () => {

@@ -30,6 +30,8 @@ export class StagedWorker implements WorkerConnector {
   readonly #copies = new Map<BlockId, Copy>();
   readonly #open = new Map<TransferId, OpenTransfer>();
   #metadata: ConnectorMetadata | undefined;
+  /** The forward pass has waited for the step's `sync` loads. A step without tokens does not. */
+  #hasWaited: boolean = false;
   /** Read together with the report. */
   #failures: readonly BlockLoadFailure[] = [];
 
@@ -67,8 +69,9 @@ export class StagedWorker implements WorkerConnector {
     this.#inner.startLoadKv();
   }
 
-  waitForLayerLoad(layer: number): Promise<void> {
-    return this.#inner.waitForLayerLoad(layer);
+  async waitForLayerLoad(layer: number): Promise<void> {
+    await this.#inner.waitForLayerLoad(layer);
+    this.#hasWaited = true;
   }
 
   saveKvLayer(layer: number): void {
@@ -89,16 +92,18 @@ export class StagedWorker implements WorkerConnector {
     return report;
   }
 
-  /** First before the forward pass, whose `sync` loads are decided then. */
+  /** Also before the forward pass, when its `sync` loads are decided. */
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[] {
     const failures = [...this.#failures, ...this.#takeFailures()];
     this.#failures = [];
-    for (const { transfer, mode } of this.#metadata?.loads ?? []) if (mode === 'sync') this.#writeAll(transfer);
+    const loads = this.#hasWaited ? this.#metadata?.loads : undefined;
+    for (const { transfer, mode } of loads ?? []) if (mode === 'sync') this.#writeAll(transfer);
     return failures;
   }
 
   clearConnectorMetadata(): void {
     this.#metadata = undefined;
+    this.#hasWaited = false;
     this.#inner.clearConnectorMetadata();
   }
 
