@@ -36,7 +36,7 @@ export interface PredictorParts {
  * which tokens come out, so nothing here needs to be exact.
  *
  * Hidden states wait until the request drafts. If many wait, as after a chunk of a prompt, only the layer's K and V are computed of them.
- * While no drafts are asked for, only the last hidden states are kept, and the context begins with them.
+ * While no drafts are asked for, as at the start, only the last hidden states are kept, and the context begins with them.
  */
 export class Predictor {
   readonly #parts: PredictorParts;
@@ -47,7 +47,7 @@ export class Predictor {
   readonly #sample: SampleRequest;
   #steps = 0;
   /** Steps of decodes only, before which drafts could be asked for, since the last drafts. */
-  #stepsWithoutDrafts = 0;
+  #stepsWithoutDrafts = IDLE_AFTER_STEPS;
 
   constructor(parts: PredictorParts) {
     const { memories, config } = parts.decoder;
@@ -128,7 +128,7 @@ export class Predictor {
   }
 
   get #isIdle(): boolean {
-    return this.#stepsWithoutDrafts > IDLE_AFTER_STEPS;
+    return this.#stepsWithoutDrafts >= IDLE_AFTER_STEPS;
   }
 
   get #width(): number {
@@ -253,7 +253,7 @@ export class Predictor {
 /** More hidden states do not wait: K and V of many tokens together cost little. */
 const WAITING_MAX = 64;
 /** More than the steps without drafts between steps with drafts that are worth their time. */
-const IDLE_AFTER_STEPS = 64;
+const IDLE_AFTER_STEPS = 8;
 /** A draft after many steps without drafts tries whether they are worth their time again. So it must be cheap. */
 const IDLE_WAITING_MAX = 16;
 
