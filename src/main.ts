@@ -3,12 +3,14 @@
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
 import { actAsInit } from './base/init-process.ts';
+import { keepCompiledModules, writeCompiledModules } from './base/module-cache.ts';
 import { packageVersion } from './base/package-files.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
 import { type CommandFactory, runCli } from './cli/run-cli.ts';
 import type { EngineOptions } from './engine/options.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 
+keepCompiledModules();
 // Modules are imported when they are needed, because importing all of them takes longer than starting Node.
 const openMeasuredEngine = async (options: EngineOptions) => (await import('./compose.ts')).openMeasuredEngine(options);
 const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
@@ -88,6 +90,7 @@ function written(stream: NodeJS.WriteStream): Promise<void> {
 function exitNow(exitCode: ExitCode): void {
   killChildren();
   if (isProfiled()) process.exit(exitCode);
+  writeCompiledModules();
   exitAtOnce(exitCode);
 }
 

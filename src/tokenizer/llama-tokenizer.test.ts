@@ -375,7 +375,7 @@ describe.each([
     'words '.repeat(3000),
     'x'.repeat(20_000),
     'ruins \uD800 of a surrogate',
-  ])('encodes %j as libllama does', (text) => {
+  ])('encodes text %# as libllama does', (text) => {
     for (const parseSpecial of [false, true]) {
       expect(tokenizer.encode(text, { parseSpecial })).toEqual(libllama.tokenize(text, parseSpecial, true));
       expect(tokenizer.encode(text, { ...plain, parseSpecial })).toEqual(libllama.tokenize(text, parseSpecial));

@@ -2,14 +2,13 @@
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
-import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { SoakReport } from '../../bench/soak/soak-run.ts';
 import { buildCommand, killCommands, start } from '../support/cli-process.ts';
-import { isLongForm, itInLongForm } from '../support/long-form.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
 
 const folder = temporaryFolder();
-beforeAll(() => (isLongForm ? buildCommand() : undefined), 60_000);
+beforeAll(buildCommand, 60_000);
 afterEach(killCommands);
 afterAll(() => folder.remove());
 
@@ -36,7 +35,7 @@ function reportOf(path: string): SoakReport {
 const requests = (count: number): string[] => ['--minutes', '30', '--requests', String(count), '--samples', '24'];
 
 describe('kvasir bench soak', () => {
-  itInLongForm('ends at Ctrl-C with the report of what was measured so far', async () => {
+  it('ends at Ctrl-C with the report of what was measured so far', async () => {
     const { child, ended } = soak(['--minutes', '30']);
     let log = '';
     await new Promise<void>((resolve) =>
@@ -51,7 +50,7 @@ describe('kvasir bench soak', () => {
     expect(report).toMatchObject({ isInterrupted: true, wrong: 0, lost: 0 });
   });
 
-  itInLongForm('finds no wrong text and no lost request while ranks are killed', async () => {
+  it('finds no wrong text and no lost request while ranks are killed', async () => {
     const { code, report, stdout } = await soak(requests(100)).ended;
     expect(stdout).not.toContain('problem:');
     expect(stdout).toContain('growth: not measured');
@@ -63,7 +62,7 @@ describe('kvasir bench soak', () => {
   });
 
   // `growth.test.ts` has smaller leaks, in samples of longer runs.
-  itInLongForm('finds wrong tokens and files that stay open, which are planted in the server', async () => {
+  it('finds wrong tokens and files that stay open, which are planted in the server', async () => {
     const { code, report } = await soak([...requests(100), '--start-up', '0'], { KVASIR_SOAK_PLANT: 'wrong,files' })
       .ended;
     expect(code).toBe(1);
