@@ -212,8 +212,10 @@ export class KvCache {
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
-    // While it waited, others may have cached windows and states, and computed its tokens for results of their own.
-    const hasWaited = request.awaited.length > 0;
+    // While it waited, others may have cached windows and states, which may end the wait. With full groups alone, a block that it waits for
+    // stays the same, but others may have computed the tokens after it for results of their own.
+    const canGoOn = (): boolean => request.nextPosition() < awaitedFrom(this.parts, request);
+    const hasWaited = request.awaited.length > 0 && (this.#proposal.isSelective || canGoOn());
     if (request.needsPlan || hasWaited) replanRequest(this.parts, this.#proposal.groups, request);
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;
