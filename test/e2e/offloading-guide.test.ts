@@ -124,7 +124,7 @@ describe('the commands of the guide', () => {
   };
 
   it('are all run here', () => {
-    expect(serving).toHaveLength(8);
+    expect(serving).toHaveLength(9);
     expect(commands).toHaveLength(allCommands.length - 1);
     expect(showing).toHaveLength(1);
     expect(serving.length + showing.length).toBe(commands.length);

@@ -10,6 +10,7 @@ import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from '../block-heade
 import { hasSaltTag } from '../clear-filter.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
+import { SaltBytes, type SaltLevels } from '../salt-bytes.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
@@ -22,6 +23,10 @@ export interface HostTierOptions {
   readonly name?: string;
   /** Default: `lru`. */
   readonly evictionPolicy?: EvictionPolicyName;
+  /** Of the blocks of one cache salt, as `maxBytes`. Absent: no bound but `maxBytes`. */
+  readonly quotaBytes?: number | undefined;
+  /** Default false. True: `saltLevels` has the blocks of each cache salt. */
+  readonly reportsSalts?: boolean | undefined;
   /** A block that is not pinned expires so long after it was stored or last used. Absent: never. */
   readonly ttlSeconds?: number | undefined;
   /** Default: the system's. */
@@ -56,6 +61,8 @@ export class HostTier implements TamperableTier {
   readonly #slots: SlotArenas;
   readonly #slotBytes: number;
   readonly #policy: EvictionPolicy<BlockKey>;
+  readonly #salts: SaltBytes<BlockKey> | undefined;
+  readonly #reportsSalts: boolean;
   readonly #entries = new Map<BlockKey, Entry>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
@@ -76,6 +83,9 @@ export class HostTier implements TamperableTier {
     const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
     this.#slots = new SlotArenas({ ...options.arenas, slotBytes: this.#slotBytes, slotCountMax });
     this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
+    const { quotaBytes, reportsSalts = false } = options;
+    this.#salts = quotaBytes === undefined && !reportsSalts ? undefined : new SaltBytes(quotaBytes);
+    this.#reportsSalts = reportsSalts;
     this.#clock = options.clock ?? systemClock;
     this.#ttlMs = 1000 * (options.ttlSeconds ?? Number.POSITIVE_INFINITY);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
@@ -130,7 +140,7 @@ export class HostTier implements TamperableTier {
   loadNow(key: BlockKey, into: Uint8Array): MissReason | undefined {
     this.#assertOpen();
     const entry = this.#storedEntry(key);
-    this.#policy.touch([key]);
+    this.touch([key]);
     if (entry === undefined) return 'missing';
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
@@ -140,19 +150,19 @@ export class HostTier implements TamperableTier {
   }
 
   /**
-   * `store` without waiting. 'full': all blocks are pinned, or this block was deleted while it was pinned and still is.
+   * `store` without waiting. 'full': all blocks, or those of a salt at its quota, are pinned, or this block was deleted while it was pinned and still is.
    * Throws `tierClosed`.
    */
   storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
-    this.#policy.touch([key]);
+    this.touch([key]);
     this.#storedEntry(key);
     const entry = this.#entries.get(key);
     if (entry !== undefined) {
       entry.usedMs = this.#clock.nowMs();
       return entry.isDeleted ? 'full' : 'alreadyStored';
     }
-    const slot = this.#takeSlot(key);
+    const slot = this.#takeSlot(key, saltTag);
     if (slot === undefined) return 'full';
     this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), { saltTag });
     this.#entries.set(key, {
@@ -165,23 +175,27 @@ export class HostTier implements TamperableTier {
     });
     this.#storedCount++;
     this.#policy.insert(key);
+    this.#salts?.add(key, this.#slotBytes, saltTag);
     this.#count('stored');
     return 'stored';
   }
 
   /**
-   * Evicts blocks until all of `keys` can be stored, and none of `keys`. False: there is not enough room, and nothing was
-   * evicted. For the blocks of a request that are stored together.
+   * Evicts blocks until all of `keys` can be stored, and none of `keys`: those of the same cache salt until it is within its quota, then
+   * any. False: there is not enough room, and nothing was evicted. For the blocks of a request that are stored together.
    */
-  makeRoomFor(keys: readonly BlockKey[]): boolean {
+  makeRoomFor(keys: readonly BlockKey[], saltTag?: SaltTag): boolean {
     const missing = keys.reduce((count, key) => (this.#entries.has(key) ? count : count + 1), 0);
-    const wanted = missing - this.#slots.freeCount;
-    if (wanted <= 0) return true;
-    if (wanted > this.#storedCount - this.#pinnedStoredCount) return false;
     const kept = new Set(keys);
-    const evicted = this.#policy.evict(wanted, (key) => this.#entries.get(key)!.pinCount === 0 && !kept.has(key));
-    if (evicted === undefined) return false;
-    for (const key of evicted) {
+    const isEvictable = (key: BlockKey): boolean => this.#entries.get(key)!.pinCount === 0 && !kept.has(key);
+    const ofSalt = this.#chooseOfSalt(missing, saltTag, isEvictable);
+    if (ofSalt === undefined) return false;
+    const wanted = missing - this.#slots.freeCount - ofSalt.length;
+    if (wanted > this.#storedCount - this.#pinnedStoredCount - ofSalt.length) return false;
+    const others = wanted > 0 ? this.#policy.evict(wanted, (key) => isEvictable(key) && !ofSalt.includes(key)) : [];
+    if (others === undefined) return false;
+    for (const key of ofSalt) this.#policy.remove(key);
+    for (const key of [...ofSalt, ...others]) {
       this.#release(key, this.#entries.get(key)!);
       this.#evicted.push(key);
       this.#count('evicted');
@@ -195,6 +209,7 @@ export class HostTier implements TamperableTier {
    */
   touch(keys: readonly BlockKey[]): void {
     this.#policy.touch(keys);
+    if (this.#salts !== undefined) for (let i = keys.length - 1; i >= 0; i--) this.#salts.touch(keys[i]!);
   }
 
   /** The next piece of memory for blocks to come that is not mapped, as in `SlotArenas`. */
@@ -261,6 +276,10 @@ export class HostTier implements TamperableTier {
     };
   }
 
+  saltLevels(): Readonly<Record<string, SaltLevels>> | undefined {
+    return this.#reportsSalts ? this.#salts?.report() : undefined;
+  }
+
   close(): Promise<void> {
     this.#isClosed = true;
     return this.#calls.close();
@@ -282,6 +301,7 @@ export class HostTier implements TamperableTier {
     assert(slots.size === this.#entries.size, 'two blocks are in one slot');
     this.#slots.checkInvariants(slots);
     this.#policy.checkInvariants();
+    this.#salts?.checkInvariants();
   }
 
   #storedEntry(key: BlockKey): Entry | undefined {
@@ -305,6 +325,7 @@ export class HostTier implements TamperableTier {
   #forget(key: BlockKey, entry = this.#storedEntry(key)): void {
     if (entry === undefined) return;
     this.#policy.remove(key);
+    this.#salts?.delete(key);
     if (entry.pinCount === 0) {
       this.#release(key, entry);
     } else {
@@ -314,18 +335,30 @@ export class HostTier implements TamperableTier {
     }
   }
 
-  #takeSlot(key: BlockKey): number | undefined {
-    if (!this.makeRoomFor([key])) return undefined;
+  /** The least recently used blocks of the salt, so that it has room for `missing` more; undefined: there are not enough. */
+  #chooseOfSalt(
+    missing: number,
+    saltTag: SaltTag | undefined,
+    isEvictable: (key: BlockKey) => boolean,
+  ): readonly BlockKey[] | undefined {
+    if (this.#salts === undefined || saltTag === undefined) return [];
+    const tooMany = this.#salts.bytesOf(saltTag) + missing * this.#slotBytes - this.#salts.quotaBytes;
+    return this.#salts.oldest(saltTag, tooMany, isEvictable);
+  }
+
+  #takeSlot(key: BlockKey, saltTag: SaltTag | undefined): number | undefined {
+    if (!this.makeRoomFor([key], saltTag)) return undefined;
     const slot = this.#slots.take();
     if (slot !== undefined) return slot;
     // The system has no memory for another arena: the tier goes on with the slots that it has.
     this.#count('allocationFailed');
-    return this.makeRoomFor([key]) ? this.#slots.take() : undefined;
+    return this.makeRoomFor([key], saltTag) ? this.#slots.take() : undefined;
   }
 
   /** Frees the slot. */
   #release(key: BlockKey, entry: Entry): void {
     this.#entries.delete(key);
+    this.#salts?.delete(key);
     this.#slots.giveBack(entry.slot);
     if (!entry.isDeleted) this.#storedCount--;
   }
