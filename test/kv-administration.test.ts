@@ -1,5 +1,6 @@
 /** `engine.kv` on real weights: what orders about cached KV do, and that no text changes. */
-import { readdirSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
@@ -30,6 +31,17 @@ async function ask(engine: AsyncEngine, tokens: readonly number[] = prompt, cach
     computed = delta.stats.computedTokens;
   }
   return { output, computed };
+}
+
+/** With its header. */
+async function bytesOfBlock(): Promise<number> {
+  const root = newFolder();
+  const engine = await openDisk(root);
+  await ask(engine, prompt.slice(0, blockTokens + 1));
+  await until(() => files(root) >= 1);
+  const name = readdirSync(root, { recursive: true }).find((file) => `${file}`.endsWith('.kv'));
+  await engine.close();
+  return statSync(join(root, `${name}`)).size;
 }
 
 const files = (root: string): number =>
@@ -129,6 +141,34 @@ describe('engine.kv', () => {
     engine.cache?.reset();
     expect(await ask(engine, prompt, 'a')).toEqual({ output, computed: prompt.length + 7 });
     expect((await ask(engine, prompt, 'b')).computed).toBeLessThan(blockTokens + 8);
+    await engine.close();
+  });
+
+  it('a quota keeps the blocks of other salts, in host memory and on a disk, and no text changes', async () => {
+    const root = newFolder();
+    const quota = 10;
+    const blockBytes = await bytesOfBlock();
+    const tier = { type: 'fs', root_dir: root, quota_bytes: quota * blockBytes };
+    const engine = await openEngineWithTier({ tier, settings: { metrics_by_salt: true } });
+    const { output } = await ask(engine, prompt, 'a');
+    const { output: othersOutput } = await ask(engine, other, 'b');
+    for (let i = 0; i < 3; i++) await ask(engine, [...promptOf(200, 20 + i, 250)], 'b');
+    await ask(engine);
+    const onDisk = async (salt: string | undefined, tokens = prompt) => {
+      const { tokens: found } = await kvOf(engine).lookup({
+        prompt: tokens,
+        ...(salt === undefined ? {} : { cacheSalt: salt }),
+      });
+      return found.disk;
+    };
+    await until(() => files(root) >= 2 * quota + fullBlocks);
+    await expect.poll(() => onDisk(undefined), longPoll).toBe(fullBlocks * blockTokens);
+    expect(files(root)).toBe(2 * quota + fullBlocks);
+    await kvOf(engine).clearTier('host');
+    engine.cache?.reset();
+    expect((await ask(engine, prompt, 'a')).output).toEqual(output);
+    expect((await ask(engine, other, 'b')).output).toEqual(othersOutput);
+    expect(await ask(engine)).toMatchObject({ output, computed: prompt.length - fullBlocks * blockTokens + 7 });
     await engine.close();
   });
 

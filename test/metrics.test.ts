@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { saltTagOf } from '../src/connector/salt-tag.ts';
 import { Server } from '../src/server/server.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { testsNeed } from './support/needs.ts';
@@ -67,6 +68,52 @@ function unknownIn(query: string, documented: readonly Documented[]): string[] {
     ...(names.length === 0 && !unquoted.startsWith('up') ? [`no metric in ${query}`] : []),
   ];
 }
+
+it('metrics by salt have the tags of salts, and not the salts; without the flag, they have no rows', async () => {
+  const folder = temporaryFolder();
+  const tags = ['tenant-a', 'tenant-b'].map((salt) => [salt, saltTagOf(salt)!] as const);
+  for (const isOn of [true, false]) {
+    const tier = { type: 'fs', root_dir: folder.file(`${isOn}`) };
+    const engine = await openEngineWithTier({ tier, settings: { metrics_by_salt: isOn } });
+    const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
+    try {
+      const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
+      const prompt = 'Once upon a time there was a fox that counted mice. '.repeat(4);
+      const generate = async (cacheSalt?: string) => {
+        const request = { prompt, params: { maxTokens: 4, temperature: 0 } };
+        for await (const _ of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt }));
+      };
+      for (const salt of ['tenant-a', 'tenant-b', undefined]) await generate(salt);
+      const rowsOf = async (name: string): Promise<Record<string, number>> => {
+        // Reports come with steps.
+        await generate();
+        const text = await (await fetch(`${origin}/metrics`)).text();
+        expect(text).not.toMatch(/tenant-/);
+        const rows = text.matchAll(new RegExp(`^kvasir:tier_${name}\\{(.*?),model_name.*\\} (\\d+)$`, 'gm'));
+        return Object.fromEntries([...rows].map(([, labels, value]) => [labels!, Number(value)]));
+      };
+      const row = (tier: string, tag: string): string => `tier="${tier}",salt="${tag}"`;
+      const blocks = { a: await rowsOf('salt_blocks') };
+      if (!isOn) expect(blocks.a).toEqual({});
+      else
+        await expect
+          .poll(() => rowsOf('salt_blocks'), { timeout: 60_000 })
+          .toEqual(
+            Object.fromEntries(
+              ['host', 'disk'].flatMap((name) => tags.map(([, tag]) => [row(name, tag), blocks.a[row('host', tag)]])),
+            ),
+          );
+      const bytes = await rowsOf('salt_bytes');
+      if (isOn) expect(Object.values(bytes).every((value) => value > 0)).toBe(true);
+      const { tiers } = (await (await fetch(`${origin}/tiers`)).json()) as { tiers: readonly object[] };
+      expect(tiers.some((shown) => 'salts' in shown)).toBe(isOn);
+    } finally {
+      await server.app.close();
+      await engine.close();
+    }
+  }
+  folder.remove();
+});
 
 describe('the metrics of a server', () => {
   let live: Map<string, Metric>;

@@ -1,4 +1,5 @@
 import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
+import type { SaltLevels } from '../tier/salt-bytes.ts';
 import { latencyBoundsMs } from '../tier/tier-meter.ts';
 
 /** One direction of one tier since the start, over all ranks. */
@@ -28,6 +29,8 @@ export interface TierReport {
   readonly openStores: number;
   /** The circuit breakers that are not closed: `lookup`, `load`, `store`. */
   readonly openBreakers: readonly string[];
+  /** With `--metrics-by-salt`: blocks and bytes by the tag of their cache salt, the largest ones; `other`: all others. */
+  readonly salts?: Readonly<Record<string, SaltLevels>>;
 }
 
 /** The tiers of an `OffloadingConnector`, in order, from `engine.stats().transfers.connector`. */
@@ -35,7 +38,7 @@ export const tierReports = ({ tiers = {}, levels }: ConnectorStats): TierReport[
   Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, levels?.tiers?.[name] ?? {}));
 
 function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierReport {
-  const { blocks, bytes, maxBytes, openStores = 0, breakerOpen = {} } = levels;
+  const { blocks, bytes, maxBytes, openStores = 0, breakerOpen = {}, salts } = levels;
   const { dropped = 0, evicted = 0 } = totals;
   return {
     name,
@@ -56,6 +59,7 @@ function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierRep
     maxBytes,
     openStores,
     openBreakers: (['lookup', 'load', 'store'] as const).filter((call) => (breakerOpen[call] ?? 0) > 0),
+    ...(salts === undefined ? {} : { salts }),
   };
 }
 

@@ -5,6 +5,7 @@ import type { LoadFailureReason } from '../reasons.ts';
 import type { SaltTag } from '../salt-tag.ts';
 import type { ClearFilter, TierWork } from '../tier-orders.ts';
 import type { LookupAnswers } from './look-up.ts';
+import type { SaltLevels } from './salt-bytes.ts';
 
 /**
  * A place that keeps blocks: memory, a disk, a server. A tier is much smaller than a connector; write a tier if you can.
@@ -69,6 +70,9 @@ export interface Tier {
 
   /** Current values, such as stored bytes; `now.<name>` in `engine.stats()`, summed over ranks. */
   levels?(): Readonly<Record<string, number>>;
+
+  /** If the operator wants it: the blocks and bytes of each cache salt by its tag, with a bound of the number of tags. */
+  saltLevels?(): Readonly<Record<string, SaltLevels>> | undefined;
 
   /** Waits for calls under way; later ones reject with `tierClosed`. Idempotent. */
   close(): Promise<void>;
