@@ -252,6 +252,60 @@ describe('engine.kv', () => {
     expect(files(root)).toBe(0);
   });
 
+  it('tiers do not evict a pinned prefix, until it is unpinned, and no text changes', async () => {
+    const root = newFolder();
+    const blockBytes = await bytesOfBlock();
+    const room = 4 * fullBlocks * blockBytes;
+    const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: root, max_bytes: room }, hostBytes: room });
+    const kv = kvOf(engine);
+    const asked = await ask(engine);
+    const places = ['host', 'disk'];
+    const stored = async () => (({ host, disk }) => [host, disk])((await lookUp(engine)).tokens);
+    const all = fullBlocks * blockTokens;
+    await expect.poll(stored, longPoll).toEqual([all, all]);
+    const pinned = await kv.pin({ prompt }, { places });
+    const inTier = { blocks: pinned.neededBlocks, storedBlocks: fullBlocks };
+    expect(pinned).toEqual({
+      ...{ promptTokens: 200, neededBlocks: fullBlocks, name: pinned.name },
+      tiers: { host: inTier, disk: inTier },
+    });
+    expect(kv.pins()).toMatchObject({ pins: [], blocks: 0 });
+    const ofTier = { pins: [{ name: pinned.name, blocks: fullBlocks, ttlSeconds: 3600 }], blocks: fullBlocks };
+    expect(await kv.tierPins()).toMatchObject({ host: ofTier, disk: ofTier });
+    const evict = async (seed: number) => {
+      for (let i = 0; i < 8; i++) {
+        const tokens = [...promptOf(200, seed + i, 250)];
+        await ask(engine, tokens);
+        await expect.poll(async () => (await lookUp(engine, tokens)).tokens.disk, longPoll).toBe(all);
+      }
+    };
+    await evict(300);
+    expect(await stored()).toEqual([all, all]);
+    expect((await lookUp(engine, [...promptOf(200, 300, 250)])).tokens).toMatchObject({ host: 0, disk: 0 });
+    engine.cache?.reset();
+    expect(await ask(engine)).toMatchObject({ output: asked.output, computed: prompt.length - all + 7 });
+    // At most half of a tier: the rest of the second prompt and the third are not pinned.
+    const [second, third] = [
+      await kv.pin({ prompt: other }, { places }),
+      await kv.pin({ prompt: [...promptOf(200, 5, 250)] }, { places }),
+    ];
+    expect([second.tiers.host?.blocks, third.tiers.host?.blocks]).toEqual([fullBlocks, 0]);
+    expect(third.tiers.disk).toEqual({ blocks: 0, storedBlocks: 0 });
+    // Removed blocks are kept again when they are stored again.
+    await kv.remove({ prompt });
+    expect(await stored()).toEqual([0, 0]);
+    await ask(engine);
+    await expect.poll(stored, longPoll).toEqual([all, all]);
+    await evict(400);
+    expect(await stored()).toEqual([all, all]);
+    expect(await kv.unpin(pinned.name!)).toBe(pinned.name);
+    expect(await kv.unpin({ prompt })).toBeUndefined();
+    await evict(500);
+    expect(await stored()).toEqual([0, 0]);
+    await expect(kv.pin({ prompt }, { places: ['pool', 's3'] })).rejects.toMatchObject({ code: 'KVASIR_TIER_UNKNOWN' });
+    await engine.close();
+  });
+
   it('the pool evicts a pinned prefix last, and a pin keeps no request from its blocks', async () => {
     // Room for two prompts.
     const engine = await createEngine({

@@ -37,6 +37,8 @@ export type TierLevels = {
   readonly bytes?: number;
   readonly maxBytes?: number;
   readonly openStores?: number;
+  /** Of pinned prefixes, stored or not. */
+  readonly prefixBlocks?: number;
   /** 1: the circuit breaker is not closed. */
   readonly breakerOpen?: ByCall;
   /** By the tag of the cache salt, if the operator wants it (`SaltBytes`). */

@@ -6,6 +6,7 @@ import { tierNameTaken, tierUnknown } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
 import type { Tier } from '../tier/tier.ts';
+import type { TierPins } from '../tier/tier-pins.ts';
 import { addWork, noWork, type TierOrder, type TierOrderAnswer, type TierWork } from '../tier-orders.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 
@@ -43,6 +44,20 @@ export async function carryOut(order: TierOrder, parts: CarryOutParts): Promise<
       const dropped = await withdrawn(secondary, (key) => host.isMeant(key, order.filter), parts);
       return { tiers: { [order.tier]: addWork(dropped, await cleared(secondary.tier, order, parts)) } };
     }
+    case 'pin':
+      return pin(order, parts);
+    case 'unpin': {
+      const pinning = pinningTiers(parts).map(({ name, pins }) => {
+        const blocks = pins.unpin(order.pin);
+        return [name, { ...noWork, blocks, bytes: blocks * parts.blockBytes }] as const;
+      });
+      return { tiers: Object.fromEntries(pinning) };
+    }
+    case 'pins':
+      return {
+        tiers: {},
+        pins: Object.fromEntries(pinningTiers(parts).map(({ name, pins }) => [name, pins.report()] as const)),
+      };
     case 'attach':
       if ([host, ...secondaries].some(({ name }) => name === order.tier)) throw tierNameTaken({ tier: order.tier });
       parts.attach(await parts.openSecondary(order.tier, order.spec));
@@ -81,6 +96,32 @@ async function withdrawn(
   });
   const isOver = await settlesWithin(timers, writesTimeoutMs, withdrawing);
   return { ...noWork, dropped, failed: isOver ? 0 : 1 };
+}
+
+interface PinningTier {
+  readonly name: string;
+  readonly pins: TierPins;
+}
+
+function pinningTiers({ host, secondaries }: CarryOutParts): PinningTier[] {
+  const tiers = [host, ...secondaries.map(({ tier }) => tier)];
+  return tiers.flatMap(({ name, pins }) => (pins === undefined ? [] : [{ name, pins }]));
+}
+
+/** All of the tiers, or none if one cannot pin. */
+function pin({ pin: name, keys, ttlMs, tiers }: Extract<TierOrder, { kind: 'pin' }>, parts: CarryOutParts) {
+  const pinning = pinningTiers(parts);
+  const chosen = tiers.map((tier) => {
+    const found = pinning.find((candidate) => candidate.name === tier);
+    if (found === undefined) throw tierUnknown({ tier });
+    return found;
+  });
+  const answer: Record<string, TierWork> = {};
+  for (const { name: tier, pins } of chosen) {
+    const blocks = pins.pin({ name, keys, ttlMs });
+    answer[tier] = { blocks, bytes: blocks * parts.blockBytes, failed: keys.length - blocks };
+  }
+  return { tiers: answer };
 }
 
 async function remove(

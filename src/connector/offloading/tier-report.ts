@@ -26,6 +26,8 @@ export interface TierReport {
   readonly storedBlocks: number | undefined;
   readonly storedBytes: number | undefined;
   readonly maxBytes: number | undefined;
+  /** Blocks that the tier does not evict, because they are of pinned prefixes. */
+  readonly pinnedBlocks: number;
   readonly openStores: number;
   /** The circuit breakers that are not closed: `lookup`, `load`, `store`. */
   readonly openBreakers: readonly string[];
@@ -38,7 +40,7 @@ export const tierReports = ({ tiers = {}, levels }: ConnectorStats): TierReport[
   Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, levels?.tiers?.[name] ?? {}));
 
 function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierReport {
-  const { blocks, bytes, maxBytes, openStores = 0, breakerOpen = {}, salts } = levels;
+  const { blocks, bytes, maxBytes, openStores = 0, prefixBlocks = 0, breakerOpen = {}, salts } = levels;
   const { dropped = 0, evicted = 0 } = totals;
   return {
     name,
@@ -57,6 +59,7 @@ function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierRep
     storedBlocks: blocks,
     storedBytes: bytes,
     maxBytes,
+    pinnedBlocks: prefixBlocks,
     openStores,
     openBreakers: (['lookup', 'load', 'store'] as const).filter((call) => (breakerOpen[call] ?? 0) > 0),
     ...(salts === undefined ? {} : { salts }),

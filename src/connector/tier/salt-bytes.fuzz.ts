@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { fuzzRuns } from '../../../test/support/long-form.ts';
+import type { Clock } from '../../base/clock.ts';
 import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
 import { type SaltTag, saltTagOf } from '../salt-tag.ts';
@@ -7,9 +8,10 @@ import { DiskBound } from './disk/disk-bound.ts';
 import { HostTier } from './host/tier-host.ts';
 import { SaltBytes } from './salt-bytes.ts';
 import { storedBlockBytes as blockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
+import { TierPins } from './tier-pins.ts';
 
 /**
- * What tiers with a quota evict, against a list in the order of use. The reference stores one block at a time: `disk-bound.fuzz.ts` has
+ * What tiers with a quota and pinned prefixes evict, against a list in the order of use. The reference stores one block at a time: `disk-bound.fuzz.ts` has
  * stores that overlap. It does not cover the policy `arc`, whose order of eviction without a quota is another one. More runs:
  * KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
@@ -31,7 +33,11 @@ interface Bounds {
 class Reference {
   readonly #bounds: Bounds;
   blocks: number[] = [];
+  /** By transfers. */
   readonly pinned = new Set<number>();
+  prefixes: { readonly name: string; readonly blocks: readonly number[]; readonly ttlMs: number; untilMs: number }[] =
+    [];
+  nowMs = 0;
 
   constructor(bounds: Bounds) {
     this.#bounds = bounds;
@@ -40,41 +46,82 @@ class Reference {
   has = (block: number): boolean => this.blocks.includes(block);
 
   use(block: number): void {
-    if (this.has(block)) this.blocks = [...this.blocks.filter((other) => other !== block), block];
+    if (!this.has(block)) return;
+    this.blocks = [...this.blocks.filter((other) => other !== block), block];
+  }
+
+  load(block: number): void {
+    this.use(block);
+    if (this.has(block)) this.#renew(block);
   }
 
   remove(block: number): void {
     this.blocks = this.blocks.filter((other) => other !== block);
   }
 
+  pinPrefix(name: string, wanted: readonly number[], ttlMs: number): number {
+    this.unpinPrefix(name);
+    const all = new Set(this.#alive().flatMap(({ blocks }) => blocks));
+    const blocks: number[] = [];
+    for (const block of wanted) {
+      if (!all.has(block) && all.size >= Math.floor(this.#bounds.blocksMax / 2)) break;
+      all.add(block);
+      blocks.push(block);
+    }
+    if (blocks.length > 0) this.prefixes.push({ name, blocks, ttlMs, untilMs: this.nowMs + ttlMs });
+    return blocks.length;
+  }
+
+  unpinPrefix(name: string): void {
+    this.prefixes = this.#alive().filter((prefix) => prefix.name !== name);
+  }
+
   /** The evicted blocks; undefined: there is no room. */
   store(block: number): number[] | undefined {
+    this.#renew(block);
     if (this.has(block)) {
       this.use(block);
       return [];
     }
     const { blocksMax, quota = Number.POSITIVE_INFINITY } = this.#bounds;
     const salt = saltOf(block);
-    const evicted: number[] = [];
-    const left = (): number[] => this.blocks.filter((other) => !evicted.includes(other));
-    const free = (): number[] => left().filter((other) => !this.pinned.has(other));
-    if (salt !== undefined)
-      while (left().filter((other) => saltOf(other) === salt).length + 1 > quota) {
-        const victim = free().find((other) => saltOf(other) === salt);
-        if (victim === undefined) return undefined;
-        evicted.push(victim);
-      }
-    while (left().length + 1 > blocksMax) {
-      const [victim] = free();
-      if (victim === undefined) return undefined;
-      evicted.push(victim);
-    }
-    this.blocks = [...left(), block];
+    const passed: number[] = [];
+    const ofSalt = this.blocks.filter((other) => salt !== undefined && saltOf(other) === salt);
+    const first = this.#oldest(ofSalt, salt === undefined ? 0 : ofSalt.length + 1 - quota, passed);
+    const wanted = first === undefined ? 0 : this.blocks.length + 1 - blocksMax - first.length;
+    const others = this.blocks.filter((other) => first?.includes(other) !== true);
+    const isHopeless = wanted > others.filter((other) => !this.pinned.has(other)).length;
+    const second = isHopeless ? undefined : this.#oldest(others, wanted, passed);
+    for (const other of passed) this.use(other);
+    if (first === undefined || second === undefined) return undefined;
+    const evicted = [...first, ...second];
+    this.blocks = [...this.blocks.filter((other) => !evicted.includes(other)), block];
     return evicted;
+  }
+
+  /** Blocks of prefixes that are passed become the most recently used. */
+  #oldest(candidates: readonly number[], count: number, passed: number[]): number[] | undefined {
+    const kept = new Set(this.#alive().flatMap(({ blocks }) => blocks));
+    const chosen: number[] = [];
+    for (const block of candidates) {
+      if (chosen.length >= count) break;
+      if (kept.has(block)) passed.push(block);
+      else if (!this.pinned.has(block)) chosen.push(block);
+    }
+    return chosen.length >= count ? chosen : undefined;
+  }
+
+  #renew(block: number): void {
+    for (const prefix of this.#alive()) if (prefix.blocks.includes(block)) prefix.untilMs = this.nowMs + prefix.ttlMs;
+  }
+
+  #alive() {
+    return this.prefixes.filter(({ untilMs }) => untilMs > this.nowMs);
   }
 }
 
 interface UnderTest {
+  readonly pins: TierPins;
   store(block: number): number[] | undefined;
   use(block: number): void;
   remove(block: number): void;
@@ -92,14 +139,16 @@ function expectSame(context: string, actual: unknown, expected: unknown): void {
 
 const blocksOf = (evicted: readonly BlockKey[]): number[] => evicted.map((key) => keys.indexOf(key));
 
-function hostTier({ blocksMax, quota }: Bounds): UnderTest {
+function hostTier({ blocksMax, quota }: Bounds, clock: Clock): UnderTest {
   const tier = new HostTier({
     identity: suiteIdentity,
+    clock,
     maxBytes: blocksMax * blockBytes,
     quotaBytes: quota === undefined ? undefined : quota * blockBytes,
   });
   const into = new Uint8Array(bytes.length);
   return {
+    pins: tier.pins,
     store: (block) => {
       const answer = tier.storeNow(keys[block]!, bytes, saltOf(block));
       const evicted = blocksOf(tier.takeEvicted());
@@ -114,20 +163,23 @@ function hostTier({ blocksMax, quota }: Bounds): UnderTest {
   };
 }
 
-function diskBound({ blocksMax, quota }: Bounds): UnderTest {
-  const bound = new DiskBound(
-    blocksMax * blockBytes,
-    quota === undefined ? undefined : new SaltBytes(quota * blockBytes),
-  );
+function diskBound({ blocksMax, quota }: Bounds, clock: Clock): UnderTest {
+  const pins = new TierPins(blocksMax, () => clock.nowMs());
+  const salts = quota === undefined ? undefined : new SaltBytes<BlockKey>(quota * blockBytes);
+  const bound = new DiskBound(blocksMax * blockBytes, { salts, pins });
   return {
+    pins,
     store: (block) => {
+      pins.used(keys[block]!);
       const reservation = bound.reserve(keys[block]!, blockBytes, { saltTag: saltOf(block) });
       if (reservation === undefined) return undefined;
       bound.stored(reservation);
       return blocksOf(bound.takeEvicted());
     },
     use: (block) => {
-      if (bound.has(keys[block]!)) bound.used(keys[block]!, blockBytes, saltOf(block));
+      if (!bound.has(keys[block]!)) return;
+      pins.used(keys[block]!);
+      bound.used(keys[block]!, blockBytes, saltOf(block));
     },
     remove: (block) => bound.gone(keys[block]!, bound.stampOf(keys[block]!)),
     has: (key) => bound.has(key),
@@ -138,46 +190,69 @@ function diskBound({ blocksMax, quota }: Bounds): UnderTest {
 describe.each([
   ['host memory', hostTier],
   ['a disk', diskBound],
-] as const)('with a quota, %s', (_, open) => {
+] as const)('with a quota and pins, %s', (_, open) => {
   it(`evicts as a list in the order of use, in ${runs} random runs`, () => {
-    let ofQuota = 0;
+    const seen = { ofQuota: 0, full: 0, kept: 0 };
     for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
       const prng = new Prng(seed);
-      const blocksMax = prng.between(1, 12);
-      const bounds = { blocksMax, quota: prng.chance(0.2) ? undefined : prng.between(1, 6) };
-      const [tier, reference] = [open(bounds), new Reference(bounds)];
+      const bounds = { blocksMax: prng.between(1, 12), quota: prng.chance(0.2) ? undefined : prng.between(1, 6) };
+      const reference = new Reference(bounds);
+      const tier = open(bounds, { nowMs: () => reference.nowMs });
       for (let i = 0; i < 150; i++) {
+        const context = `seed ${seed}, event ${i}`;
         const block = prng.between(0, keys.length - 1);
-        const act = prng.unit();
-        if (act < 0.6) {
-          const wasFull = reference.blocks.length === blocksMax;
-          const expected = reference.store(block);
-          const context = `seed ${seed}, event ${i}`;
-          expectSame(context, tier.store(block), expected);
-          if (expected !== undefined && expected.length > 0 && !wasFull) ofQuota++;
-        } else if (act < 0.85) {
-          reference.use(block);
-          tier.use(block);
-        } else if (act < 0.9 && !reference.pinned.has(block)) {
-          reference.remove(block);
-          tier.remove(block);
-        } else if (tier.pin !== undefined && reference.has(block)) {
-          if (reference.pinned.delete(block)) tier.unpin?.(block);
-          else {
-            reference.pinned.add(block);
-            tier.pin(block);
-          }
-        }
+        reference.nowMs += prng.between(0, 2);
+        const wasFull = reference.blocks.length === bounds.blocksMax;
+        prng.pick([
+          ...new Array<() => void>(6).fill(() => {
+            const before = new Set(reference.blocks);
+            const expected = reference.store(block);
+            expectSame(context, tier.store(block), expected);
+            if (expected === undefined) seen.full++;
+            else if (expected.length > 0 && !wasFull) seen.ofQuota++;
+            if (expected !== undefined && [...before][0] !== expected[0] && expected.length > 0) seen.kept++;
+          }),
+          ...new Array<() => void>(3).fill(() => {
+            reference.load(block);
+            tier.use(block);
+          }),
+          () => {
+            if (reference.pinned.has(block)) return;
+            reference.remove(block);
+            tier.remove(block);
+          },
+          () => {
+            if (tier.pin === undefined || !reference.has(block)) return;
+            if (reference.pinned.delete(block)) tier.unpin?.(block);
+            else {
+              reference.pinned.add(block);
+              tier.pin(block);
+            }
+          },
+          () => {
+            const name = prng.pick(['p', 'q', 'r']);
+            const wanted = [
+              ...new Set(Array.from({ length: prng.between(1, 5) }, () => prng.between(0, keys.length - 1))),
+            ];
+            const ttlMs = prng.between(1, 60);
+            const pinned = tier.pins.pin({ name, keys: wanted.map((other) => keys[other]!), ttlMs });
+            expectSame(context, pinned, reference.pinPrefix(name, wanted, ttlMs));
+          },
+          () => {
+            reference.unpinPrefix('p');
+            tier.pins.unpin('p');
+          },
+        ])();
         tier.check();
         const held = keys.flatMap((key, other) => (tier.has(key) ? [other] : []));
         expectSame(
-          `seed ${seed}, event ${i}`,
+          context,
           held,
           reference.blocks.toSorted((a, b) => a - b),
         );
       }
     }
-    if (runs >= 60) expect(ofQuota).toBeGreaterThan(runs);
+    if (runs >= 60) expect(Math.min(...Object.values(seen))).toBeGreaterThan(runs / 6);
   });
 });
 

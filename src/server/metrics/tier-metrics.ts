@@ -37,6 +37,11 @@ export function addTierMetrics(registry: Registry, stats: () => ConnectorStats):
   saltGauge('kvasir:tier_salt_blocks', 'Blocks of a cache salt in a tier.', ({ blocks }) => blocks);
   saltGauge('kvasir:tier_salt_bytes', 'Bytes of a cache salt in a tier.', ({ bytes }) => bytes);
   gauge('kvasir:tier_max_bytes', 'The bound of a tier.', ({ maxBytes }) => maxBytes);
+  gauge(
+    'kvasir:tier_pinned_blocks',
+    'Blocks of pinned prefixes, which a tier does not evict.',
+    (tier) => tier.pinnedBlocks,
+  );
   gauge('kvasir:tier_open_stores', 'Writes that have not ended.', ({ openStores }) => openStores);
   addGauge(
     registry,

@@ -19,7 +19,7 @@ test('the files of a folder, and of a cache salt, never have more bytes than the
     const bytes = prng.between(1, 100);
     const maxBytes = prng.between(bytes, 10 * bytes);
     const quotaBytes = prng.chance(0.3) ? Number.POSITIVE_INFINITY : prng.between(bytes, 6 * bytes);
-    const bound = new DiskBound(maxBytes, new SaltBytes(quotaBytes));
+    const bound = new DiskBound(maxBytes, { salts: new SaltBytes(quotaBytes) });
     const tagOf = (key: BlockKey) => tags[keys.indexOf(key) % 3];
     const files = new Map<BlockKey, number>();
     const open: Reservation[] = [];

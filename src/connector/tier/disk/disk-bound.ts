@@ -3,6 +3,7 @@ import type { BlockKey } from '../../block-key.ts';
 import type { SaltTag } from '../../salt-tag.ts';
 import { LruBytes } from '../lru-bytes.ts';
 import type { SaltBytes } from '../salt-bytes.ts';
+import type { TierPins } from '../tier-pins.ts';
 
 /** Bytes that are kept for a block while it is written, and the blocks that make room for it. */
 export interface Reservation {
@@ -13,10 +14,25 @@ export interface Reservation {
   readonly isNew: boolean;
 }
 
+/** What is kept beside the order of use. */
+export interface DiskBoundRules {
+  /** Counts the blocks of each cache salt, and has their quota. */
+  readonly salts?: SaltBytes<BlockKey> | undefined;
+  /** These blocks are no victims. */
+  readonly pins?: TierPins | undefined;
+}
+
 interface ReserveOptions {
   /** The disk has no room, so at least as many bytes are to be removed as the block has. */
   readonly isFull?: boolean;
   readonly saltTag?: SaltTag | undefined;
+}
+
+interface NewBlock extends Required<Pick<ReserveOptions, 'isFull'>>, Pick<ReserveOptions, 'saltTag'> {
+  readonly key: BlockKey;
+  readonly bytes: number;
+  /** Not counted yet. */
+  readonly addedBytes: number;
 }
 
 /** A reservation without the victims that were gone meanwhile. */
@@ -39,6 +55,7 @@ interface OpenStore {
 export class DiskBound {
   readonly #maxBytes: number;
   readonly #salts: SaltBytes<BlockKey> | undefined;
+  readonly #pins: TierPins | undefined;
   readonly #lru = new LruBytes<BlockKey>();
   /** Blocks that are being stored. They are no victims. */
   readonly #open = new Map<BlockKey, OpenStore>();
@@ -47,13 +64,19 @@ export class DiskBound {
   #lastStamp = 0;
   #evicted: BlockKey[] = [];
   #evictedCount = 0;
-  readonly #isEvictable = (key: BlockKey): boolean => !this.#open.has(key) && !this.#isVictim(key);
+  /** Pinned blocks that a choice of victims has passed. */
+  #passed: BlockKey[] = [];
+  readonly #isEvictable = (key: BlockKey): boolean => {
+    if (this.#pins?.keeps(key) !== true) return !this.#open.has(key) && !this.#isVictim(key);
+    this.#passed.push(key);
+    return false;
+  };
 
-  /** `salts`: counts the blocks of each cache salt, and has their quota. */
-  constructor(maxBytes: number, salts?: SaltBytes<BlockKey>) {
+  constructor(maxBytes: number, { salts, pins }: DiskBoundRules = {}) {
     assert(maxBytes >= 0, `a bound of ${maxBytes} bytes`);
     this.#maxBytes = maxBytes;
     this.#salts = salts;
+    this.#pins = pins;
   }
 
   /** With the bytes of blocks that are being stored, and of victims that may not be removed yet. */
@@ -108,8 +131,11 @@ export class DiskBound {
   overQuota(): BlockKey[] {
     const salts = this.#salts;
     if (salts === undefined) return [];
+    this.#pins?.expire();
     const excess = (tag: SaltTag): number => this.#bytesAtMost(tag) - salts.quotaBytes;
-    return [...salts.tags()].flatMap((tag) => salts.oldest(tag, excess(tag), this.#isEvictable) ?? []);
+    const chosen = [...salts.tags()].flatMap((tag) => salts.oldest(tag, excess(tag), this.#isEvictable) ?? []);
+    this.#usePassed();
+    return chosen;
   }
 
   /** A block of `overQuota` was removed. `stamp`: of the time before the removal. */
@@ -133,16 +159,9 @@ export class DiskBound {
     const isNew = !this.#lru.touch(key);
     if (!isNew) this.#salts?.touch(key);
     const addedBytes = isNew ? bytes : 0;
-    const ofSalt = this.#chooseOfSalt(key, addedBytes, saltTag);
-    if (ofSalt === undefined) return undefined;
-    const room = ofSalt.reduce((sum, victim) => sum + this.#bytesOf(victim), 0);
-    const tooMany = Math.max(this.#bytesAtMost() + addedBytes - this.#maxBytes, isFull ? bytes : 0) - room;
-    const others = this.#lru.oldest(
-      tooMany,
-      (other) => other !== key && this.#isEvictable(other) && !ofSalt.includes(other),
-    );
-    if (others === undefined) return undefined;
-    const victims = [...ofSalt, ...others];
+    const victims = this.#chooseVictims({ key, bytes, addedBytes, isFull, saltTag });
+    this.#usePassed();
+    if (victims === undefined) return undefined;
     if (isNew) this.#add(key, bytes, saltTag);
     else this.#stamps.set(key, ++this.#lastStamp);
     this.#open.set(key, { addedBytes, victims: new Set(victims) });
@@ -209,11 +228,29 @@ export class DiskBound {
     return bytes;
   }
 
-  /** The blocks of the same salt that make room within its quota; undefined: there are not enough. */
-  #chooseOfSalt(key: BlockKey, addedBytes: number, saltTag: SaltTag | undefined): BlockKey[] | undefined {
-    if (this.#salts === undefined || saltTag === undefined) return [];
-    const tooMany = this.#bytesAtMost(saltTag) + addedBytes - this.#salts.quotaBytes;
-    return this.#salts.oldest(saltTag, tooMany, (other) => other !== key && this.#isEvictable(other));
+  /** Those of the same salt that make room within its quota, then any; undefined: there are not enough. */
+  #chooseVictims({ key, bytes, addedBytes, isFull, saltTag }: NewBlock): BlockKey[] | undefined {
+    this.#pins?.expire();
+    let ofSalt: BlockKey[] | undefined = [];
+    if (this.#salts !== undefined && saltTag !== undefined) {
+      const tooMany = this.#bytesAtMost(saltTag) + addedBytes - this.#salts.quotaBytes;
+      ofSalt = this.#salts.oldest(saltTag, tooMany, (other) => other !== key && this.#isEvictable(other));
+    }
+    if (ofSalt === undefined) return undefined;
+    const room = ofSalt.reduce((sum, victim) => sum + this.#bytesOf(victim), 0);
+    const tooMany = Math.max(this.#bytesAtMost() + addedBytes - this.#maxBytes, isFull ? bytes : 0) - room;
+    const isChosen = (other: BlockKey): boolean => ofSalt.includes(other);
+    const others = this.#lru.oldest(tooMany, (other) => other !== key && !isChosen(other) && this.#isEvictable(other));
+    return others === undefined ? undefined : [...ofSalt, ...others];
+  }
+
+  /** Pinned blocks count as used now, so that the next choices do not pass them again. */
+  #usePassed(): void {
+    for (const key of this.#passed) {
+      this.#lru.touch(key);
+      this.#salts?.touch(key);
+    }
+    this.#passed = [];
   }
 
   #isVictim(key: BlockKey): boolean {

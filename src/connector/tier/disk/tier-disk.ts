@@ -1,5 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
+import { systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
@@ -11,8 +12,9 @@ import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
+import { SaltBytes, type SaltLevels } from '../salt-bytes.ts';
 import type { HangableTier, StoreAnswer, TamperableTier, TierCall, TierContext } from '../tier.ts';
-import { type SaltLevels, SaltBytes } from '../salt-bytes.ts';
+import { TierPins } from '../tier-pins.ts';
 import { DiskBound, type Reservation } from './disk-bound.ts';
 import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
@@ -83,6 +85,7 @@ const othersTimeoutMs = 600_000;
 export class DiskTier implements TamperableTier, HangableTier {
   readonly name: string;
   readonly events: readonly string[];
+  readonly pins: TierPins;
   readonly #options: DiskTierOptions;
   readonly #folder: DiskFolder;
   readonly #threads: DiskThreads;
@@ -113,7 +116,9 @@ export class DiskTier implements TamperableTier, HangableTier {
     this.#folder = new DiskFolder(options.root, options.identity);
     const { othersMaxBytes, quotaBytes, reportsSalts = false } = options;
     this.#salts = quotaBytes === undefined && !reportsSalts ? undefined : new SaltBytes(quotaBytes);
-    this.#bound = new DiskBound(options.maxBytes, this.#salts);
+    const blocksMax = Math.floor(options.maxBytes / (headerBytes + options.identity.blockBytes));
+    this.pins = new TierPins(blocksMax, () => systemClock.nowMs());
+    this.#bound = new DiskBound(options.maxBytes, { salts: this.#salts, pins: this.pins });
     this.#known = new KnownFolder({
       bound: this.#bound,
       threads,
@@ -190,12 +195,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     return this.#calls.run(() => this.#lookUp(keys, signal));
   }
 
-  load(
-    key: BlockKey,
-    into: Uint8Array,
-    signal: AbortSignal,
-    context?: TierContext,
-  ): Promise<MissReason | undefined> {
+  load(key: BlockKey, into: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<MissReason | undefined> {
     return this.#call('load a block', async () => {
       const call = {
         kind: 'load',
@@ -208,6 +208,7 @@ export class DiskTier implements TamperableTier, HangableTier {
       const answer = await this.#threads.ask(call, signal, into);
       this.#count(answer);
       if (answer === 'loaded') {
+        this.pins.used(key);
         this.#bound.used(key, headerBytes + into.length, context?.saltTag);
         return undefined;
       }
@@ -275,7 +276,8 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   levels(): Readonly<Record<string, number>> {
     const { totalBytes: bytes, count: blocks } = this.#bound;
-    return { ...this.#others?.levels, bytes, blocks, stuckThreads: this.stuckCount };
+    const { blockCount: prefixBlocks } = this.pins;
+    return { ...this.#others?.levels, bytes, blocks, prefixBlocks, stuckThreads: this.stuckCount };
   }
 
   saltLevels(): Readonly<Record<string, SaltLevels>> | undefined {
@@ -338,6 +340,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     if (size > this.#options.maxBytes) return 'full';
     await unlessAborted(this.#known.know(), signal);
     const { saltTag } = context ?? {};
+    this.pins.used(key);
     const write = (reservation: Reservation): Promise<DiskAnswers['store']> =>
       this.#write(reservation, bytes, signal, context);
     let answer = await this.#storeReserved(this.#bound.reserve(key, size, { saltTag }), write);

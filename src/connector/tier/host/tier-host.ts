@@ -12,6 +12,7 @@ import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import { SaltBytes, type SaltLevels } from '../salt-bytes.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
+import { TierPins } from '../tier-pins.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
 import { SlotArenas, type SlotArenasOptions } from './slot-arenas.ts';
@@ -57,6 +58,7 @@ interface Entry {
  */
 export class HostTier implements TamperableTier {
   readonly name: string;
+  readonly pins: TierPins;
   readonly #codec: BlockCodec;
   readonly #slots: SlotArenas;
   readonly #slotBytes: number;
@@ -87,6 +89,7 @@ export class HostTier implements TamperableTier {
     this.#salts = quotaBytes === undefined && !reportsSalts ? undefined : new SaltBytes(quotaBytes);
     this.#reportsSalts = reportsSalts;
     this.#clock = options.clock ?? systemClock;
+    this.pins = new TierPins(slotCountMax, () => this.#clock.nowMs());
     this.#ttlMs = 1000 * (options.ttlSeconds ?? Number.POSITIVE_INFINITY);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
@@ -145,6 +148,7 @@ export class HostTier implements TamperableTier {
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
     entry.usedMs = this.#clock.nowMs();
+    this.pins.used(key);
     this.#count(reason ?? 'loaded');
     return reason;
   }
@@ -157,6 +161,7 @@ export class HostTier implements TamperableTier {
     this.#assertOpen();
     this.touch([key]);
     this.#storedEntry(key);
+    this.pins.used(key);
     const entry = this.#entries.get(key);
     if (entry !== undefined) {
       entry.usedMs = this.#clock.nowMs();
@@ -187,20 +192,22 @@ export class HostTier implements TamperableTier {
   makeRoomFor(keys: readonly BlockKey[], saltTag?: SaltTag): boolean {
     const missing = keys.reduce((count, key) => (this.#entries.has(key) ? count : count + 1), 0);
     const kept = new Set(keys);
-    const isEvictable = (key: BlockKey): boolean => this.#entries.get(key)!.pinCount === 0 && !kept.has(key);
-    const ofSalt = this.#chooseOfSalt(missing, saltTag, isEvictable);
-    if (ofSalt === undefined) return false;
-    const wanted = missing - this.#slots.freeCount - ofSalt.length;
-    if (wanted > this.#storedCount - this.#pinnedStoredCount - ofSalt.length) return false;
-    const others = wanted > 0 ? this.#policy.evict(wanted, (key) => isEvictable(key) && !ofSalt.includes(key)) : [];
-    if (others === undefined) return false;
-    for (const key of ofSalt) this.#policy.remove(key);
-    for (const key of [...ofSalt, ...others]) {
+    const passed: BlockKey[] = [];
+    this.pins.expire();
+    const isEvictable = (key: BlockKey): boolean => {
+      if (this.pins.keeps(key)) passed.push(key);
+      else if (this.#entries.get(key)!.pinCount === 0 && !kept.has(key)) return true;
+      return false;
+    };
+    const victims = this.#chooseVictims(missing, saltTag, isEvictable);
+    // Pinned blocks count as used now, so that the next evictions do not pass them again.
+    if (passed.length > 0) this.touch(passed.reverse());
+    for (const key of victims ?? []) {
       this.#release(key, this.#entries.get(key)!);
       this.#evicted.push(key);
       this.#count('evicted');
     }
-    return true;
+    return victims !== undefined;
   }
 
   /**
@@ -273,6 +280,7 @@ export class HostTier implements TamperableTier {
       bytes: this.#slots.usedCount * this.#slotBytes,
       blocks: this.#storedCount,
       pinnedBlocks: this.#pinnedStoredCount,
+      prefixBlocks: this.pins.blockCount,
     };
   }
 
@@ -302,6 +310,7 @@ export class HostTier implements TamperableTier {
     this.#slots.checkInvariants(slots);
     this.#policy.checkInvariants();
     this.#salts?.checkInvariants();
+    this.pins.checkInvariants();
   }
 
   #storedEntry(key: BlockKey): Entry | undefined {
@@ -335,15 +344,24 @@ export class HostTier implements TamperableTier {
     }
   }
 
-  /** The least recently used blocks of the salt, so that it has room for `missing` more; undefined: there are not enough. */
-  #chooseOfSalt(
+  /** Takes so many blocks from the policy that `missing` blocks of this salt have room; undefined: there are not enough. */
+  #chooseVictims(
     missing: number,
     saltTag: SaltTag | undefined,
     isEvictable: (key: BlockKey) => boolean,
   ): readonly BlockKey[] | undefined {
-    if (this.#salts === undefined || saltTag === undefined) return [];
-    const tooMany = this.#salts.bytesOf(saltTag) + missing * this.#slotBytes - this.#salts.quotaBytes;
-    return this.#salts.oldest(saltTag, tooMany, isEvictable);
+    let ofSalt: readonly BlockKey[] | undefined = [];
+    if (this.#salts !== undefined && saltTag !== undefined) {
+      const tooMany = this.#salts.bytesOf(saltTag) + missing * this.#slotBytes - this.#salts.quotaBytes;
+      ofSalt = this.#salts.oldest(saltTag, tooMany, isEvictable);
+    }
+    if (ofSalt === undefined) return undefined;
+    const wanted = missing - this.#slots.freeCount - ofSalt.length;
+    if (wanted > this.#storedCount - this.#pinnedStoredCount - ofSalt.length) return undefined;
+    const others = wanted > 0 ? this.#policy.evict(wanted, (key) => isEvictable(key) && !ofSalt.includes(key)) : [];
+    if (others === undefined) return undefined;
+    for (const key of ofSalt) this.#policy.remove(key);
+    return [...ofSalt, ...others];
   }
 
   #takeSlot(key: BlockKey, saltTag: SaltTag | undefined): number | undefined {
