@@ -289,7 +289,7 @@ describe('engine.kv', () => {
       await kv.pin({ prompt: other }, { places }),
       await kv.pin({ prompt: [...promptOf(200, 5, 250)] }, { places }),
     ];
-    expect([second.tiers.host?.blocks, third.tiers.host?.blocks]).toEqual([fullBlocks, 0]);
+    expect([second, third].map(({ tiers }) => tiers.host!.blocks)).toEqual([fullBlocks, 0]);
     expect(third.tiers.disk).toEqual({ blocks: 0, storedBlocks: 0 });
     // Removed blocks are kept again when they are stored again.
     await kv.remove({ prompt });

@@ -11,10 +11,7 @@ describe('tiers on the command line', () => {
     ['host:8GiB?ttl=3600', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'lru', ttlSeconds: 3600 }],
     ['host:8GiB:arc?ttl=60', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'arc', ttlSeconds: 60 }],
     ['disk:/kv:1GiB?ttl=86400', { ...disk, path: '/kv', maxBytes: GIB, ttlSeconds: 86_400 }],
-    [
-      'host:8GiB?quota=512MiB',
-      { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'lru', quotaBytes: 512 * 1024 ** 2 },
-    ],
+    ['host:8GiB?quota=512MiB', { kind: 'host', maxBytes: 8 * GIB, evictionPolicy: 'lru', quotaBytes: 512 * 1024 ** 2 }],
     ['disk:/kv:9GiB?quota=1GiB&ttl=60', { ...disk, path: '/kv', maxBytes: 9 * GIB, ttlSeconds: 60, quotaBytes: GIB }],
     ['disk:/kv?ttl=60&quota=1000', { ...disk, path: '/kv', ttlSeconds: 60, quotaBytes: 1000 }],
     ['disk:/what?:1GiB', { ...disk, path: '/what?', maxBytes: GIB }],
