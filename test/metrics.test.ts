@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { saltTagOf } from '../src/connector/salt-tag.ts';
+import { headerBytes } from '../src/connector/tier/block-header.ts';
 import { Server } from '../src/server/server.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { testsNeed } from './support/needs.ts';
@@ -20,8 +21,14 @@ async function liveMetrics(): Promise<Map<string, Metric>> {
   const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
   try {
     const port = await server.listen(0, '127.0.0.1');
-    for await (const _ of engine.generate({ prompt: 'Once upon a time', params: { maxTokens: 20 } }));
+    for await (const _ of engine.generate({
+      prompt: 'Once upon a time',
+      cacheSalt: 'tenant-a',
+      params: { maxTokens: 20 },
+    }));
     const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    // Without --metrics-by-salt.
+    expect(text).not.toMatch(/^kvasir:tier_salt_\w+\{/m);
     const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name!, type!]));
     const helps = [...text.matchAll(/^# HELP (\S+) (.*)$/gm)];
     return new Map(helps.map(([, name, help]) => [name!, { type: types.get(name!)!, help: help! }]));
@@ -69,50 +76,42 @@ function unknownIn(query: string, documented: readonly Documented[]): string[] {
   ];
 }
 
-it('metrics by salt have the tags of salts, and not the salts; without the flag, they have no rows', async () => {
+it('metrics by salt have the tags of salts, and not the salts', async () => {
   const folder = temporaryFolder();
-  const tags = ['tenant-a', 'tenant-b'].map((salt) => [salt, saltTagOf(salt)!] as const);
-  for (const isOn of [true, false]) {
-    const tier = { type: 'fs', root_dir: folder.file(`${isOn}`) };
-    const engine = await openEngineWithTier({ tier, settings: { metrics_by_salt: isOn } });
-    const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
-    try {
-      const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
-      const prompt = 'Once upon a time there was a fox that counted mice. '.repeat(4);
-      const generate = async (cacheSalt?: string) => {
-        const request = { prompt, params: { maxTokens: 4, temperature: 0 } };
-        for await (const _ of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt }));
-      };
-      for (const salt of ['tenant-a', 'tenant-b', undefined]) await generate(salt);
-      const rowsOf = async (name: string): Promise<Record<string, number>> => {
-        // Reports come with steps.
-        await generate();
-        const text = await (await fetch(`${origin}/metrics`)).text();
-        expect(text).not.toMatch(/tenant-/);
-        const rows = text.matchAll(new RegExp(`^kvasir:tier_${name}\\{(.*?),model_name.*\\} (\\d+)$`, 'gm'));
-        return Object.fromEntries([...rows].map(([, labels, value]) => [labels!, Number(value)]));
-      };
-      const row = (tier: string, tag: string): string => `tier="${tier}",salt="${tag}"`;
-      const blocks = { a: await rowsOf('salt_blocks') };
-      if (!isOn) expect(blocks.a).toEqual({});
-      else
-        await expect
-          .poll(() => rowsOf('salt_blocks'), { timeout: 60_000 })
-          .toEqual(
-            Object.fromEntries(
-              ['host', 'disk'].flatMap((name) => tags.map(([, tag]) => [row(name, tag), blocks.a[row('host', tag)]])),
-            ),
-          );
-      const bytes = await rowsOf('salt_bytes');
-      if (isOn) expect(Object.values(bytes).every((value) => value > 0)).toBe(true);
-      const { tiers } = (await (await fetch(`${origin}/tiers`)).json()) as { tiers: readonly object[] };
-      expect(tiers.some((shown) => 'salts' in shown)).toBe(isOn);
-    } finally {
-      await server.app.close();
-      await engine.close();
-    }
+  const tier = { type: 'fs', root_dir: folder.file('tier') };
+  const engine = await openEngineWithTier({ tier, settings: { metrics_by_salt: true } });
+  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
+  try {
+    const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
+    const prompt = 'Once upon a time there was a fox that counted mice. '.repeat(4);
+    const generate = async (cacheSalt?: string) => {
+      const request = { prompt, params: { maxTokens: 4, temperature: 0 } };
+      for await (const _ of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt }));
+    };
+    for (const salt of ['tenant-a', 'tenant-b', undefined]) await generate(salt);
+    const rowsOf = async (name: string): Promise<Record<string, number>> => {
+      // Reports come with steps.
+      await generate();
+      const text = await (await fetch(`${origin}/metrics`)).text();
+      expect(text).not.toMatch(/tenant-/);
+      const rows = text.matchAll(new RegExp(`^kvasir:tier_${name}\\{(.*?),model_name.*\\} (\\d+)$`, 'gm'));
+      return Object.fromEntries([...rows].map(([, labels, value]) => [labels!, Number(value)]));
+    };
+    const blocks = Math.floor(engine.tokenize(prompt, { parseSpecial: true }).length / 16);
+    const rows = ['host', 'disk'].flatMap((name) =>
+      ['tenant-a', 'tenant-b'].map((salt) => `tier="${name}",salt="${saltTagOf(salt)}"`),
+    );
+    const expected = Object.fromEntries(rows.map((row) => [row, blocks]));
+    await expect.poll(() => rowsOf('salt_blocks'), { timeout: 60_000 }).toEqual(expected);
+    const blockBytes = engine.cache!.shape.blockBytes + headerBytes;
+    expect(await rowsOf('salt_bytes')).toEqual(Object.fromEntries(rows.map((row) => [row, blocks * blockBytes])));
+    const { tiers } = (await (await fetch(`${origin}/tiers`)).json()) as { tiers: readonly object[] };
+    expect(tiers.map((shown) => 'salts' in shown)).toEqual([true, true]);
+  } finally {
+    await server.app.close();
+    await engine.close();
+    folder.remove();
   }
-  folder.remove();
 });
 
 describe('the metrics of a server', () => {

@@ -209,7 +209,7 @@ function parseRedis(text: string): RedisSpec {
   if (/[?&]quota=/.test(text))
     throw invalid(
       text,
-      'there is no quota in Redis: the server evicts by its own policy, and no key knows its cache salt. Quotas are for host and disk',
+      'there is no quota in Redis: the server evicts by its own policy, which does not count blocks by cache salt. Quotas are for host and disk',
     );
   const ttl = /[?&]ttl=([^&]*)/.exec(text);
   if (ttl === null) return { kind: 'redis', url: text };
