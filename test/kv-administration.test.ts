@@ -133,6 +133,10 @@ describe('engine.kv', () => {
     engine.cache?.reset();
     expect(await ask(engine, prompt, 'a')).toEqual({ output, computed: prompt.length + 7 });
     expect((await ask(engine, prompt, 'b')).computed).toBeLessThan(blockTokens + 8);
+    // Also blocks that an order has loaded.
+    await kvOf(engine).clearTier('host');
+    await kvOf(engine).prefetch({ prompt, cacheSalt: 'b' }, { to: 'host' });
+    expect((await kvOf(engine).clearTier('host', { cacheSalt: 'b' })).blocks).toBe(fullBlocks);
     await engine.close();
   });
 

@@ -312,7 +312,8 @@ export class EngineKvAdministration implements KvAdministration {
       this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
     const before = hits.find(({ place }) => place === hostPlace)?.found ?? [];
     const keys = foundIn(hits).map(({ key }) => key);
-    const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys });
+    const salt = withoutUndefined({ saltTag: saltTagOf(prompt.cacheSalt) });
+    const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys, ...salt });
     const fetched = new Set(answer?.fetched ?? []);
     const after = foundIn(hits).filter(({ key }) => fetched.has(key));
     return {

@@ -5,7 +5,7 @@ import type { BlockKey } from '../block-key.ts';
 import { tierNameTaken, tierUnknown } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
-import type { Tier } from '../tier/tier.ts';
+import type { Tier, TierContext } from '../tier/tier.ts';
 import type { TierPins } from '../tier/tier-pins.ts';
 import { addWork, noWork, type TierOrder, type TierOrderAnswer, type TierWork } from '../tier-orders.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
@@ -16,7 +16,12 @@ export interface CarryOutParts {
   readonly timers: Timers;
   readonly blockBytes: number;
   /** Of the stack: the block is in host memory afterwards. */
-  load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<LoadFailureReason | undefined>;
+  load(
+    key: BlockKey,
+    into: Uint8Array,
+    signal: AbortSignal,
+    context: TierContext,
+  ): Promise<LoadFailureReason | undefined>;
   openSecondary(name: string, spec: string): Promise<SecondaryTier>;
   attach(secondary: SecondaryTier): void;
   /** Resolves to the number of blocks that waited to be written; undefined: there is no such tier. */
@@ -37,7 +42,7 @@ export async function carryOut(order: TierOrder, parts: CarryOutParts): Promise<
     case 'remove':
       return remove(order, parts);
     case 'fetch':
-      return fetchBlocks(order.keys, parts);
+      return fetchBlocks(order, parts);
     case 'clear': {
       if (order.tier === host.name) return { tiers: { [host.name]: await host.clear(order.filter) } };
       const secondary = find(order.tier, secondaries);
@@ -163,13 +168,16 @@ async function remove(
   return { tiers: answer };
 }
 
-async function fetchBlocks(keys: readonly BlockKey[], parts: CarryOutParts): Promise<TierOrderAnswer> {
+async function fetchBlocks(
+  { keys, saltTag }: Extract<TierOrder, { kind: 'fetch' }>,
+  parts: CarryOutParts,
+): Promise<TierOrderAnswer> {
   const { host, blockBytes, timers } = parts;
   const missing = keys.filter((key) => !host.holds(key));
   let failed = 0;
   await each(missing, async (key) => {
     const into = new Uint8Array(blockBytes);
-    const load = (signal: AbortSignal) => parts.load(key, into, signal);
+    const load = (signal: AbortSignal) => parts.load(key, into, signal, { saltTag });
     const reason = await withDeadline({ timers, timeoutMs: fetchTimeoutMs }, load).catch((error: unknown) => {
       if (error instanceof AssertionError) throw error;
       return 'failed';

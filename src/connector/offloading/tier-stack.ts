@@ -168,7 +168,7 @@ export class TierStack implements TamperableTier {
       carryOut(order, {
         ...this.#options,
         secondaries: this.#secondaries,
-        load: (key, into, signal) => this.load(key, into, signal),
+        load: (...call) => this.load(...call),
         attach: (secondary) => {
           this.#secondaries = [...this.#secondaries, secondary];
         },
