@@ -256,6 +256,22 @@ describe.each([
   });
 });
 
+it('a use begins the time to live of a pin again, but not after its end', () => {
+  let nowMs = 0;
+  const pins = new TierPins(4, () => nowMs);
+  const [first, second] = keys as [BlockKey, BlockKey];
+  expect(pins.pin({ name: 'p', keys: [first, second], ttlMs: 10 })).toBe(2);
+  nowMs = 9;
+  pins.used(second);
+  nowMs = 18;
+  expect(pins.report()).toMatchObject({ pins: [{ name: 'p', blocks: 2, leftMs: 1 }], blocks: 2, expired: 0 });
+  nowMs = 19;
+  pins.used(first);
+  expect([pins.keeps(first), pins.blockCount]).toEqual([false, 0]);
+  expect(pins.report()).toEqual({ pins: [], blocks: 0, blocksMax: 2, expired: 1 });
+  expect([pins.unpin('p'), pins.pin({ name: 'q', keys: keys.slice(0, 5), ttlMs: 1 })]).toEqual([0, 2]);
+});
+
 it('with a quota, the policy `arc` evicts blocks of the same salt, and none of others', () => {
   const quota = 3;
   const tier = new HostTier({
