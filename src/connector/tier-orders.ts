@@ -1,6 +1,5 @@
 import type { JsonObject } from '../base/json.ts';
 import type { BlockKey } from './block-key.ts';
-import type { SaltTag } from './salt-tag.ts';
 
 /**
  * An order of an administrator for the tiers of one rank: a case of `loadAdapter`, carried out beside the steps. JSON-able, because it
@@ -12,7 +11,7 @@ export type TierOrder =
   /** Removes all blocks of a tier that the filter names. */
   | { readonly kind: 'clear'; readonly tier: string; readonly filter: ClearFilter }
   /** Loads these blocks, which are of one cache salt, into host memory. */
-  | { readonly kind: 'fetch'; readonly keys: readonly BlockKey[]; readonly saltTag?: SaltTag }
+  | { readonly kind: 'fetch'; readonly keys: readonly BlockKey[]; readonly saltTag?: string }
   /** These tiers do not evict the blocks of the pin, whether they have them or not. Replaces the pin of this name. */
   | {
       readonly kind: 'pin';

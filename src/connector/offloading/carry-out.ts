@@ -4,6 +4,7 @@ import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import { tierNameTaken, tierUnknown } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
+import type { SaltTag } from '../salt-tag.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
 import type { Tier, TierContext } from '../tier/tier.ts';
 import type { TierPins } from '../tier/tier-pins.ts';
@@ -173,11 +174,12 @@ async function fetchBlocks(
   parts: CarryOutParts,
 ): Promise<TierOrderAnswer> {
   const { host, blockBytes, timers } = parts;
+  const context = { saltTag: saltTag as SaltTag | undefined };
   const missing = keys.filter((key) => !host.holds(key));
   let failed = 0;
   await each(missing, async (key) => {
     const into = new Uint8Array(blockBytes);
-    const load = (signal: AbortSignal) => parts.load(key, into, signal, { saltTag });
+    const load = (signal: AbortSignal) => parts.load(key, into, signal, context);
     const reason = await withDeadline({ timers, timeoutMs: fetchTimeoutMs }, load).catch((error: unknown) => {
       if (error instanceof AssertionError) throw error;
       return 'failed';

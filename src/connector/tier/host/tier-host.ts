@@ -154,8 +154,8 @@ export class HostTier implements TamperableTier {
   }
 
   /**
-   * `store` without waiting. 'full': all blocks, or those of a salt at its quota, are pinned, or this block was deleted while it was pinned and still is.
-   * Throws `tierClosed`.
+   * `store` without waiting. 'full': no block can be evicted, or none of a salt at its quota, or this block was deleted while it was
+   * pinned and still is. Throws `tierClosed`.
    */
   storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
