@@ -15,6 +15,8 @@ import { fetchModel } from './real-models/fetch-model.ts';
 const DESKTOP = { width: 1280, height: 800 };
 const PHONE = { width: 390, height: 844 };
 const CODER = 'Qwen2.5-Coder-0.5B-Instruct';
+const SYSTEM = 'You answer in Markdown: formulas in LaTeX, code in fences.';
+const FIRST_QUESTION = 'What is a cache? One sentence.';
 
 const images = process.argv[2] ?? join('docs', 'images');
 const folder = realModelsFolder();
@@ -72,7 +74,7 @@ async function takeModels(page: Page): Promise<void> {
   await page.getByText('Settings').click();
   await page.getByLabel('Temperature').fill('0');
   await page.getByLabel('Max tokens').fill('400');
-  await page.getByLabel('System prompt').fill('You answer in Markdown: formulas in LaTeX, code in fences.');
+  await page.getByLabel('System prompt').fill(SYSTEM);
   await shoot(page, 'settings');
   await page.getByText('Settings').click();
   await ask(page, 'Hello!');
@@ -86,7 +88,7 @@ async function takeModels(page: Page): Promise<void> {
 async function takeChat(page: Page): Promise<void> {
   await answer(page, 0);
   await page.getByRole('button', { name: 'New chat' }).click();
-  await ask(page, 'What is a cache? One sentence.');
+  await ask(page, FIRST_QUESTION);
   await answer(page, 0);
   const question =
     'Give the formula of the sum of the squares from 1 to n in LaTeX, a Markdown table of the sums for n = 1, 2 and 3, and a short TypeScript function.';
@@ -100,14 +102,35 @@ async function takeChat(page: Page): Promise<void> {
 }
 
 async function takeCache(page: Page): Promise<void> {
+  await pinQuestion(origin);
   await page.getByRole('link', { name: 'Cache' }).click();
-  await page.getByRole('cell', { name: /MiB/ }).last().scrollIntoViewIfNeeded();
+  const pins = page.getByRole('region', { name: 'Pins as a table' });
+  await pins.getByText(/^pin-/).waitFor();
+  await page.getByRole('cell', { name: /MiB/ }).last().waitFor();
+  await pins.scrollIntoViewIfNeeded();
   await shoot(page, 'tiers');
   await page.locator('#experiment-text').fill('Explain in two sentences what a prime number is.');
   await page.getByRole('button', { name: 'Compare' }).click();
   await page.getByText('The texts are equal, character by character.').waitFor();
   await page.mouse.wheel(0, -2000);
   await shoot(page, 'cache');
+}
+
+/** Pins the prompt of the first question in all places, and asks it again, so that a tier has given blocks. */
+async function pinQuestion(origin: string): Promise<void> {
+  const messages = [
+    { role: 'system', content: SYSTEM },
+    { role: 'user', content: FIRST_QUESTION },
+  ];
+  const post = async (path: string, body: object): Promise<void> => {
+    const headers = { 'content-type': 'application/json' };
+    const url = `${origin}${path}?model=${encodeURIComponent(CODER)}`;
+    const response = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) });
+    assert(response.ok, `${path} has failed: ${await response.text()}`);
+  };
+  await post('/cache/pin', { model: CODER, messages, places: ['pool', 'host', 'disk'] });
+  await post('/reset_prefix_cache', {});
+  await post('/v1/chat/completions', { model: CODER, messages, max_tokens: 1 });
 }
 
 async function ask(page: Page, text: string): Promise<void> {

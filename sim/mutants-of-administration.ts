@@ -6,7 +6,7 @@ export const administrationMutants: readonly Mutant[] = [
     bug: 'a pin outlives its time',
     breaks: ['outlive'],
     seed: 1,
-    file: 'src/kv/pinned-prefixes.ts',
+    file: 'src/base/pinned-sets.ts',
     find: 'if (pin.untilMs > nowMs) continue;',
     replace: 'continue;',
   },

@@ -53,7 +53,7 @@ export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.
 export { TierScheduler, type TierSchedulerOptions } from './connector/places/tier-scheduler.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export { registerConnector } from './connector/registry.ts';
-export type { SaltTag } from './connector/salt-tag.ts';
+export { type SaltTag, saltTagOf } from './connector/salt-tag.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
 export { OpenCalls } from './connector/tier/open-calls.ts';
@@ -65,6 +65,8 @@ export type {
   TierAdministration,
   TierOrder,
   TierOrderAnswer,
+  TierPin,
+  TierPinReport,
   TierWork,
 } from './connector/tier-orders.ts';
 export type { BlockMemory } from './core/block-memory.ts';

@@ -36,6 +36,7 @@ export type {
   KvAdministration,
   KvAdministrationCounters,
   Pinned,
+  PinnedInTier,
   PinnedPrefixInfo,
   PinReport,
   Prefetched,
@@ -44,6 +45,7 @@ export type {
   RemovedBlocks,
   RemovedByPlace,
   TierClearOptions,
+  TierPinsInfo,
 } from './engine/kv-administration-contract.ts';
 export type { KvEventsConfig } from './engine/kv-events/config.ts';
 export type {

@@ -2,6 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEngine, openMeasuredEngine } from '../src/compose.ts';
+import { headerBytes } from '../src/connector/tier/block-header.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { KvAdministration } from '../src/engine/kv-administration-contract.ts';
 import { promptOf } from './support/drive.ts';
@@ -31,6 +32,9 @@ async function ask(engine: AsyncEngine, tokens: readonly number[] = prompt, cach
   }
   return { output, computed };
 }
+
+/** Of the demo model, with a header. */
+const blockBytes = 48 * 1024 + headerBytes;
 
 const files = (root: string): number =>
   readdirSync(root, { recursive: true }).filter((name) => `${name}`.endsWith('.kv')).length;
@@ -129,6 +133,38 @@ describe('engine.kv', () => {
     engine.cache?.reset();
     expect(await ask(engine, prompt, 'a')).toEqual({ output, computed: prompt.length + 7 });
     expect((await ask(engine, prompt, 'b')).computed).toBeLessThan(blockTokens + 8);
+    // Also blocks that an order has loaded.
+    await kvOf(engine).clearTier('host');
+    await kvOf(engine).prefetch({ prompt, cacheSalt: 'b' }, { to: 'host' });
+    expect((await kvOf(engine).clearTier('host', { cacheSalt: 'b' })).blocks).toBe(fullBlocks);
+    await engine.close();
+  });
+
+  it('a quota keeps the blocks of other salts, in host memory and on a disk, and no text changes', async () => {
+    const root = newFolder();
+    const quota = 10;
+    const tier = { type: 'fs', root_dir: root, quota_bytes: quota * blockBytes };
+    const engine = await openEngineWithTier({ tier });
+    expect(engine.cache?.shape.blockBytes).toBe(blockBytes - headerBytes);
+    const { output } = await ask(engine, prompt, 'a');
+    const { output: othersOutput } = await ask(engine, other, 'b');
+    for (let i = 0; i < 3; i++) await ask(engine, [...promptOf(200, 20 + i, 250)], 'b');
+    await ask(engine);
+    const onDisk = async (salt: string | undefined, tokens = prompt) => {
+      const { tokens: found } = await kvOf(engine).lookup({
+        prompt: tokens,
+        ...(salt === undefined ? {} : { cacheSalt: salt }),
+      });
+      return found.disk;
+    };
+    await until(() => files(root) >= 2 * quota + fullBlocks);
+    await expect.poll(() => onDisk(undefined), longPoll).toBe(fullBlocks * blockTokens);
+    expect(files(root)).toBe(2 * quota + fullBlocks);
+    await kvOf(engine).clearTier('host');
+    engine.cache?.reset();
+    expect((await ask(engine, prompt, 'a')).output).toEqual(output);
+    expect((await ask(engine, other, 'b')).output).toEqual(othersOutput);
+    expect(await ask(engine)).toMatchObject({ output, computed: prompt.length - fullBlocks * blockTokens + 7 });
     await engine.close();
   });
 
@@ -196,10 +232,16 @@ describe('engine.kv', () => {
     await kv.attachTier('disk', `disk:${root}:1GiB`);
     const { output } = await ask(engine);
     await until(() => files(root) >= 2 * fullBlocks);
+    const { name, tiers } = await kv.pin({ prompt }, { places: ['host', 'disk'] });
+    expect([tiers.host, tiers.disk]).toMatchObject([{ blocks: fullBlocks }, { blocks: fullBlocks }]);
+    const pinned = async () => Object.values(await kv.tierPins()).flatMap(({ pins }) => pins.map((pin) => pin.name));
+    expect(await pinned()).toEqual([name, name]);
     await killRank();
+    // The new process has no pins, so its part of the blocks may be evicted.
+    expect(await pinned()).toEqual([]);
     await ask(engine, other);
-    await until(() => files(root) >= 4 * fullBlocks);
-    expect((await lookUp(engine, other)).tokens.disk).toBe(fullBlocks * blockTokens);
+    // The prompt of the replacement has a block, too.
+    await expect.poll(async () => (await lookUp(engine, other)).tokens.disk, longPoll).toBe(fullBlocks * blockTokens);
     expect(await ask(engine)).toMatchObject({ output });
     const stored = files(root);
     expect(await kv.clearTier('disk')).toMatchObject({ blocks: stored / 2, failed: 0 });
@@ -210,6 +252,59 @@ describe('engine.kv', () => {
     expect((await lookUp(engine, other)).tokens).not.toHaveProperty('disk');
     await engine.close();
     expect(files(root)).toBe(0);
+  });
+
+  it('tiers do not evict a pinned prefix, until it is unpinned, and no text changes', async () => {
+    const root = newFolder();
+    const room = 4 * fullBlocks * blockBytes;
+    const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: root, max_bytes: room }, hostBytes: room });
+    const kv = kvOf(engine);
+    const asked = await ask(engine);
+    const places = ['host', 'disk'];
+    const stored = async () => (({ host, disk }) => [host, disk])((await lookUp(engine)).tokens);
+    const all = fullBlocks * blockTokens;
+    await expect.poll(stored, longPoll).toEqual([all, all]);
+    const pinned = await kv.pin({ prompt }, { places });
+    const inTier = { blocks: pinned.neededBlocks, storedBlocks: fullBlocks };
+    expect(pinned).toEqual({
+      ...{ promptTokens: 200, neededBlocks: fullBlocks, name: pinned.name },
+      tiers: { host: inTier, disk: inTier },
+    });
+    expect(kv.pins()).toMatchObject({ pins: [], blocks: 0 });
+    const ofTier = { pins: [{ name: pinned.name, blocks: fullBlocks, ttlSeconds: 3600 }], blocks: fullBlocks };
+    expect(await kv.tierPins()).toMatchObject({ host: ofTier, disk: ofTier });
+    const evict = async (seed: number) => {
+      for (let i = 0; i < 5; i++) {
+        const tokens = [...promptOf(200, seed + i, 250)];
+        await ask(engine, tokens);
+        await expect.poll(async () => (await lookUp(engine, tokens)).tokens.disk, longPoll).toBe(all);
+      }
+    };
+    await evict(300);
+    expect(await stored()).toEqual([all, all]);
+    expect((await lookUp(engine, [...promptOf(200, 300, 250)])).tokens).toMatchObject({ host: 0, disk: 0 });
+    engine.cache?.reset();
+    expect(await ask(engine)).toMatchObject({ output: asked.output, computed: prompt.length - all + 7 });
+    // At most half of a tier: the rest of the second prompt and the third are not pinned.
+    const [second, third] = [
+      await kv.pin({ prompt: other }, { places }),
+      await kv.pin({ prompt: [...promptOf(200, 5, 250)] }, { places }),
+    ];
+    expect([second, third].map(({ tiers }) => tiers.host!.blocks)).toEqual([fullBlocks, 0]);
+    expect(third.tiers.disk).toEqual({ blocks: 0, storedBlocks: 0 });
+    // Removed blocks are kept again when they are stored again.
+    await kv.remove({ prompt });
+    expect(await stored()).toEqual([0, 0]);
+    await ask(engine);
+    await expect.poll(stored, longPoll).toEqual([all, all]);
+    await evict(400);
+    expect(await stored()).toEqual([all, all]);
+    expect(await kv.unpin(pinned.name!)).toBe(pinned.name);
+    expect(await kv.unpin({ prompt })).toBeUndefined();
+    await evict(500);
+    expect(await stored()).toEqual([0, 0]);
+    await expect(kv.pin({ prompt }, { places: ['pool', 's3'] })).rejects.toMatchObject({ code: 'KVASIR_TIER_UNKNOWN' });
+    await engine.close();
   });
 
   it('the pool evicts a pinned prefix last, and a pin keeps no request from its blocks', async () => {

@@ -2,6 +2,8 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { saltTagOf } from '../src/connector/salt-tag.ts';
+import { headerBytes } from '../src/connector/tier/block-header.ts';
 import { Server } from '../src/server/server.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { testsNeed } from './support/needs.ts';
@@ -19,8 +21,14 @@ async function liveMetrics(): Promise<Map<string, Metric>> {
   const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
   try {
     const port = await server.listen(0, '127.0.0.1');
-    for await (const _ of engine.generate({ prompt: 'Once upon a time', params: { maxTokens: 20 } }));
+    for await (const _ of engine.generate({
+      prompt: 'Once upon a time',
+      cacheSalt: 'tenant-a',
+      params: { maxTokens: 20 },
+    }));
     const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    // Without --metrics-by-salt.
+    expect(text).not.toMatch(/^kvasir:tier_salt_\w+\{/m);
     const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name!, type!]));
     const helps = [...text.matchAll(/^# HELP (\S+) (.*)$/gm)];
     return new Map(helps.map(([, name, help]) => [name!, { type: types.get(name!)!, help: help! }]));
@@ -67,6 +75,44 @@ function unknownIn(query: string, documented: readonly Documented[]): string[] {
     ...(names.length === 0 && !unquoted.startsWith('up') ? [`no metric in ${query}`] : []),
   ];
 }
+
+it('metrics by salt have the tags of salts, and not the salts', async () => {
+  const folder = temporaryFolder();
+  const tier = { type: 'fs', root_dir: folder.file('tier') };
+  const engine = await openEngineWithTier({ tier, settings: { metrics_by_salt: true } });
+  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
+  try {
+    const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
+    const prompt = 'Once upon a time there was a fox that counted mice. '.repeat(4);
+    const generate = async (cacheSalt?: string) => {
+      const request = { prompt, params: { maxTokens: 4, temperature: 0 } };
+      for await (const _ of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt }));
+    };
+    for (const salt of ['tenant-a', 'tenant-b', undefined]) await generate(salt);
+    const rowsOf = async (name: string): Promise<Record<string, number>> => {
+      // Reports come with steps.
+      await generate();
+      const text = await (await fetch(`${origin}/metrics`)).text();
+      expect(text).not.toMatch(/tenant-/);
+      const rows = text.matchAll(new RegExp(`^kvasir:tier_${name}\\{(.*?),model_name.*\\} (\\d+)$`, 'gm'));
+      return Object.fromEntries([...rows].map(([, labels, value]) => [labels!, Number(value)]));
+    };
+    const blocks = Math.floor(engine.tokenize(prompt, { parseSpecial: true }).length / 16);
+    const rows = ['host', 'disk'].flatMap((name) =>
+      ['tenant-a', 'tenant-b'].map((salt) => `tier="${name}",salt="${saltTagOf(salt)}"`),
+    );
+    const expected = Object.fromEntries(rows.map((row) => [row, blocks]));
+    await expect.poll(() => rowsOf('salt_blocks'), { timeout: 60_000 }).toEqual(expected);
+    const blockBytes = engine.cache!.shape.blockBytes + headerBytes;
+    expect(await rowsOf('salt_bytes')).toEqual(Object.fromEntries(rows.map((row) => [row, blocks * blockBytes])));
+    const { tiers } = (await (await fetch(`${origin}/tiers`)).json()) as { tiers: readonly object[] };
+    expect(tiers.map((shown) => 'salts' in shown)).toEqual([true, true]);
+  } finally {
+    await server.app.close();
+    await engine.close();
+    folder.remove();
+  }
+});
 
 describe('the metrics of a server', () => {
   let live: Map<string, Metric>;

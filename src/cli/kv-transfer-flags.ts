@@ -2,6 +2,12 @@ import type { Command } from 'commander';
 import { type DottedFlag, parseKvTransferConfig, readKvTransferConfig } from '../connector/config.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 
+/** Flags for the settings of the tiers, their options and the fields that they set. */
+const offloadingFlags = [
+  ['--kv-load-policy', 'kvLoadPolicy', 'kv_load_policy'],
+  ['--metrics-by-salt', 'metricsBySalt', 'metrics_by_salt'],
+] as const;
+
 /**
  * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags, or of
  * `--kv-offloading-size` and `--kv-tier`, and adds `--kv-transfer-key-file` and `--kv-transfer-encrypt`. Commander does not get the dotted flags, because it requires the name of each
@@ -14,10 +20,11 @@ export function readKvTransferFlags(command: Command, dotted: readonly DottedFla
     const json = command.getOptionValue(name) as string | undefined;
     const given = parseKvTransferConfig(json, dotted);
     const offloading = offloadingConfig(command);
-    if (offloading === undefined && command.getOptionValue('kvLoadPolicy') !== undefined)
-      command.error(
-        'error: --kv-load-policy needs --kv-tier or --kv-offloading-size; in --kv-transfer-config, kv_load_policy is a field of kv_connector_extra_config',
-      );
+    for (const [flag, option, field] of offloadingFlags)
+      if (offloading === undefined && command.getOptionValue(option) !== undefined)
+        command.error(
+          `error: ${flag} needs --kv-tier or --kv-offloading-size; in --kv-transfer-config, ${field} is a field of kv_connector_extra_config`,
+        );
     if (given !== undefined && offloading !== undefined)
       command.error('error: --kv-tier and --kv-offloading-size cannot be combined with --kv-transfer-config');
     command.setOptionValue(name, withEncryption(command, withKeyFile(command, given ?? offloading)));
@@ -54,14 +61,16 @@ function offloadingConfig(command: Command): KvTransferConfig | undefined {
     command.error(
       'error: --kv-offloading-size is the size of the host tier, which --kv-tier names too: give one of them',
     );
-  const policy = command.getOptionValue('kvLoadPolicy') as string | undefined;
   const host = gibibytes === undefined ? [] : [`host:${Math.round(gibibytes * 1024 ** 3)}`];
+  const settings = offloadingFlags.map(
+    ([, option, field]) => [field, command.getOptionValue(option) as unknown] as const,
+  );
   return readKvTransferConfig({
     kv_connector: 'OffloadingConnector',
     kv_role: 'kv_both',
     kv_connector_extra_config: {
       tiers: [...host, ...tiers],
-      ...(policy === undefined ? {} : { kv_load_policy: policy }),
+      ...Object.fromEntries(settings.filter(([, value]) => value !== undefined)),
     },
   });
 }

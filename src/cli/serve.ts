@@ -182,6 +182,10 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       'allow clients to lose blocks of the KV pool, to see recoveries on the page; for experiments',
     )
     .option(
+      '--metrics-by-salt',
+      'metrics of blocks and bytes in host memory and on disks for each cache salt, by a hash of the salt; needs --kv-tier',
+    )
+    .option(
       '--otlp-traces-endpoint <url>',
       'send OpenTelemetry spans of requests to this OTLP receiver (HTTP), like http://localhost:4318/v1/traces',
       otlpEndpoint,

@@ -36,6 +36,13 @@ it('kvasir tiers gives a running server orders about cached KV, and says what it
     );
   expect((await tiers('pin', prompt, '--ttl', '60')).stdout).toMatch(/^pin-[0-9a-f]{16} has .* It ends after 60 s/);
   expect((await tiers('unpin', prompt)).stdout).toMatch(/^pin-[0-9a-f]{16} has ended/);
+  const all = cached / 16;
+  expect((await tiers('pin', prompt, '--place', 'pool', '--place', 'host', '--place', 'disk')).stdout).toMatch(
+    new RegExp(
+      `^(pin-\\w+) has ${all} of .*\\nhost does not evict ${all} of the ${all} blocks of \\1. It has ${all} of them now.\\ndisk does not evict ${all} `,
+    ),
+  );
+  expect((await tiers('unpin', prompt)).stdout).toMatch(/^pin-[0-9a-f]{16} has ended/);
   engine.cache?.reset();
   expect((await tiers('prefetch', prompt)).stdout).toBe(
     `${cached} of ${tokens.length} tokens are in the pool now; before, 0 were.\n`,

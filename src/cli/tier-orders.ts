@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { formatBytes } from '../base/bytes.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import { formatTable } from '../base/table.ts';
-import { integerFrom, oneOf } from './args.ts';
+import { integerFrom, oneOf, repeated } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { callServer } from './server-call.ts';
 
@@ -17,6 +17,10 @@ interface CommonFlags {
 
 interface PromptFlags extends CommonFlags {
   readonly promptFile?: string;
+}
+
+interface PlacesFlags extends PromptFlags {
+  readonly place?: readonly string[];
 }
 
 interface Work {
@@ -84,10 +88,15 @@ export function addTierOrders(tiers: Command, context: CliContext, exit: (code: 
       const body = { ...promptBody(prompt, flags), to: flags.to };
       return run(command, { method: 'POST', path: '/cache/prefetch', body }, describePrefetch);
     });
-  ofPrompt('pin', 'keep the KV of a prompt in the pool as long as other blocks can be evicted')
+  ofPrompt('pin', 'keep the KV of a prompt in the pool as long as other blocks can be evicted, or in a tier')
     .option('--ttl <seconds>', 'until no request has used it for so long', integerFrom(1, 366 * 86_400), 3600)
-    .action((prompt: string | undefined, flags: PromptFlags & { readonly ttl: number }, command: Command) => {
-      const body = { ...promptBody(prompt, flags), ttl_seconds: flags.ttl };
+    .option('--place <name>', 'the pool or a tier, host memory or a disk; may be repeated (default: pool)', repeated)
+    .action((prompt: string | undefined, flags: PlacesFlags & { readonly ttl: number }, command: Command) => {
+      const body = {
+        ...promptBody(prompt, flags),
+        ttl_seconds: flags.ttl,
+        ...withoutUndefined({ places: flags.place }),
+      };
       return run(command, { method: 'POST', path: '/cache/pin', body }, describePin);
     });
   ofPrompt('unpin', 'end a pin')
@@ -101,23 +110,18 @@ export function addTierOrders(tiers: Command, context: CliContext, exit: (code: 
       );
     });
   ofPrompt('remove', 'remove the KV of a prompt from the pool and the tiers')
-    .option('--place <name>', 'only from the pool or this tier; may be repeated', (name, before?: string[]) => [
-      ...(before ?? []),
-      name,
-    ])
-    .action(
-      (prompt: string | undefined, flags: PromptFlags & { readonly place?: readonly string[] }, command: Command) => {
-        const body = { ...promptBody(prompt, flags), ...withoutUndefined({ places: flags.place }) };
-        return run<{ readonly removed: Readonly<Record<string, Work>> }>(
-          command,
-          { method: 'DELETE', path: '/cache/blocks', body },
-          ({ removed }) =>
-            Object.entries(removed)
-              .map(([place, work]) => describeWork(place, work))
-              .join(''),
-        );
-      },
-    );
+    .option('--place <name>', 'only from the pool or this tier; may be repeated', repeated)
+    .action((prompt: string | undefined, flags: PlacesFlags, command: Command) => {
+      const body = { ...promptBody(prompt, flags), ...withoutUndefined({ places: flags.place }) };
+      return run<{ readonly removed: Readonly<Record<string, Work>> }>(
+        command,
+        { method: 'DELETE', path: '/cache/blocks', body },
+        ({ removed }) =>
+          Object.entries(removed)
+            .map(([place, work]) => describeWork(place, work))
+            .join(''),
+      );
+    });
   order('clear', 'remove the blocks of a tier: all, those of a cache salt, or old ones')
     .argument('<tier>', 'name of the tier, as kvasir tiers shows it')
     .option('--cache-salt <salt>', 'only the blocks of this cache salt')
@@ -169,13 +173,25 @@ function describePrefetch({ to, ...answer }: PrefetchAnswer): string {
 }
 
 interface PinAnswer {
+  readonly name: string | null;
   readonly needed_blocks: number;
   readonly pin: Pin | null;
+  readonly tiers: Readonly<Record<string, { readonly blocks: number; readonly stored_blocks: number }>>;
 }
 
-function describePin({ needed_blocks: needed, pin }: PinAnswer): string {
-  if (pin === null) return 'Nothing is pinned: the prompt has no full block, or other pins have the whole share.\n';
-  return `${pin.name} has ${pin.blocks} of the ${needed} blocks of the prompt, of which ${pin.cached_blocks} are in the pool. It ends after ${pin.ttl_seconds} s without use.\n`;
+function describePin({ name, needed_blocks: needed, pin, tiers }: PinAnswer): string {
+  const inPool =
+    pin === null
+      ? []
+      : [
+          `${name} has ${pin.blocks} of the ${needed} blocks of the prompt, of which ${pin.cached_blocks} are in the pool. It ends after ${pin.ttl_seconds} s without use.\n`,
+        ];
+  const inTiers = Object.entries(tiers).map(
+    ([tier, { blocks, stored_blocks: stored }]) =>
+      `${tier} does not evict ${blocks} of the ${needed} blocks of ${name}. It has ${stored} of them now.\n`,
+  );
+  if (inPool.length + inTiers.length > 0) return [...inPool, ...inTiers].join('');
+  return 'Nothing is pinned: the prompt has no full block, or other pins have the whole share.\n';
 }
 
 function describeWork(place: string, { blocks, bytes, failed, dropped = 0, in_use: inUse = 0 }: Work): string {

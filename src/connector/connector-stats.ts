@@ -37,10 +37,16 @@ export type TierLevels = {
   readonly bytes?: number;
   readonly maxBytes?: number;
   readonly openStores?: number;
+  /** Of pinned prefixes, stored or not. */
+  readonly prefixBlocks?: number;
   /** 1: the circuit breaker is not closed. */
   readonly breakerOpen?: ByCall;
-  readonly [own: string]: number | ByCall | undefined;
+  /** By the tag of the cache salt, if the operator wants it (`SaltBytes`). */
+  readonly salts?: SaltTree;
+  readonly [own: string]: number | ByCall | SaltTree | undefined;
 };
+
+type SaltTree = { readonly [tag: string]: { readonly blocks: number; readonly bytes: number } };
 
 /**
  * What a connector counts. All fields but `levels` are totals that only grow. Reports have the changes since the last

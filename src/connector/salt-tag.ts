@@ -9,7 +9,7 @@ export type SaltTag = Brand<string, 'SaltTag'>;
 
 export const saltTagBytes = 8;
 
-/** Without a salt: undefined. */
+/** The tag of a cache salt, which metrics by salt show. Without a salt: undefined. */
 export function saltTagOf(cacheSalt: string | undefined): SaltTag | undefined {
   if (cacheSalt === undefined) return undefined;
   const digest = createHash('sha256').update('kvasir cache salt 1').update(cacheSalt, 'utf16le').digest();

@@ -10,8 +10,20 @@ export type TierOrder =
   | { readonly kind: 'remove'; readonly keys: readonly BlockKey[]; readonly tiers?: readonly string[] | undefined }
   /** Removes all blocks of a tier that the filter names. */
   | { readonly kind: 'clear'; readonly tier: string; readonly filter: ClearFilter }
-  /** Loads these blocks into host memory. */
-  | { readonly kind: 'fetch'; readonly keys: readonly BlockKey[] }
+  /** Loads these blocks, which are of one cache salt, into host memory. */
+  | { readonly kind: 'fetch'; readonly keys: readonly BlockKey[]; readonly saltTag?: string }
+  /** These tiers do not evict the blocks of the pin, whether they have them or not. Replaces the pin of this name. */
+  | {
+      readonly kind: 'pin';
+      readonly pin: string;
+      readonly keys: readonly BlockKey[];
+      readonly ttlMs: number;
+      readonly tiers: readonly string[];
+    }
+  /** Ends the pin in all tiers. */
+  | { readonly kind: 'unpin'; readonly pin: string }
+  /** Lists the pins of all tiers. */
+  | { readonly kind: 'pins' }
   /** Opens a tier below the others. `spec`: as in `tiers` of the settings. */
   | { readonly kind: 'attach'; readonly tier: string; readonly spec: string }
   | { readonly kind: 'detach'; readonly tier: string };
@@ -34,10 +46,28 @@ export interface TierWork {
   readonly dropped?: number;
 }
 
-/** By tier. `fetched`: the blocks that are in host memory now. */
+/** A pin of a tier. */
+export interface TierPin {
+  readonly name: string;
+  readonly blocks: number;
+  readonly ttlMs: number;
+  readonly leftMs: number;
+}
+
+/** The pins of a tier, how many blocks they have and may have, and how many pins have ended by their time to live. */
+export interface TierPinReport {
+  readonly pins: readonly TierPin[];
+  readonly blocks: number;
+  readonly blocksMax: number;
+  readonly expired: number;
+}
+
+/** By tier. `fetched`: the blocks that are in host memory now. `failed` of a pin: the blocks that are not pinned. */
 export interface TierOrderAnswer {
   readonly tiers: Readonly<Record<string, TierWork>>;
   readonly fetched?: readonly BlockKey[];
+  /** Of tiers that can pin. */
+  readonly pins?: Readonly<Record<string, TierPinReport>>;
 }
 
 export const noWork: TierWork = Object.freeze({ blocks: 0, bytes: 0, failed: 0 });
@@ -61,10 +91,26 @@ export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswe
         failed: Math.max(before.failed, work.failed),
       };
     }
+  const pins = joinPins(answers);
+  const joined = { tiers, ...(pins === undefined ? {} : { pins }) };
   const fetched = answers.map((answer) => answer.fetched).filter((keys) => keys !== undefined);
-  if (fetched.length < answers.length || fetched.length === 0) return { tiers };
+  if (fetched.length < answers.length || fetched.length === 0) return joined;
   const [first, ...others] = fetched.map((keys) => new Set(keys));
-  return { tiers, fetched: [...first!].filter((key) => others.every((keys) => keys.has(key))) };
+  return { ...joined, fetched: [...first!].filter((key) => others.every((keys) => keys.has(key))) };
+}
+
+/** The pins that all ranks have: the process of a rank may have been replaced. */
+function joinPins(answers: readonly TierOrderAnswer[]): TierOrderAnswer['pins'] {
+  const [first, ...others] = answers.map(({ pins }) => pins);
+  if (first === undefined) return undefined;
+  const isInAll = (tier: string, name: string): boolean =>
+    others.every((pins) => pins?.[tier]?.pins.some((pin) => pin.name === name) === true);
+  return Object.fromEntries(
+    Object.entries(first).map(([tier, { pins, ...counts }]) => [
+      tier,
+      { ...counts, pins: pins.filter(({ name }) => isInAll(tier, name)) },
+    ]),
+  );
 }
 
 /** Where a scheduler side found blocks, parallel to the keys. Undefined: the place did not answer. */
@@ -88,5 +134,5 @@ export interface TierAdministration {
 /** For logs: without keys. */
 export function describeOrder(order: TierOrder): JsonObject {
   if ('keys' in order) return { order: order.kind, blocks: order.keys.length };
-  return { order: order.kind, tier: order.tier };
+  return { order: order.kind, ...('tier' in order ? { tier: order.tier } : {}) };
 }

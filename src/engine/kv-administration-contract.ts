@@ -46,8 +46,20 @@ export interface Pinned {
   readonly promptTokens: number;
   /** Blocks that a request with this prompt reads. */
   readonly neededBlocks: number;
-  /** Absent: the prompt has no full block, or other pins have the whole share. */
+  /** Of the pin, in all places. Absent: the prompt has no full block. */
+  readonly name?: string;
+  /** In the pool. Absent: nothing is pinned there, because nobody asked for it or other pins have the whole share. */
   readonly pin?: PinnedPrefixInfo;
+  /** By the name of each tier that was asked. */
+  readonly tiers: Readonly<Record<string, PinnedInTier>>;
+}
+
+/** What a pin has done in a tier. */
+export interface PinnedInTier {
+  /** Its blocks that the tier does not evict: the first ones, as many as the share of all pins has room for. */
+  readonly blocks: number;
+  /** Of these, the blocks that the tier has now. The others are kept as soon as they are stored there. */
+  readonly storedBlocks: number;
 }
 
 /** The pinned prefixes, and how much of the pool they may have and have. */
@@ -60,6 +72,14 @@ export interface PinReport {
   readonly expired: number;
   /** How often a block of a pin was evicted, because requests needed all other blocks. */
   readonly evicted: number;
+}
+
+/** The pins of a tier, how many blocks they have and may have, and how many ended by their time to live since the start. */
+export interface TierPinsInfo {
+  readonly pins: readonly Omit<PinnedPrefixInfo, 'cachedBlocks'>[];
+  readonly blocks: number;
+  readonly blocksMax: number;
+  readonly expired: number;
 }
 
 /** What was removed from one place. */
@@ -107,14 +127,20 @@ export interface KvAdministration {
   /**
    * The pool evicts the blocks of this prefix after all others, until no request has used it for `ttlSeconds` (default 3600). A pin takes no
    * block from a request that needs it. Pins of all prompts together have at most `kvPinShare` of the blocks.
+   *
+   * `places`: `pool` (the default) and names of tiers. Host memory and disks do not evict the blocks, until no load or store has used them
+   * there for `ttlSeconds`; pins have at most half of a tier. A pin moves no block. Rejects with `tierUnknown` if a tier evicts by itself.
    */
   pin(
     prefix: PrefixRequest,
-    options?: { readonly ttlSeconds?: number; readonly signal?: AbortSignal },
+    options?: { readonly ttlSeconds?: number; readonly places?: readonly string[]; readonly signal?: AbortSignal },
   ): Promise<Pinned>;
-  /** By the prompt or the name of the pin. Resolves to the name; undefined: there was no such pin. */
+  /** By the prompt or the name of the pin, in all places. Resolves to the name; undefined: there was no such pin. */
   unpin(prefix: PrefixRequest | string): Promise<string | undefined>;
+  /** Of the pool. */
   pins(): PinReport;
+  /** Of each tier that can pin. */
+  tierPins(): Promise<Readonly<Record<string, TierPinsInfo>>>;
   /** Removes the blocks of a prompt, also those that other prompts share. `places`: `pool` and names of tiers; default: all. */
   remove(prefix: PrefixRequest, options?: { readonly places?: readonly string[] }): Promise<RemovedByPlace>;
   /** Names of the tiers, in the order in which loads try them. */

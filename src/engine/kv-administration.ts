@@ -23,6 +23,7 @@ import type {
   RemovedBlocks,
   RemovedByPlace,
   TierClearOptions,
+  TierPinsInfo,
 } from './kv-administration-contract.ts';
 import { checkRequest } from './prepare.ts';
 
@@ -46,6 +47,18 @@ export function kvAdministrationOf(
 
 interface SignalOption {
   readonly signal?: AbortSignal;
+}
+
+interface PinOptions extends SignalOption {
+  readonly ttlSeconds?: number;
+  readonly places?: readonly string[];
+}
+
+interface PinToMake {
+  readonly prompt: CachedPrompt;
+  readonly name: string;
+  readonly keys: readonly BlockKey[];
+  readonly ttlSeconds: number;
 }
 
 const poolPlace = 'pool';
@@ -99,7 +112,7 @@ export class EngineKvAdministration implements KvAdministration {
 
   async pin(
     prefix: PrefixRequest,
-    { ttlSeconds = defaultTtlSeconds, signal }: { readonly ttlSeconds?: number; readonly signal?: AbortSignal } = {},
+    { ttlSeconds = defaultTtlSeconds, places = [poolPlace], signal }: PinOptions = {},
   ): Promise<Pinned> {
     if (!(ttlSeconds > 0 && ttlSeconds <= ttlMaxSeconds))
       throw invalidParameter({
@@ -108,20 +121,48 @@ export class EngineKvAdministration implements KvAdministration {
         actual: `${ttlSeconds}`,
       });
     const prompt = await this.#promptOf(prefix, signal);
+    const chosen = this.#chosen(places);
     this.#count('pin');
-    const { pin, neededBlocks } = this.#prefixes.pin(prompt, ttlSeconds * 1000, this.#hooks.nowMs());
+    const { name, keys } = this.#prefixes.pinOf(prompt);
+    // First the tiers: if one of them cannot pin, nothing is pinned.
+    const tiers = name === undefined ? {} : await this.#pinInTiers({ prompt, name, keys, ttlSeconds }, chosen);
+    const ttlMs = ttlSeconds * 1000;
+    const isInPool = chosen.includes(poolPlace);
+    const { pin } = isInPool ? this.#prefixes.pin(prompt, ttlMs, this.#hooks.nowMs()) : { pin: undefined };
     this.#hooks.changed();
-    const promptTokens = prompt.tokens.length;
-    return { promptTokens, neededBlocks, ...(pin === undefined ? {} : { pin: this.#infoOf(pin) }) };
+    const done = { promptTokens: prompt.tokens.length, neededBlocks: keys.length, tiers };
+    return { ...done, ...withoutUndefined({ name, pin: pin && this.#infoOf(pin) }) };
   }
 
   async unpin(prefix: PrefixRequest | string): Promise<string | undefined> {
     this.#hooks.checkRunning();
-    const prompt = typeof prefix === 'string' ? prefix : await this.#promptOf(prefix);
+    const name = typeof prefix === 'string' ? prefix : this.#prefixes.pinOf(await this.#promptOf(prefix)).name;
     this.#count('unpin');
-    const name = this.#prefixes.unpin(prompt);
+    if (name === undefined) return undefined;
+    let wasPinned = this.#prefixes.unpin(name) !== undefined;
     this.#hooks.changed();
-    return name;
+    if (this.#hasTiers) {
+      const { tiers } = await this.#order({ kind: 'unpin', pin: name });
+      wasPinned ||= Object.values(tiers).some(({ blocks }) => blocks > 0);
+    }
+    return wasPinned ? name : undefined;
+  }
+
+  async tierPins(): Promise<Readonly<Record<string, TierPinsInfo>>> {
+    this.#hooks.checkRunning();
+    const { pins: byTier = {} } = this.#hasTiers ? await this.#order({ kind: 'pins' }) : {};
+    return Object.fromEntries(
+      Object.entries(byTier).map(([tier, { pins, ...counts }]) => [
+        tier,
+        {
+          ...counts,
+          pins: pins.map(({ name, blocks, ttlMs, leftMs }) => ({
+            ...{ name, blocks, ttlSeconds: ttlMs / 1000 },
+            secondsLeft: leftMs / 1000,
+          })),
+        },
+      ]),
+    );
   }
 
   pins(): PinReport {
@@ -140,10 +181,7 @@ export class EngineKvAdministration implements KvAdministration {
     { places }: { readonly places?: readonly string[] } = {},
   ): Promise<RemovedByPlace> {
     const prompt = await this.#promptOf(prefix);
-    const { tiers } = this.#parts.connector ?? {};
-    const known = [poolPlace, ...(tiers?.names ?? [])];
-    for (const place of places ?? []) if (!known.includes(place)) throw tierUnknown({ tier: place });
-    const chosen = known.filter((place) => places === undefined || places.includes(place));
+    const chosen = this.#chosen(places);
     this.#count('remove');
     const keys = this.#prefixes.blocksOf(prompt).map(({ key }) => key);
     const removed: Record<string, RemovedBlocks> = {};
@@ -219,6 +257,32 @@ export class EngineKvAdministration implements KvAdministration {
     return { tokens, cacheSalt, adapter };
   }
 
+  /** The pool and the tiers, or those of them that are named. */
+  #chosen(places: readonly string[] | undefined): readonly string[] {
+    const known = [poolPlace, ...this.tiers()];
+    for (const place of places ?? []) if (!known.includes(place)) throw tierUnknown({ tier: place });
+    return known.filter((place) => places === undefined || places.includes(place));
+  }
+
+  async #pinInTiers(
+    { prompt, name, keys, ttlSeconds }: PinToMake,
+    places: readonly string[],
+  ): Promise<Pinned['tiers']> {
+    const tiers = places.filter((place) => place !== poolPlace);
+    if (tiers.length === 0) return {};
+    const ttlMs = ttlSeconds * 1000;
+    const answer = await this.#order({ kind: 'pin', pin: name, keys, ttlMs, tiers });
+    const hits = await this.#locate(prompt);
+    const pinned = tiers.map((tier) => {
+      // Each rank pins the first blocks, and the rank with the fewest counts.
+      const blocks = keys.length - (answer.tiers[tier]?.failed ?? keys.length);
+      const first = new Set(keys.slice(0, blocks));
+      const found = hits.find(({ place }) => place === tier)?.found ?? [];
+      return [tier, { blocks, storedBlocks: found.filter(({ key }) => first.has(key)).length }] as const;
+    });
+    return Object.fromEntries(pinned);
+  }
+
   /** Loads into the pool. */
   async #load(prompt: CachedPrompt, prefix: PrefixRequest, signal: AbortSignal | undefined): Promise<Prefetched> {
     const tokensBefore = this.#inPool(prompt);
@@ -248,7 +312,8 @@ export class EngineKvAdministration implements KvAdministration {
       this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
     const before = hits.find(({ place }) => place === hostPlace)?.found ?? [];
     const keys = foundIn(hits).map(({ key }) => key);
-    const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys });
+    const salt = withoutUndefined({ saltTag: saltTagOf(prompt.cacheSalt) });
+    const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys, ...salt });
     const fetched = new Set(answer?.fetched ?? []);
     const after = foundIn(hits).filter(({ key }) => fetched.has(key));
     return {
@@ -300,6 +365,11 @@ export class EngineKvAdministration implements KvAdministration {
     const { connector, executor } = this.#parts;
     if (connector?.tiers === undefined || executor.administer === undefined) throw tiersNotAdministered();
     return connector.tiers;
+  }
+
+  get #hasTiers(): boolean {
+    const { connector, executor } = this.#parts;
+    return connector?.tiers !== undefined && executor.administer !== undefined;
   }
 
   #checkTier(tier: string): void {

@@ -92,6 +92,14 @@ export class Prefixes {
     });
   }
 
+  /** The name of the prompt's pin, and the blocks that a request with it reads. No name: the prompt has no full block. */
+  pinOf(prompt: CachedPrompt): { readonly name: string | undefined; readonly keys: readonly BlockKey[] } {
+    return this.#ask(prompt, (request) => ({
+      name: pinName(request),
+      keys: this.#needed(request).map((place) => keyOf(request, place)),
+    }));
+  }
+
   /** Undefined: the prompt is not pinned. */
   unpin(prompt: CachedPrompt | string): string | undefined {
     const name = typeof prompt === 'string' ? prompt : this.#ask(prompt, pinName);

@@ -1,6 +1,6 @@
 /** The commands of docs/offloading.md work, and its tables have exactly the settings that exist. */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -124,7 +124,7 @@ describe('the commands of the guide', () => {
   };
 
   it('are all run here', () => {
-    expect(serving).toHaveLength(8);
+    expect(serving).toHaveLength(9);
     expect(commands).toHaveLength(allCommands.length - 1);
     expect(showing).toHaveLength(1);
     expect(serving.length + showing.length).toBe(commands.length);
@@ -157,4 +157,84 @@ describe('the commands of the guide', () => {
       );
     },
   );
+
+  /** Blocks of commands with their outputs. A session begins with a server. */
+  const sessions = (): (readonly Step[])[] => {
+    const found: Step[][] = [];
+    for (const [, block] of guide.matchAll(/^```\n(\$ [\s\S]*?)^```/gm))
+      for (const step of block!.split(/^\$ /m).filter((text) => text !== '')) {
+        const [command = '', ...output] = step.trimEnd().split('\n');
+        if (command.startsWith('kvasir serve')) found.push([]);
+        found.at(-1)!.push({ command, output: output.join('\n') });
+      }
+    return found;
+  };
+
+  it.each([
+    ['orders', 0],
+    ['quotas and pins', 1],
+  ])('print in the session with %s what the guide says', async (_, index) => {
+    const steps = sessions()[index]!;
+    const [serving, ...others] = steps;
+    const home = mkdtempSync(join(folder, 'session-'));
+    const onHome = (word: string): string =>
+      word.replace('/var/cache/kvasir', join(home, 'first')).replace('/mnt/second', join(home, 'second'));
+    const server = await serve(wordsOf(serving!.command).slice(2).map(onHome));
+    const countOf = async (prompt: string): Promise<number> =>
+      ((await (await server.post('/tokenize', { prompt })).json()) as { count: number }).count;
+    /** Of about so many tokens. */
+    const promptOf = async (tokens: number, start: string): Promise<string> => {
+      let prompt = start;
+      while ((await countOf(`${prompt} a`)) <= tokens)
+        prompt += ' a'.repeat(Math.max(1, (tokens - (await countOf(prompt))) >> 1));
+      return prompt;
+    };
+    const prompt = await promptOf(49, 'You answer briefly.');
+    expect(await countOf(prompt)).toBe(49);
+    writeFileSync(join(home, 'prompt.txt'), prompt);
+    const request = { max_tokens: 1, temperature: 0 };
+    const requests: Readonly<Record<string, object>> = {
+      'team-a': { ...request, prompt, cache_salt: 'team-a' },
+      'team-b': { ...request, prompt: await promptOf(1000, 'A long story:'), cache_salt: 'team-b' },
+    };
+    if (index === 0) expect((await server.complete({ ...request, prompt })).status).toBe(200);
+    const output = async (command: string): Promise<string> => {
+      const words = wordsOf(command).map(onHome);
+      if (words[0] === 'kvasir') {
+        const args = words.slice(1).map((word) => (word === 'prompt.txt' ? join(home, word) : word));
+        const { stdout, stderr } = await runHere([...args, '--url', server.origin, '--api-key', 'secret']);
+        return stdout + stderr;
+      }
+      const [, team] = /@(team-.)\.json/.exec(command) ?? [];
+      if (team !== undefined) {
+        expect((await server.complete(requests[team]!)).status).toBe(200);
+        return '';
+      }
+      const [, path, pattern] = /127\.0\.0\.1:8000(\S+)(?: \| grep (.*))?$/.exec(command)!;
+      // Reports of tiers come with steps.
+      if (path === '/metrics') await server.complete(requests['team-a']!);
+      const response = await fetch(server.origin + path!, { headers: { authorization: 'Bearer secret' } });
+      const lines = (await response.text()).trimEnd().split('\n');
+      return lines.filter((line) => pattern === undefined || line.includes(pattern)).join('\n');
+    };
+    for (const { command, output: expected } of others) {
+      if (command.startsWith('export ')) continue;
+      const printed = async () => plain(await output(command));
+      if (/ (lookup|pin) |metrics/.test(command)) await expect.poll(printed, { timeout: 60_000 }).toBe(plain(expected));
+      else expect(await printed(), command).toBe(plain(expected));
+    }
+  });
 });
+
+interface Step {
+  readonly command: string;
+  readonly output: string;
+}
+
+/** Without what differs between prompts, machines and runs. */
+const plain = (text: string): string =>
+  text
+    .trimEnd()
+    .replaceAll(/pin-[0-9a-f]{16}/g, 'pin')
+    .replaceAll(/"seconds_left":\d+/g, '"seconds_left":0')
+    .replace(/"max_blocks":\d+,"expired":0,"evicted":0/, '"max_blocks":0,"expired":0,"evicted":0');

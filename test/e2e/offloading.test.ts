@@ -172,12 +172,20 @@ describe('wrong tiers', () => {
     [['--kv-offloading-size', '1', '--kv-tier', 'host:1GiB'], /give one of them/],
     [['--kv-offloading-size', 'much'], /It must be a number/],
     [['--kv-load-policy', 'always'], /--kv-load-policy needs --kv-tier/],
+    [['--kv-tier', 'redis://127.0.0.1:1?quota=1GiB'], /there is no quota in Redis/],
+    [['--kv-tier', 'host:64MiB?quota=64'], /a quota of 64 B is 64 B for each rank, but one block needs/],
     [['--kv-offloading-size', '1', '--kv-load-policy', 'never'], /Allowed choices are auto, always/],
     [['--kv-offloading-size', '1', '--kv-transfer-config.kv_connector', 'X'], /cannot be combined|kv_role/],
     [['--kv-offloading-size', '99999'], /but this (machine has|container may use) .* of memory/],
   ])('%j end the command with code 2 and a sentence', async (flags, message) => {
     const { code, stderr } = await runHere(['generate', ...tinyPool, '--prompt', 'x', '--max-tokens', '1', ...flags]);
     expect(stderr).toMatch(message);
+    expect(code).toBe(2);
+  });
+
+  it('metrics by salt need tiers', async () => {
+    const { code, stderr } = await runHere(['serve', '--metrics-by-salt']);
+    expect(stderr).toMatch(/--metrics-by-salt needs --kv-tier .*metrics_by_salt is a field of/);
     expect(code).toBe(2);
   });
 

@@ -5,16 +5,23 @@ import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
 import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
+import { openEngineWithTier } from '../support/engine-with-tier.ts';
 import { inLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
 import { smallDemo } from '../support/small-demo.ts';
+import { temporaryFolder } from '../support/tiny-model.ts';
 import { toyEngine } from '../support/toy-model.ts';
 
 const browser = useBrowser();
 
-async function openCache(engine: AsyncEngine, canLose = true, viewport?: { width: number; height: number }) {
-  const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: canLose });
+async function openCache(
+  engine: AsyncEngine,
+  canLose = true,
+  viewport?: { width: number; height: number },
+  options: { readonly adminKey?: string } = {},
+) {
+  const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: canLose, ...options });
   const port = await server.listen(0, '127.0.0.1');
   browser.closeAtEnd(() => server.app.close());
   browser.closeAtEnd(() => engine.close());
@@ -160,6 +167,54 @@ describe('the Cache view', () => {
     await page.locator('#legend [data-state=cached]').filter({ hasText: /[1-9]/ }).waitFor();
     // The request was not watched, so it has no row.
     expect(await row.count()).toBe(0);
+  });
+
+  it('shows tiers, and pins to administrators, who can end them', async () => {
+    const folder = temporaryFolder();
+    browser.closeAtEnd(async () => folder.remove());
+    const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: folder.file('tier') } });
+    const kv = engine.kv!;
+    const text = 'Once upon a time there was a fox that counted mice. '.repeat(4);
+    const request = { prompt: text, params: { maxTokens: 4, temperature: 0 } };
+    const page = await openCache(engine, true, undefined, { adminKey: 'ops' });
+    await page.getByText('Pins are for administrators.').waitFor();
+    const dialog = page.getByRole('dialog', { name: 'API key' });
+    // Nobody is asked for a key before he wants to see pins.
+    expect(await dialog.isVisible()).toBe(false);
+    await page.getByRole('button', { name: 'Enter the admin key' }).click();
+    await dialog.getByLabel('Key').fill('ops');
+    await dialog.getByRole('button', { name: 'Continue' }).click();
+    await page.getByText('No prefix is pinned.').waitFor();
+    for await (const _ of engine.generate(request));
+    const { cachedTokens } = await kv.lookup({ prompt: text });
+    const onDisk = async () => (await kv.lookup({ prompt: text })).tokens.disk;
+    await expect.poll(onDisk, { timeout: 60_000 }).toBe(cachedTokens);
+    const { name, neededBlocks } = await kv.pin({ prompt: text }, { places: ['pool', 'host', 'disk'] });
+    // Reports of tiers come with steps.
+    for await (const _ of engine.generate(request));
+    const row = page.getByRole('row', { name: name! });
+    const places = `pool: ${neededBlocks} of ${neededBlocks} blocks cached, host: ${neededBlocks} blocks kept, disk: ${neededBlocks} blocks kept`;
+    await row.getByText(places).waitFor();
+    await row.getByText('in 60 minutes').waitFor();
+    const cells = async (tier: string) =>
+      page
+        .locator('#tiers tr', { has: page.getByRole('rowheader', { name: tier, exact: true }) })
+        .getByRole('cell')
+        .allTextContents();
+    for (const tier of ['host', 'disk']) {
+      await expect.poll(async () => (await cells(tier))[2]).toBe(`${neededBlocks}`);
+      const [holds, blocks] = await cells(tier);
+      expect(holds).toMatch(/^\d+ KiB of (48 MiB|16 GiB)$/);
+      expect(Number(blocks)).toBeGreaterThanOrEqual(neededBlocks);
+    }
+    expect(await axeViolations(page)).toEqual([]);
+    const unpin = row.getByRole('button', { name: `Unpin ${name}` });
+    await unpin.focus();
+    await page.keyboard.press('Enter');
+    await page.getByText('No prefix is pinned.').waitFor();
+    expect(kv.pins().pins).toEqual([]);
+    expect((await kv.tierPins()).disk?.pins).toEqual([]);
+    await expectNoHorizontalScroll(page);
   });
 
   itInLongForm('has no horizontal scroll on a phone', async () => {

@@ -10,6 +10,8 @@ export interface EngineWithTier {
   /** Default: room for all blocks, so that none is evicted. */
   readonly hostBytes?: number;
   readonly maxNumSeqs?: number;
+  /** Further settings of the connector. */
+  readonly settings?: JsonObject;
   /** Of the calls of the tier. Default: long for a busy machine. */
   readonly timeouts?: { readonly lookup?: number; readonly load?: number; readonly save?: number };
 }
@@ -23,6 +25,7 @@ export function openEngineWithTier({
   connector,
   hostBytes,
   maxNumSeqs,
+  settings = {},
   timeouts,
 }: EngineWithTier): Promise<AsyncEngine> {
   const { lookup = 60, load = 60, save = 60 } = timeouts ?? {};
@@ -47,6 +50,7 @@ export function openEngineWithTier({
               lookup_timeout_seconds: lookup,
               load_timeout_seconds: load,
               save_timeout_seconds: save,
+              ...settings,
             },
           },
         }),

@@ -4,8 +4,10 @@ import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
 import { tierNameTaken, tierUnknown } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
+import type { SaltTag } from '../salt-tag.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
-import type { Tier } from '../tier/tier.ts';
+import type { Tier, TierContext } from '../tier/tier.ts';
+import type { TierPins } from '../tier/tier-pins.ts';
 import { addWork, noWork, type TierOrder, type TierOrderAnswer, type TierWork } from '../tier-orders.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 
@@ -15,7 +17,12 @@ export interface CarryOutParts {
   readonly timers: Timers;
   readonly blockBytes: number;
   /** Of the stack: the block is in host memory afterwards. */
-  load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<LoadFailureReason | undefined>;
+  load(
+    key: BlockKey,
+    into: Uint8Array,
+    signal: AbortSignal,
+    context: TierContext,
+  ): Promise<LoadFailureReason | undefined>;
   openSecondary(name: string, spec: string): Promise<SecondaryTier>;
   attach(secondary: SecondaryTier): void;
   /** Resolves to the number of blocks that waited to be written; undefined: there is no such tier. */
@@ -36,13 +43,27 @@ export async function carryOut(order: TierOrder, parts: CarryOutParts): Promise<
     case 'remove':
       return remove(order, parts);
     case 'fetch':
-      return fetchBlocks(order.keys, parts);
+      return fetchBlocks(order, parts);
     case 'clear': {
       if (order.tier === host.name) return { tiers: { [host.name]: await host.clear(order.filter) } };
       const secondary = find(order.tier, secondaries);
       const dropped = await withdrawn(secondary, (key) => host.isMeant(key, order.filter), parts);
       return { tiers: { [order.tier]: addWork(dropped, await cleared(secondary.tier, order, parts)) } };
     }
+    case 'pin':
+      return pin(order, parts);
+    case 'unpin': {
+      const pinning = pinningTiers(parts).map(({ name, pins }) => {
+        const blocks = pins.unpin(order.pin);
+        return [name, { ...noWork, blocks, bytes: blocks * parts.blockBytes }] as const;
+      });
+      return { tiers: Object.fromEntries(pinning) };
+    }
+    case 'pins':
+      return {
+        tiers: {},
+        pins: Object.fromEntries(pinningTiers(parts).map(({ name, pins }) => [name, pins.report()] as const)),
+      };
     case 'attach':
       if ([host, ...secondaries].some(({ name }) => name === order.tier)) throw tierNameTaken({ tier: order.tier });
       parts.attach(await parts.openSecondary(order.tier, order.spec));
@@ -81,6 +102,32 @@ async function withdrawn(
   });
   const isOver = await settlesWithin(timers, writesTimeoutMs, withdrawing);
   return { ...noWork, dropped, failed: isOver ? 0 : 1 };
+}
+
+interface PinningTier {
+  readonly name: string;
+  readonly pins: TierPins;
+}
+
+function pinningTiers({ host, secondaries }: CarryOutParts): PinningTier[] {
+  const tiers = [host, ...secondaries.map(({ tier }) => tier)];
+  return tiers.flatMap(({ name, pins }) => (pins === undefined ? [] : [{ name, pins }]));
+}
+
+/** All of the tiers, or none if one cannot pin. */
+function pin({ pin: name, keys, ttlMs, tiers }: Extract<TierOrder, { kind: 'pin' }>, parts: CarryOutParts) {
+  const pinning = pinningTiers(parts);
+  const chosen = tiers.map((tier) => {
+    const found = pinning.find((candidate) => candidate.name === tier);
+    if (found === undefined) throw tierUnknown({ tier });
+    return found;
+  });
+  const answer: Record<string, TierWork> = {};
+  for (const { name: tier, pins } of chosen) {
+    const blocks = pins.pin({ name, keys, ttlMs });
+    answer[tier] = { blocks, bytes: blocks * parts.blockBytes, failed: keys.length - blocks };
+  }
+  return { tiers: answer };
 }
 
 async function remove(
@@ -122,13 +169,17 @@ async function remove(
   return { tiers: answer };
 }
 
-async function fetchBlocks(keys: readonly BlockKey[], parts: CarryOutParts): Promise<TierOrderAnswer> {
+async function fetchBlocks(
+  { keys, saltTag }: Extract<TierOrder, { kind: 'fetch' }>,
+  parts: CarryOutParts,
+): Promise<TierOrderAnswer> {
   const { host, blockBytes, timers } = parts;
+  const context = { saltTag: saltTag as SaltTag | undefined };
   const missing = keys.filter((key) => !host.holds(key));
   let failed = 0;
   await each(missing, async (key) => {
     const into = new Uint8Array(blockBytes);
-    const load = (signal: AbortSignal) => parts.load(key, into, signal);
+    const load = (signal: AbortSignal) => parts.load(key, into, signal, context);
     const reason = await withDeadline({ timers, timeoutMs: fetchTimeoutMs }, load).catch((error: unknown) => {
       if (error instanceof AssertionError) throw error;
       return 'failed';

@@ -23,7 +23,7 @@ import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stuckMax } from '../transfer/stall-watch.ts';
 import { type NamedSpec, type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { checkTier, kindOf, openTier, storesAtOnce } from './open-tier.ts';
+import { checkTier, kindOf, openTier, quotaOf, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { secondarySpec } from './tier-spec.ts';
 import { TierStack } from './tier-stack.ts';
@@ -81,12 +81,15 @@ export class OffloadingConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
     const { identity, crc32, macKeys, encrypts, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes, leaseMs } = this.#settings;
+    const { metricsBySalt: reportsSalts } = this.#settings;
     const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
     checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
     const host = new HostTier({
       identity,
       maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
+      quotaBytes: quotaOf(hostSpec, identity),
+      reportsSalts,
       ttlSeconds: hostSpec.ttlSeconds,
       clock,
       crc32,
@@ -96,7 +99,7 @@ export class OffloadingConnector implements KvConnector {
     const cpus = new IdleCpus(clock, availableParallelism());
     const pace = new WritePace({ clock, timers, isBusy: () => cpus.isBusy, busyShare: this.#settings.busyWriteShare });
     const openSecondary = async (named: NamedSpec): Promise<SecondaryTier> => {
-      const tier = await openTier(named, { identity, crc32, macKeys, encrypts, movesBlocks: true });
+      const tier = await openTier(named, { identity, crc32, macKeys, encrypts, reportsSalts, movesBlocks: true });
       const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
       return new SecondaryTier(tier, host, buffers, {
         clock,

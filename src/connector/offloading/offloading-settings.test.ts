@@ -49,6 +49,28 @@ describe('OffloadingConnector: settings', () => {
     expect(secondaries[3]!.spec).not.toHaveProperty('credentials');
   });
 
+  it('quotas are for host memory and disks, whose blocks Kvasir evicts', () => {
+    const { host, secondaries, metricsBySalt } = read({
+      tiers: ['host:1GiB?quota=1MiB', 'disk:/a?quota=2MiB'],
+      metrics_by_salt: true,
+    });
+    expect([host.quotaBytes, secondaries[0]!.spec, metricsBySalt]).toMatchObject([
+      1 << 20,
+      { quotaBytes: 2 << 20 },
+      true,
+    ]);
+    const secondary = (tier: JsonObject) =>
+      read({ spec_name: 'TieringOffloadingSpec', cpu_bytes_to_use: 1024 ** 3, secondary_tiers: [tier] });
+    expect(secondary({ type: 'fs', root_dir: '/a', quota_bytes: 5 }).secondaries[0]!.spec).toMatchObject({
+      quotaBytes: 5,
+    });
+    for (const tier of [
+      { type: 'redis', url: 'redis://h' },
+      { type: 'obj', store_config: { bucket: 'b' } },
+    ])
+      expect(() => secondary({ ...tier, quota_bytes: 5 })).toThrow(/quota_bytes` .*quotas are for host memory/);
+  });
+
   it('a load of many blocks may take as long as a block in each of the tiers', () => {
     const tiers = ['host:1GiB', 'disk:/a', 'redis://h:1'];
     expect(read({ tiers }).wholeLoadTimeoutMs).toBeUndefined();

@@ -33,6 +33,8 @@ export interface OffloadingSettings extends PlaceSettings {
   readonly writeQueueBytes: number;
   /** The part of the time for writes to secondary tiers while the model computes and no CPU is idle. */
   readonly busyWriteShare: number;
+  /** Whether tiers report the blocks of each cache salt. */
+  readonly metricsBySalt: boolean;
   /** How long blocks of a prefill are kept in host memory until they are written. */
   readonly leaseMs: number;
 }
@@ -103,6 +105,7 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     writeQueueBytes: extra.integer('write_queue_bytes', { min: 0 }) ?? tiers.host.maxBytes,
     busyWriteShare: extra.number('busy_write_share', { min: 0.0001, max: 1 }) ?? 0.01,
     remotePrefillTimeoutMs: remotePrefillTimeoutMs(extra),
+    metricsBySalt: extra.boolean('metrics_by_salt') ?? false,
     leaseMs: seconds('kv_lease_duration', 30),
   };
   extra.finish();
@@ -173,6 +176,7 @@ function ownOf(tier: FieldReader, modulePath: string): OwnSpec {
 
 function fsOf(tier: FieldReader): DiskSpec {
   const ttlSeconds = tier.integer('ttl_seconds', { min: 1 });
+  const quotaBytes = tier.integer('quota_bytes', { min: 1 });
   return {
     kind: 'disk',
     path: tier.required('root_dir', tier.text('root_dir'), 'a directory'),
@@ -182,16 +186,23 @@ function fsOf(tier: FieldReader): DiskSpec {
     readThreads: tier.integer('n_read_threads', { min: 1, max: 16 }) ?? diskDefaults.readThreads,
     writeThreads: tier.integer('n_write_threads', { min: 1, max: 16 }) ?? diskDefaults.writeThreads,
     ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+    ...(quotaBytes === undefined ? {} : { quotaBytes }),
   };
 }
 
 function redisOf(tier: FieldReader): SecondarySpec {
+  refuseQuota(tier);
   const url = tier.required('url', tier.text('url'), 'a URL like "redis://host:6379"');
   const ttlSeconds = tier.integer('ttl_seconds', { min: 1 });
   return { kind: 'redis', url, ...(ttlSeconds === undefined ? {} : { ttlSeconds }) };
 }
 
+/** A store that evicts by itself, or whose objects have blocks of several cache salts, could not keep to it. */
+const refuseQuota = (tier: FieldReader): void =>
+  tier.refuse('quota_bytes', (value) => value === null, 'quotas are for host memory and tiers of type fs');
+
 function objOf(tier: FieldReader): S3Spec {
+  refuseQuota(tier);
   const store = tier.required('store_config', tier.object('store_config'), 'an object with the bucket');
   const bucket = store.required('bucket', store.text('bucket'), 'the name of a bucket');
   const scheme = store.choice('scheme', ['http', 'https']) ?? 'http';

@@ -1,4 +1,6 @@
+import { formatBytes } from '../../base/bytes.ts';
 import type { Crc32, KvIdentity, MacKeys, PlaceKind } from '../connector.ts';
+import { tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { anyIdentity } from '../tier/identity.ts';
@@ -22,6 +24,8 @@ export interface OpenTierOptions {
   readonly encrypts?: boolean | undefined;
   /** Whether blocks are moved, or only looked up. */
   readonly movesBlocks: boolean;
+  /** Whether tiers that know the cache salts of blocks report them. */
+  readonly reportsSalts?: boolean | undefined;
   readonly event?: ((message: string) => void) | undefined;
 }
 
@@ -69,6 +73,19 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
 const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
   Math.max(1, Math.floor(maxBytes / worldSize));
 
+/**
+ * The quota of one rank's part.
+ * @throws KvasirError `tiersInvalid` if no block fits into it.
+ */
+export function quotaOf({ quotaBytes }: { readonly quotaBytes?: number }, identity: KvIdentity): number | undefined {
+  if (quotaBytes === undefined) return undefined;
+  const bytes = maxBytesOf({ maxBytes: quotaBytes }, identity);
+  const blockBytes = headerBytes + identity.blockBytes;
+  if (bytes >= blockBytes) return bytes;
+  const reason = `a quota of ${formatBytes(quotaBytes)} is ${formatBytes(bytes)} for each rank, but one block needs ${formatBytes(blockBytes)}. Make it larger`;
+  throw tiersInvalid({ reason });
+}
+
 function openS3(name: string, spec: S3Spec, options: OpenTierOptions): Promise<Tier> {
   const { identity, crc32, macKeys, encrypts, event } = options;
   const { kind: _, maxBytes, ...location } = spec;
@@ -86,8 +103,9 @@ function openS3(name: string, spec: S3Spec, options: OpenTierOptions): Promise<T
 }
 
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
-  const { identity, crc32, macKeys, encrypts, movesBlocks, event } = options;
+  const { identity, crc32, macKeys, encrypts, movesBlocks, reportsSalts, event } = options;
   const maxBytes = maxBytesOf(spec, identity);
+  const quotaBytes = quotaOf(spec, identity);
   const tier = await DiskTier.open({
     root: spec.path,
     identity,
@@ -99,7 +117,8 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     removesExpired: movesBlocks,
     name,
     ...(event === undefined ? {} : { event }),
-    ...(movesBlocks ? { crc32, macKeys, encrypts, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
+    ...(movesBlocks ? { crc32, macKeys, encrypts, quotaBytes, reportsSalts } : {}),
+    ...(movesBlocks ? { threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
   });
   if (!movesBlocks) for (const message of tier.events) event?.(message);
   return tier;

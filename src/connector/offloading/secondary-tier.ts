@@ -7,6 +7,7 @@ import { GuardedTier, type GuardedTierOptions } from '../tier/guarded-tier.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, Tier } from '../tier/tier.ts';
+import { levelsOf } from '../tier/tier-meter.ts';
 import type { PinnedBlocks } from './leased-blocks.ts';
 import { WriteBehind } from './write-behind.ts';
 import type { WritePace } from './write-pace.ts';
@@ -90,7 +91,7 @@ export class SecondaryTier extends GuardedTier {
   }
 
   levels(): TierLevels {
-    return { ...this.tier.levels?.(), openStores: this.openStores, ...this.breakers('store').levels };
+    return { ...levelsOf(this.tier), openStores: this.openStores, ...this.breakers('store').levels };
   }
 
   /** Drops the blocks that wait to be written. */

@@ -1,4 +1,5 @@
 import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
+import type { SaltLevels } from '../tier/salt-bytes.ts';
 import { latencyBoundsMs } from '../tier/tier-meter.ts';
 
 /** One direction of one tier since the start, over all ranks. */
@@ -25,9 +26,13 @@ export interface TierReport {
   readonly storedBlocks: number | undefined;
   readonly storedBytes: number | undefined;
   readonly maxBytes: number | undefined;
+  /** Blocks that the tier does not evict, because they are of pinned prefixes. */
+  readonly pinnedBlocks: number;
   readonly openStores: number;
   /** The circuit breakers that are not closed: `lookup`, `load`, `store`. */
   readonly openBreakers: readonly string[];
+  /** With `--metrics-by-salt`: blocks and bytes by the tag of their cache salt, the largest ones; `other`: all others. */
+  readonly salts?: Readonly<Record<string, SaltLevels>>;
 }
 
 /** The tiers of an `OffloadingConnector`, in order, from `engine.stats().transfers.connector`. */
@@ -35,7 +40,7 @@ export const tierReports = ({ tiers = {}, levels }: ConnectorStats): TierReport[
   Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, levels?.tiers?.[name] ?? {}));
 
 function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierReport {
-  const { blocks, bytes, maxBytes, openStores = 0, breakerOpen = {} } = levels;
+  const { blocks, bytes, maxBytes, openStores = 0, prefixBlocks = 0, breakerOpen = {}, salts } = levels;
   const { dropped = 0, evicted = 0 } = totals;
   return {
     name,
@@ -54,8 +59,10 @@ function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierRep
     storedBlocks: blocks,
     storedBytes: bytes,
     maxBytes,
+    pinnedBlocks: prefixBlocks,
     openStores,
     openBreakers: (['lookup', 'load', 'store'] as const).filter((call) => (breakerOpen[call] ?? 0) > 0),
+    ...(salts === undefined ? {} : { salts }),
   };
 }
 

@@ -12,6 +12,8 @@ export interface HostSpec {
   readonly evictionPolicy: EvictionPolicyName;
   /** Blocks expire so long after their last use. Absent: never. */
   readonly ttlSeconds?: number;
+  /** Of the blocks of one cache salt, of all ranks together. Absent: no bound but `maxBytes`. */
+  readonly quotaBytes?: number;
 }
 
 /** A directory, on this machine or on a network file system. */
@@ -26,6 +28,8 @@ export interface DiskSpec {
   readonly writeThreads: number;
   /** Blocks expire so long after their last use. Absent: never. */
   readonly ttlSeconds?: number;
+  /** Of the blocks of one cache salt, of all ranks together. Absent: no bound but `maxBytes`. */
+  readonly quotaBytes?: number;
 }
 
 /** A Redis or Valkey server, or a cluster of them. */
@@ -82,7 +86,7 @@ const kinds = ['host', 'disk', 'redis', 'rediss', 'valkey', 'valkeys', 's3'] as 
  * Reads a tier as it is written on the command line:
  *
  *   host:8GiB
- *   disk:/var/cache/kvasir:100GiB?ttl=86400
+ *   disk:/var/cache/kvasir:100GiB?ttl=86400&quota=10GiB
  *   redis://user:password@host:6379/0?ttl=86400
  *   s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1
  *
@@ -148,29 +152,49 @@ export function tierNames(specs: readonly SecondarySpec[]): string[] {
 }
 
 function parseHost(text: string, given: string): HostSpec {
-  const { rest, ...ttl } = takeTtl(text, given);
+  const { rest, ...rules } = takeRules(text, given);
   const [size, policy = 'lru', ...more] = rest.split(':');
   const maxBytes = parseBytes(size ?? '');
   if (maxBytes === undefined || more.length > 0) throw invalid(text, 'it needs a size, as in host:8GiB');
   const evictionPolicy = evictionPolicyNames.find((name) => name === policy);
   if (evictionPolicy === undefined) throw invalid(text, `the eviction policy is lru or arc, not \`${policy}\``);
-  return { kind: 'host', maxBytes, evictionPolicy, ...ttl };
+  return { kind: 'host', maxBytes, evictionPolicy, ...rules };
 }
 
 function parseDisk(text: string, given: string): DiskSpec {
-  const { rest, ...ttl } = takeTtl(text, given);
+  const { rest, ...rules } = takeRules(text, given);
   // A path may contain colons, so only a size after the last colon is a size.
   const at = rest.lastIndexOf(':');
   const size = at < 0 ? undefined : parseBytes(rest.slice(at + 1));
   const path = size === undefined ? rest : rest.slice(0, at);
   if (path === '') throw invalid(text, 'it needs a directory, as in disk:/var/cache/kvasir:100GiB');
-  return { kind: 'disk', ...diskDefaults, path, ...(size === undefined ? {} : { maxBytes: size }), ...ttl };
+  return { kind: 'disk', ...diskDefaults, path, ...(size === undefined ? {} : { maxBytes: size }), ...rules };
 }
 
-/** `?ttl=` at the end of a text that is no URL. */
-function takeTtl(text: string, given: string): { readonly rest: string; readonly ttlSeconds?: number } {
-  const [, rest, ttl] = /^(.*)\?ttl=([^?]*)$/.exec(given) ?? [];
-  return rest === undefined ? { rest: given } : { rest, ttlSeconds: secondsOf(text, ttl ?? '') };
+interface GivenRules {
+  readonly rest: string;
+  readonly ttlSeconds?: number;
+  readonly quotaBytes?: number;
+}
+
+/** `?ttl=` and `quota=` at the end of a text that is no URL. Another `?` is part of a path. */
+function takeRules(text: string, given: string): GivenRules {
+  const [, rest, query] = /^(.*)\?((?:ttl|quota)=[^?]*)$/.exec(given) ?? [];
+  if (rest === undefined) return { rest: given };
+  const rules: { ttlSeconds?: number; quotaBytes?: number } = {};
+  for (const rule of query!.split('&')) {
+    const [, name, value] = /^(ttl|quota)=(.*)$/.exec(rule) ?? [];
+    if (name === 'ttl') rules.ttlSeconds = secondsOf(text, value!);
+    else if (name === 'quota') rules.quotaBytes = quotaOf(text, value!);
+    else throw invalid(text, `after ? there are ttl and quota, as in ?ttl=3600&quota=1GiB, not \`${rule}\``);
+  }
+  return { rest, ...rules };
+}
+
+function quotaOf(text: string, size: string): number {
+  const bytes = parseBytes(size);
+  if (bytes !== undefined) return bytes;
+  throw invalid(text, `quota is a size like 1GiB, not \`${size}\``);
 }
 
 function secondsOf(text: string, ttl: string): number {
@@ -182,6 +206,11 @@ function secondsOf(text: string, ttl: string): number {
 /** The tier itself reads the rest of the URL, which may have several addresses. */
 function parseRedis(text: string): RedisSpec {
   if (!/^\w+:\/\/[^/?]+/.test(text)) throw invalid(text, 'it is a URL, as in redis://host:6379');
+  if (/[?&]quota=/.test(text))
+    throw invalid(
+      text,
+      'there is no quota in Redis: the server evicts by its own policy, which does not count blocks by cache salt. Quotas are for host and disk',
+    );
   const ttl = /[?&]ttl=([^&]*)/.exec(text);
   if (ttl === null) return { kind: 'redis', url: text };
   const ttlSeconds = secondsOf(text, ttl[1]!);
@@ -193,6 +222,11 @@ const s3Parameters = ['endpoint', 'region', 'path_style', 'max_bytes'] as const;
 
 function parseS3(text: string): S3Spec {
   const url = urlOf(text, 's3://bucket/prefix?endpoint=http://host:9000');
+  if (url.searchParams.has('quota'))
+    throw invalid(
+      text,
+      'there is no quota in S3: an object has blocks of several cache salts, and a bucket removes objects by its own rules. Quotas are for host and disk',
+    );
   for (const name of url.searchParams.keys()) {
     if ((s3Parameters as readonly string[]).includes(name)) continue;
     const hint = didYouMean(name, s3Parameters);

@@ -18,7 +18,7 @@ import {
   type TamperableTier,
   type TierContext,
 } from '../tier/tier.ts';
-import { TierMeter } from '../tier/tier-meter.ts';
+import { levelsOf, TierMeter } from '../tier/tier-meter.ts';
 import type { TierOrder, TierOrderAnswer } from '../tier-orders.ts';
 import { carryOut } from './carry-out.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
@@ -168,7 +168,7 @@ export class TierStack implements TamperableTier {
       carryOut(order, {
         ...this.#options,
         secondaries: this.#secondaries,
-        load: (key, into, signal) => this.load(key, into, signal),
+        load: (...call) => this.load(...call),
         attach: (secondary) => {
           this.#secondaries = [...this.#secondaries, secondary];
         },
@@ -218,7 +218,7 @@ export class TierStack implements TamperableTier {
   stats(): Pick<ConnectorStats, 'tiers' | 'levels'> {
     const { evicted = 0 } = this.#host.counters();
     const tiers: Record<string, TierTotals> = { [this.#host.name]: { ...this.#hostMeter.totals, evicted } };
-    const levels: Record<string, TierLevels> = { [this.#host.name]: this.#host.levels() };
+    const levels: Record<string, TierLevels> = { [this.#host.name]: levelsOf(this.#host) };
     for (const secondary of this.#secondaries) {
       tiers[secondary.name] = secondary.totals();
       levels[secondary.name] = secondary.levels();

@@ -52,6 +52,19 @@ export class LruBytes<Name> {
     return this.#sizes.keys();
   }
 
+  /** The least recently used names with at least `bytes`; undefined if there are not enough that can be evicted. */
+  oldest(bytes: number, isEvictable: (name: Name) => boolean): Name[] | undefined {
+    const chosen: Name[] = [];
+    let rest = bytes;
+    for (const [name, size] of this.#sizes) {
+      if (rest <= 0) break;
+      if (!isEvictable(name)) continue;
+      chosen.push(name);
+      rest -= size;
+    }
+    return rest <= 0 ? chosen : undefined;
+  }
+
   checkInvariants(): void {
     let sum = 0;
     for (const bytes of this.#sizes.values()) sum += bytes;

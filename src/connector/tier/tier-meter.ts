@@ -1,5 +1,6 @@
-import type { TierTotals } from '../connector-stats.ts';
+import type { TierLevels, TierTotals } from '../connector-stats.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
+import type { Tier } from './tier.ts';
 
 /** Upper bounds of the latency buckets in milliseconds; the last bucket has no bound. */
 export const latencyBoundsMs = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000] as const;
@@ -43,6 +44,12 @@ export class TierMeter {
   storeFailed(reason: SaveFailureReason): void {
     increment(this.totals.storeFailed, reason);
   }
+}
+
+/** What the tier has now, for reports. */
+export function levelsOf(tier: Pick<Tier, 'levels' | 'saltLevels'>): TierLevels {
+  const salts = tier.saltLevels?.();
+  return salts === undefined ? (tier.levels?.() ?? {}) : { ...tier.levels?.(), salts };
 }
 
 /** Adds 1 to the count of this name. */

@@ -5,6 +5,8 @@ import type { LoadFailureReason } from '../reasons.ts';
 import type { SaltTag } from '../salt-tag.ts';
 import type { ClearFilter, TierWork } from '../tier-orders.ts';
 import type { LookupAnswers } from './look-up.ts';
+import type { SaltLevels } from './salt-bytes.ts';
+import type { TierPins } from './tier-pins.ts';
 
 /**
  * A place that keeps blocks: memory, a disk, a server. A tier is much smaller than a connector; write a tier if you can.
@@ -69,6 +71,12 @@ export interface Tier {
 
   /** Current values, such as stored bytes; `now.<name>` in `engine.stats()`, summed over ranks. */
   levels?(): Readonly<Record<string, number>>;
+
+  /** If the operator wants it: the blocks and bytes of each cache salt by its tag, with a bound of the number of tags. */
+  saltLevels?(): Readonly<Record<string, SaltLevels>> | undefined;
+
+  /** The prefixes that the tier does not evict. Absent: it cannot pin. */
+  readonly pins?: TierPins;
 
   /** Waits for calls under way; later ones reject with `tierClosed`. Idempotent. */
   close(): Promise<void>;

@@ -69,6 +69,23 @@ describe('orders about cached KV over HTTP', () => {
     expect((await send('GET', '/cache/pins')).body).toMatchObject({ pins: [{ name: pin.name }], evicted: 0 });
     expect((await send('POST', '/cache/unpin', { pin: pin.name })).body).toEqual({ unpinned: pin.name });
     expect((await send('POST', '/cache/unpin', { prompt: text })).body).toEqual({ unpinned: null });
+    const inTiers = await send('POST', '/cache/pin', { prompt: text, ttl_seconds: 60, places: ['pool', 'disk'] });
+    const blocks = cached / 16;
+    expect(inTiers.body).toMatchObject({
+      name: pin.name,
+      pin: { blocks },
+      tiers: { disk: { blocks, stored_blocks: blocks } },
+    });
+    const ofDisk = { pins: [{ name: pin.name, blocks, ttl_seconds: 60, seconds_left: 60 }], blocks };
+    expect((await send('GET', '/cache/pins')).body).toMatchObject({
+      pins: [{ name: pin.name }],
+      tiers: { disk: ofDisk, host: { pins: [], blocks: 0 } },
+    });
+    expect((await send('POST', '/cache/unpin', { pin: pin.name })).body).toEqual({ unpinned: pin.name });
+    expect((await send('GET', '/cache/pins')).body).toMatchObject({
+      pins: [],
+      tiers: { disk: { pins: [], blocks: 0 } },
+    });
     engine.cache?.reset();
     expect((await send('POST', '/cache/prefetch', { prompt: text })).body).toMatchObject({
       to: 'pool',
@@ -87,9 +104,9 @@ describe('orders about cached KV over HTTP', () => {
     expect((await lookUp()).body).toMatchObject({ cached_tokens: 0 });
     const ordersInLog = () => lines.filter((line) => line.includes('an order about cached KV')).length;
     // Look-ups are logged at the level debug.
-    await expect.poll(ordersInLog).toBe(5);
+    await expect.poll(ordersInLog).toBe(7);
     const metrics = (await send('GET', '/metrics')).text;
-    expect(metrics).toMatch(/kvasir:kv_orders_total\{order="pin",[^}]*\} 1/);
+    expect(metrics).toMatch(/kvasir:kv_orders_total\{order="pin",[^}]*\} 2/);
     expect(metrics).toMatch(new RegExp(`kvasir:kv_removed_blocks_total\\{place="disk",[^}]*\\} ${cached / 16}`));
   });
 
@@ -148,6 +165,7 @@ describe('orders about cached KV over HTTP', () => {
       ['POST', '/cache/pin', { prompt: 'a', ttl_seconds: 0 }, '`ttl_seconds` must be'],
       ['POST', '/cache/prefetch', { prompt: 'a', to: 'disk' }, '`to` must be'],
       ['DELETE', '/cache/blocks', { prompt: 'a', places: ['tape'] }, 'There is no KV tier `tape`'],
+      ['POST', '/cache/pin', { prompt: 'a', places: ['tape'] }, 'There is no KV tier `tape`'],
       ['POST', '/tiers/tape/clear', {}, 'There is no KV tier `tape`'],
       ['POST', '/tiers/disk/clear', { older_than_seconds: -1 }, '`older_than_seconds` must be'],
       ['POST', '/cache/lookup', { prompt: 'a', model: 'other' }, 'other'],

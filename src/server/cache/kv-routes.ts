@@ -89,18 +89,33 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
       };
     }),
   );
-  app.get('/cache/pins', about('The pinned prefixes.'), () => {
+  app.get('/cache/pins', about('The pinned prefixes.'), async () => {
+    const tiers = Object.entries(await kv.tierPins()).map(([tier, { pins, blocksMax, ...counts }]) => [
+      tier,
+      { ...counts, max_blocks: blocksMax, pins: pins.map(tierPinBody) },
+    ]);
     const { pins, blocks, blocksMax, expired, evicted } = kv.pins();
-    return { pins: pins.map(pinBody), blocks, max_blocks: blocksMax, expired, evicted };
+    const ofPool = { pins: pins.map(pinBody), blocks, max_blocks: blocksMax, expired, evicted };
+    return { ...ofPool, tiers: Object.fromEntries(tiers) as Readonly<Record<string, object>> };
   });
   app.post(
     '/cache/pin',
-    about('Pins the KV of a prompt in the pool.', pinExample, readPrefixBody),
+    about('Pins the KV of a prompt in the pool and in tiers.', pinExample, readPrefixBody),
     prefixRoute('pin', readPrefixBody, async ({ prefix, asked, signal }) => {
-      const { ttlSeconds } = asked;
-      const done = await kv.pin(prefix, { signal, ...(ttlSeconds === undefined ? {} : { ttlSeconds }) });
-      const { pin, promptTokens, neededBlocks } = done;
-      return { prompt_tokens: promptTokens, needed_blocks: neededBlocks, pin: pin === undefined ? null : pinBody(pin) };
+      const { ttlSeconds, places } = asked;
+      const done = await kv.pin(prefix, { signal, ...withoutUndefined({ ttlSeconds, places }) });
+      const { name = null, pin, promptTokens, neededBlocks } = done;
+      const tiers = Object.entries(done.tiers).map(([tier, { blocks, storedBlocks }]) => [
+        tier,
+        { blocks, stored_blocks: storedBlocks },
+      ]);
+      return {
+        name,
+        prompt_tokens: promptTokens,
+        needed_blocks: neededBlocks,
+        pin: pin === undefined ? null : pinBody(pin),
+        tiers: Object.fromEntries(tiers) as Readonly<Record<string, object>>,
+      };
     }),
   );
   app.post('/cache/unpin', about('Ends a pin.', unpinExample, readUnpin), async (request, reply) => {
@@ -273,6 +288,13 @@ const pinBody = ({ name, blocks, cachedBlocks, ttlSeconds, secondsLeft }: Pinned
   name,
   blocks,
   cached_blocks: cachedBlocks,
+  ttl_seconds: ttlSeconds,
+  seconds_left: Math.round(secondsLeft),
+});
+
+const tierPinBody = ({ name, blocks, ttlSeconds, secondsLeft }: Omit<PinnedPrefixInfo, 'cachedBlocks'>) => ({
+  name,
+  blocks,
   ttl_seconds: ttlSeconds,
   seconds_left: Math.round(secondsLeft),
 });

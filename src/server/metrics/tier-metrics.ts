@@ -1,6 +1,7 @@
 import type { Registry } from 'prom-client';
 import type { ConnectorStats, TierTotals } from '../../connector/connector-stats.ts';
 import { type TierReport, tierReports } from '../../connector/offloading/tier-report.ts';
+import type { SaltLevels } from '../../connector/tier/salt-bytes.ts';
 import { latencyBoundsMs } from '../../connector/tier/tier-meter.ts';
 import { addCounter, addGauge, type Collected, type Sample } from './collected.ts';
 
@@ -25,7 +26,22 @@ export function addTierMetrics(registry: Registry, stats: () => ConnectorStats):
   counter('kvasir:tier_evicted_blocks_total', 'Blocks that a tier has removed for others.', ({ evicted }) => evicted);
   gauge('kvasir:tier_blocks', 'Blocks in a tier.', ({ storedBlocks }) => storedBlocks);
   gauge('kvasir:tier_bytes', 'Bytes in a tier.', ({ storedBytes }) => storedBytes);
+  const bySalt = (of: (salt: SaltLevels) => number): Collected['read'] => {
+    return () =>
+      tierReports(stats()).flatMap(({ name: tier, salts = {} }) =>
+        Object.entries(salts).map(([salt, levels]) => ({ labels: { tier, salt }, value: of(levels) })),
+      );
+  };
+  const saltGauge = (name: string, help: string, of: (salt: SaltLevels) => number): void =>
+    addGauge(registry, { name, help, read: bySalt(of) }, ['tier', 'salt']);
+  saltGauge('kvasir:tier_salt_blocks', 'Blocks of a cache salt in a tier.', ({ blocks }) => blocks);
+  saltGauge('kvasir:tier_salt_bytes', 'Bytes of a cache salt in a tier.', ({ bytes }) => bytes);
   gauge('kvasir:tier_max_bytes', 'The bound of a tier.', ({ maxBytes }) => maxBytes);
+  gauge(
+    'kvasir:tier_pinned_blocks',
+    'Blocks of pinned prefixes, which a tier does not evict.',
+    (tier) => tier.pinnedBlocks,
+  );
   gauge('kvasir:tier_open_stores', 'Writes that have not ended.', ({ openStores }) => openStores);
   addGauge(
     registry,

@@ -10,10 +10,10 @@ let asking;
 /**
  * Calls the server, and asks for an API key when the server wants one.
  * @param {string} path
- * @param {{ method?: string, body?: unknown, signal?: AbortSignal }} options
+ * @param {{ method?: string, body?: unknown, signal?: AbortSignal | undefined, asksForKey?: boolean }} options
  * @returns {Promise<Response>} of any status
  */
-export async function call(path, { method = 'GET', body, signal } = {}) {
+export async function call(path, { method = 'GET', body, signal, asksForKey = true } = {}) {
   for (;;) {
     /** @type {Record<string, string>} */
     const headers = {};
@@ -25,7 +25,7 @@ export async function call(path, { method = 'GET', body, signal } = {}) {
       ...(signal === undefined ? {} : { signal }),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    if (response.status !== 401) return response;
+    if (response.status !== 401 || !asksForKey) return response;
     asking ??= askForKey(key !== '');
     const isGiven = await asking;
     asking = undefined;

@@ -73,12 +73,23 @@ export function showTiers({ parts }) {
     return;
   }
   const total = tiers.reduce((/** @type {number} */ sum, /** @type {any} */ { loads }) => sum + loads.blocks, 0);
-  const head = ['Tier', 'Holds', 'Loaded', 'Share of loads', 'Failed loads', 'Stored', 'Evicted', 'Circuit breakers'];
-  const rows = tiers.map((/** @type {any} */ { name, loads, stores, storedBytes, maxBytes, evicted, openBreakers }) => {
+  const totals = parts.get('totals');
+  const head = [
+    ...['Tier', 'Holds', 'Blocks', 'Pinned', 'Hit rate', 'Loaded', 'Share of loads', 'Failed loads', 'Stored'],
+    ...['Evicted', 'Circuit breakers'],
+  ];
+  const rows = tiers.map((/** @type {any} */ tier) => {
+    const { name, loads, stores, storedBytes, storedBlocks, maxBytes, pinnedBlocks, evicted, openBreakers } = tier;
     const failed = Object.entries(loads.failures).map(([reason, count]) => `${count} ${reason}`);
     const breakers = openBreakers.length === 0 ? 'closed' : `open: ${openBreakers.join(', ')}`;
     const cells = [
       maxBytes === undefined ? bytesText(storedBytes) : `${bytesText(storedBytes)} of ${bytesText(maxBytes)}`,
+      storedBlocks === undefined ? '–' : number(storedBlocks),
+      number(pinnedBlocks),
+      // Of prompt tokens. Loads are counted in blocks, so each tier has its share of the tokens that all tiers gave.
+      totals === undefined || total === 0
+        ? '–'
+        : percent((totals.externalTokens * loads.blocks) / total, totals.promptTokens),
       `${number(loads.blocks)} blocks, ${bytesText(loads.bytes)}`,
       percent(loads.blocks, total),
       failed.length === 0 ? 'none' : failed.join(', '),

@@ -6,6 +6,7 @@ import { CacheState, groupName, isFinished } from './cache-state.js';
 import { byId, el, plural } from './dom.js';
 import { openExperiment } from './experiment.js';
 import { pathOfModel } from './models.js';
+import { PinList } from './pin-list.js';
 import { PoolCanvas } from './pool-canvas.js';
 import { RequestRows } from './request-rows.js';
 
@@ -15,7 +16,7 @@ const RECONNECT_MS = 2000;
 const MANY_BLOCKS = 2048;
 const blocksField = byId('lose-blocks', HTMLInputElement);
 
-/** The second view: pool, requests and tiers, live. Reads events only while it is open. */
+/** The second view: pool, requests, tiers and pins, live. Reads events only while it is open. */
 export class CacheView {
   #state = new CacheState();
   /** @type {AbortController | undefined} */
@@ -27,6 +28,7 @@ export class CacheView {
     const toggle = (/** @type {number} */ block) => this.#toggle(block);
     this.pool = new PoolCanvas(this.#state, toggle);
     this.rows = new RequestRows(this.#state, toggle);
+    this.pins = new PinList();
     byId('lose', HTMLFormElement).addEventListener('submit', (event) => {
       event.preventDefault();
       void this.#lose();
@@ -57,6 +59,7 @@ export class CacheView {
     this.#connection = connection;
     this.#timer = window.setInterval(() => this.#redrawChanged(), REDRAW_MS);
     void this.#read(connection.signal);
+    void this.pins.open(connection.signal);
   }
 
   close() {

@@ -55,6 +55,7 @@ export type DiskCall =
   | { readonly kind: 'remove'; readonly keys: readonly BlockKey[] }
   | { readonly kind: 'clear'; readonly filter: ClearFilter }
   | { readonly kind: 'scan'; readonly nowMs: number }
+  | { readonly kind: 'saltTags'; readonly keys: readonly BlockKey[] }
   | { readonly kind: 'countOthers' }
   | { readonly kind: 'boundOthers'; readonly maxBytes: number; readonly nowMs: number }
   | { readonly kind: 'read'; readonly key: BlockKey }
@@ -82,6 +83,8 @@ export interface DiskAnswers {
     /** They were removed. */
     readonly expired: readonly BlockKey[];
   };
+  /** Parallel to the keys. */
+  readonly saltTags: readonly (SaltTag | undefined)[];
   readonly countOthers: OtherBlocks;
   readonly boundOthers: OthersLeft;
   readonly read: Uint8Array | undefined;

@@ -19,9 +19,9 @@ import { isJsonObject } from '../../../base/json.ts';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
-import { saltTagBytes } from '../../salt-tag.ts';
+import { type SaltTag, saltTagBytes } from '../../salt-tag.ts';
 import type { ClearFilter } from '../../tier-orders.ts';
-import { saltTagAt } from '../block-header.ts';
+import { saltTagAt, saltTagIn } from '../block-header.ts';
 import { hasSaltTag } from '../clear-filter.ts';
 import {
   differences,
@@ -121,6 +121,19 @@ export class DiskFolder {
     return { found: found.sort((a, b) => a.usedMs - b.usedMs), expired };
   }
 
+  /** Parallel to `keys`. Undefined: the block has no salt, or its file cannot be read. */
+  saltTags(keys: readonly BlockKey[], stillWanted: StillWanted): (SaltTag | undefined)[] {
+    return keys.map((key) => {
+      stillWanted();
+      try {
+        const head = headOf(this.fileOf(key));
+        return head.length < saltTagAt + saltTagBytes ? undefined : saltTagIn(head);
+      } catch {
+        return undefined;
+      }
+    });
+  }
+
   /** Removes the files that were neither written nor read since `beforeMs`, of any salt or of one. Other processes may remove them too. */
   clear({ saltTag, beforeMs = Infinity }: ClearFilter, stillWanted: StillWanted): ClearedFiles {
     const removed: { key: BlockKey; bytes: number }[] = [];
@@ -135,7 +148,7 @@ export class DiskFolder {
         try {
           const path = join(folder, file.name);
           const { size, mtimeMs } = statSync(path);
-          if (mtimeMs >= beforeMs || !fileHasSaltTag(path, saltTag)) continue;
+          if (mtimeMs >= beforeMs || (saltTag !== undefined && !hasSaltTag(headOf(path), saltTag))) continue;
           unlinkSync(path);
           removed.push({ key, bytes: size });
         } catch (error) {
@@ -230,12 +243,12 @@ export function keyOfFile(name: string): BlockKey | undefined {
   return isBlockKey(key) ? key : undefined;
 }
 
-function fileHasSaltTag(path: string, saltTag: string | undefined): boolean {
-  if (saltTag === undefined) return true;
+/** The bytes up to the tag of the cache salt, or all bytes of a shorter file. */
+function headOf(path: string): Uint8Array {
   const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const head = new Uint8Array(saltTagAt + saltTagBytes);
-    return hasSaltTag(head.subarray(0, readSync(file, head, 0, head.length, 0)), saltTag);
+    return head.subarray(0, readSync(file, head, 0, head.length, 0));
   } finally {
     closeSync(file);
   }

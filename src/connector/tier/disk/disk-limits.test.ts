@@ -9,6 +9,7 @@ import { canMount, makeReadOnly, withoutDirectIo, withSmallDisk } from '../../..
 import { until } from '../../../../test/support/until.ts';
 import { Prng } from '../../../base/prng.ts';
 import type { BlockKey } from '../../block-key.ts';
+import { type SaltTag, saltTagOf } from '../../salt-tag.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { DiskTier, type DiskTierOptions } from './tier-disk.ts';
 
@@ -59,6 +60,76 @@ describe('the threads of a disk tier', () => {
       await tier.close();
     },
   );
+});
+
+describe('a quota for each cache salt', () => {
+  const [a, b] = [saltTagOf('a')!, saltTagOf('b')!];
+  const putOf = async (tier: DiskTier, saltTag: SaltTag | undefined, ...names: number[]) => {
+    for (const name of names)
+      expect(await tier.store(suiteKey(name), suiteBytes(suiteKey(name)), never, { saltTag })).toBe('stored');
+  };
+  const countOf = async (tier: DiskTier, ...names: number[]) =>
+    (await isStored(tier, names)).filter((answer) => answer === true).length;
+  const quotaOf = (blocks: number) => ({ quotaBytes: blocks * storedBlockBytes, reportsSalts: true });
+  const levelsOf = (blocks: number) => ({ blocks, bytes: blocks * storedBlockBytes });
+
+  it('evicts blocks of the same salt, also after a restart, and none of others', async () => {
+    const at = newRoot();
+    const first = await open({ root: at, ...quotaOf(3) });
+    await putOf(first, a, 1, 2, 3);
+    await putOf(first, b, 11, 12);
+    await putOf(first, undefined, 21, 22, 23, 24);
+    expect(await get(first, 1)).toBeUndefined();
+    await putOf(first, a, 4, 5);
+    expect(await isStored(first, [1, 2, 3, 4, 5])).toEqual([true, false, false, true, true]);
+    expect(first.takeEvicted()).toEqual([suiteKey(2), suiteKey(3)]);
+    expect(first.saltLevels()).toEqual({ [a]: levelsOf(3), [b]: levelsOf(2) });
+    await first.close();
+
+    const again = await open({ root: at, ...quotaOf(3) });
+    await putOf(again, a, 6);
+    expect(await countOf(again, 1, 4, 5)).toBe(2);
+    expect(await countOf(again, 6, 11, 12, 21, 22, 23, 24)).toBe(7);
+    expect(again.saltLevels()).toEqual({ [a]: levelsOf(3), [b]: levelsOf(2) });
+    await again.close();
+
+    const smaller = await open({ root: at, ...quotaOf(1) });
+    await putOf(smaller, undefined, 25);
+    expect(smaller.saltLevels()).toEqual({ [a]: levelsOf(1), [b]: levelsOf(1) });
+    expect([await countOf(smaller, 1, 4, 5, 6), await countOf(smaller, 11, 12)]).toEqual([1, 1]);
+    expect(await countOf(smaller, 21, 22, 23, 24, 25)).toBe(5);
+    expect(smaller.counters().evicted).toBe(3);
+    await smaller.close();
+  });
+
+  it('holds for the blocks of several processes together when the folder is read again', async () => {
+    const at = newRoot();
+    const options = { root: at, maxBytes: 16 * storedBlockBytes, ...quotaOf(3) };
+    const [first, second] = [await open(options), await open(options)];
+    await putOf(first, undefined, 21);
+    await putOf(second, undefined, 22);
+    await putOf(first, a, 1, 2);
+    await putOf(second, a, 4, 5);
+    expect(await countOf(first, 1, 2, 4, 5)).toBe(4);
+    await putOf(first, undefined, 23);
+    // After an eighth of its bytes was stored.
+    await putOf(first, undefined, 24);
+    expect(await countOf(first, 1, 2, 4, 5)).toBe(3);
+    // Loads tell the salts of blocks, too.
+    await putOf(second, a, 6);
+    expect(await first.load(suiteKey(6), new Uint8Array(suiteBlockBytes), never, { saltTag: a })).toBeUndefined();
+    expect(first.saltLevels()).toEqual({ [a]: levelsOf(4) });
+    await putOf(first, a, 7);
+    expect(first.saltLevels()).toEqual({ [a]: levelsOf(3) });
+    await Promise.all([first.close(), second.close()]);
+  });
+
+  it('has no block that is larger than it', async () => {
+    const tier = await open({ quotaBytes: storedBlockBytes - 1 });
+    const store = (saltTag?: SaltTag) => tier.store(suiteKey(1), suiteBytes(suiteKey(1)), never, { saltTag });
+    expect([await store(a), await store()]).toEqual(['full', 'stored']);
+    await tier.close();
+  });
 });
 
 describe('a disk tier at its bound', () => {

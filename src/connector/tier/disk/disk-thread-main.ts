@@ -67,6 +67,8 @@ class DiskThread {
         return this.#folder.clear(call.filter, this.#stillWanted);
       case 'scan':
         return this.#folder.scan(call.nowMs, this.#setup.ttlMs);
+      case 'saltTags':
+        return this.#folder.saltTags(call.keys, this.#stillWanted);
       case 'countOthers':
         return countOthers(root, identity, this.#stillWanted);
       case 'boundOthers':

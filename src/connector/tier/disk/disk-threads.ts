@@ -1,5 +1,7 @@
+import { backgroundTimers } from '../../../base/background-timers.ts';
 import { threadEntry } from '../../../base/call-thread.ts';
 import { systemClock } from '../../../base/clock.ts';
+import { withDeadline } from '../../../base/deadlines.ts';
 import { tierFailed } from '../../errors.ts';
 import { systemTimers } from '../../system-timers.ts';
 import type { DiskAnswer, DiskAnswers, DiskCall, DiskThreadSetup } from './disk-calls.ts';
@@ -15,7 +17,7 @@ export interface DiskThreadsOptions {
 }
 
 /** Calls that no request waits for. */
-const backgroundCalls: ReadonlySet<DiskCall['kind']> = new Set(['store', 'scan', 'boundOthers']);
+const backgroundCalls: ReadonlySet<DiskCall['kind']> = new Set(['store', 'scan', 'saltTags', 'boundOthers']);
 
 /**
  * The threads of a disk tier. With background writers, stores have threads of their own with a low priority, because a
@@ -72,3 +74,12 @@ export class DiskThreads {
     await Promise.all([this.#usual.close(), this.#background?.close()]);
   }
 }
+
+/** Runs a call that has no other time limit. */
+export const withTimeout = <T>(
+  timeoutMs: number,
+  call: (signal: AbortSignal) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> => withDeadline({ timers: backgroundTimers, timeoutMs, signal, late }, call);
+
+const late = (message: string): Error => Object.assign(new Error(message), { code: 'ETIMEDOUT' });

@@ -1,7 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
-import { backgroundTimers } from '../../../base/background-timers.ts';
-import { delay, withDeadline } from '../../../base/deadlines.ts';
+import { systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
@@ -13,13 +12,16 @@ import type { ClearFilter, TierWork } from '../../tier-orders.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
+import { SaltBytes, type SaltLevels } from '../salt-bytes.ts';
 import type { HangableTier, StoreAnswer, TamperableTier, TierCall, TierContext } from '../tier.ts';
+import { TierPins } from '../tier-pins.ts';
 import { DiskBound, type Reservation } from './disk-bound.ts';
 import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
-import type { DiskThreads } from './disk-threads.ts';
+import { type DiskThreads, withTimeout } from './disk-threads.ts';
 import { defaultThreads, diskThreadsOf, nameOf } from './disk-threads-of.ts';
+import { KnownFolder } from './known-folder.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 
 export interface DiskTierOptions {
@@ -30,6 +32,10 @@ export interface DiskTierOptions {
   readonly maxBytes: number;
   /** Of the blocks in `root` of other models, layouts and numbers of ranks. Absent: these blocks are never removed. */
   readonly othersMaxBytes?: number;
+  /** Of the blocks of one cache salt, as `maxBytes`. Absent: no bound but `maxBytes`. */
+  readonly quotaBytes?: number | undefined;
+  /** Default false. True: `saltLevels` has the blocks of each cache salt. */
+  readonly reportsSalts?: boolean | undefined;
   /** A block expires so long after it was stored or last loaded, by any process. Absent: never. */
   readonly ttlSeconds?: number | undefined;
   /** Default false. True: expired blocks are removed in the background, also without stores. */
@@ -66,11 +72,7 @@ const keysPerThread = 64;
 const openTimeoutMs = 30_000;
 const neighboursTimeoutMs = 5_000;
 const deleteTimeoutMs = 30_000;
-/** For a scan of a folder with the largest number of files. */
-const scanTimeoutMs = 120_000;
 const othersTimeoutMs = 600_000;
-const sweepMinMs = 1_000;
-const sweepMaxMs = 600_000;
 
 /**
  * Blocks as files in a folder, for any number of processes at once. A block is found by its file name, so the processes
@@ -83,6 +85,7 @@ const sweepMaxMs = 600_000;
 export class DiskTier implements TamperableTier, HangableTier {
   readonly name: string;
   readonly events: readonly string[];
+  readonly pins: TierPins;
   readonly #options: DiskTierOptions;
   readonly #folder: DiskFolder;
   readonly #threads: DiskThreads;
@@ -97,8 +100,8 @@ export class DiskTier implements TamperableTier, HangableTier {
   /** On rank 0, for all ranks. */
   readonly #others: OtherFoldersBound | undefined;
   readonly #closing = new AbortController();
-  #scan: Promise<void> | undefined;
-  #storedSinceScan = 0;
+  readonly #known: KnownFolder;
+  readonly #salts: SaltBytes<BlockKey> | undefined;
 
   private constructor(
     options: DiskTierOptions,
@@ -111,14 +114,27 @@ export class DiskTier implements TamperableTier, HangableTier {
     this.#threads = threads;
     this.#isDirect = isDirect;
     this.#folder = new DiskFolder(options.root, options.identity);
-    this.#bound = new DiskBound(options.maxBytes);
-    const { othersMaxBytes } = options;
+    const { othersMaxBytes, quotaBytes, reportsSalts = false } = options;
+    this.#salts = quotaBytes === undefined && !reportsSalts ? undefined : new SaltBytes(quotaBytes);
+    const blocksMax = Math.floor(options.maxBytes / (headerBytes + options.identity.blockBytes));
+    this.pins = new TierPins(blocksMax, () => systemClock.nowMs());
+    this.#bound = new DiskBound(options.maxBytes, { salts: this.#salts, pins: this.pins });
+    this.#known = new KnownFolder({
+      bound: this.#bound,
+      threads,
+      maxBytes: options.maxBytes,
+      readsSalts: this.#salts !== undefined,
+      closing: this.#closing.signal,
+      wallNowMs: () => this.#wallNowMs(),
+      reads: () => this.#others?.start(),
+      count: (name) => this.#count(name),
+    });
     if (othersMaxBytes !== undefined && options.identity.rank === 0) {
       this.#others = new OtherFoldersBound(() => this.#boundOthers(othersMaxBytes));
     }
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
     if (options.removesExpired === true && options.ttlSeconds !== undefined)
-      void this.#removeExpired(options.ttlSeconds);
+      void this.#known.removeExpired(options.ttlSeconds);
   }
 
   /** Throws `storageUnusable`, also when the directory does not answer. */
@@ -179,7 +195,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     return this.#calls.run(() => this.#lookUp(keys, signal));
   }
 
-  load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
+  load(key: BlockKey, into: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<MissReason | undefined> {
     return this.#call('load a block', async () => {
       const call = {
         kind: 'load',
@@ -192,7 +208,8 @@ export class DiskTier implements TamperableTier, HangableTier {
       const answer = await this.#threads.ask(call, signal, into);
       this.#count(answer);
       if (answer === 'loaded') {
-        this.#bound.used(key, headerBytes + into.length);
+        this.pins.used(key);
+        this.#bound.used(key, headerBytes + into.length, context?.saltTag);
         return undefined;
       }
       this.#bound.gone(key, stamp);
@@ -259,7 +276,12 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   levels(): Readonly<Record<string, number>> {
     const { totalBytes: bytes, count: blocks } = this.#bound;
-    return { ...this.#others?.levels, bytes, blocks, stuckThreads: this.stuckCount };
+    const { blockCount: prefixBlocks } = this.pins;
+    return { ...this.#others?.levels, bytes, blocks, prefixBlocks, stuckThreads: this.stuckCount };
+  }
+
+  saltLevels(): Readonly<Record<string, SaltLevels>> | undefined {
+    return this.#options.reportsSalts === true ? this.#salts?.report() : undefined;
   }
 
   /** The running removal of other models' blocks, if there is one. */
@@ -316,18 +338,20 @@ export class DiskTier implements TamperableTier, HangableTier {
   ): Promise<StoreAnswer> {
     const size = headerBytes + bytes.length;
     if (size > this.#options.maxBytes) return 'full';
-    await unlessAborted(this.#knowFolder(), signal);
+    await unlessAborted(this.#known.know(), signal);
+    const { saltTag } = context ?? {};
+    this.pins.used(key);
     const write = (reservation: Reservation): Promise<DiskAnswers['store']> =>
       this.#write(reservation, bytes, signal, context);
-    let answer = await this.#storeReserved(this.#bound.reserve(key, size), write);
+    let answer = await this.#storeReserved(this.#bound.reserve(key, size, { saltTag }), write);
     // Other blocks are removed and the block is written again. Once, because other programs may fill the disk.
     if (answer === 'diskFull') {
       this.#count('diskFull');
-      answer = await this.#storeReserved(this.#bound.reserve(key, size, { isFull: true }), write);
+      answer = await this.#storeReserved(this.#bound.reserve(key, size, { isFull: true, saltTag }), write);
     }
     if (answer === 'diskFull') return 'full';
     if (answer !== 'stored') return answer;
-    this.#storedSinceScan += size;
+    this.#known.stored(size);
     this.#count('stored');
     return 'stored';
   }
@@ -369,52 +393,6 @@ export class DiskTier implements TamperableTier, HangableTier {
       victims,
     } as const;
     return this.#threads.ask(call, signal, bytes);
-  }
-
-  /**
-   * Reads the folder before the first store, and again after an eighth of `maxBytes` was stored, for other processes'
-   * blocks.
-   */
-  async #knowFolder(): Promise<void> {
-    if (this.#scan !== undefined && this.#storedSinceScan <= this.#options.maxBytes / 8) return this.#scan;
-    this.#storedSinceScan = 0;
-    this.#others?.start();
-    this.#scan = this.#readFolder();
-    try {
-      await this.#scan;
-    } catch (error) {
-      this.#scan = undefined;
-      throw error;
-    }
-  }
-
-  async #readFolder(): Promise<void> {
-    const nowMs = this.#wallNowMs();
-    const { lastStamp } = this.#bound;
-    const { found, expired } = await withTimeout(
-      scanTimeoutMs,
-      (signal) => this.#threads.ask({ kind: 'scan', nowMs }, signal),
-      this.#closing.signal,
-    );
-    // Unknown blocks were written after the last scan, so they are newer than the known blocks.
-    for (const { key, bytes } of found) this.#bound.found(key, bytes);
-    for (const key of expired) {
-      this.#count('expired');
-      const stamp = this.#bound.stampOf(key);
-      if (stamp !== undefined && stamp <= lastStamp) this.#bound.gone(key, stamp);
-    }
-  }
-
-  /** At once, and then ten times in the time to live. */
-  async #removeExpired(ttlSeconds: number): Promise<void> {
-    const pauseMs = Math.min(sweepMaxMs, Math.max(sweepMinMs, ttlSeconds * 100));
-    while (!this.#closing.signal.aborted) {
-      // A folder that cannot be read is reported by the calls that need it.
-      await this.#readFolder().catch((error: unknown) => {
-        if (error instanceof AssertionError) throw error;
-      });
-      await unlessAborted(delay(backgroundTimers, pauseMs), this.#closing.signal).catch(() => undefined);
-    }
   }
 
   #boundOthers(maxBytes: number): Promise<OthersLeft> {
@@ -470,14 +448,5 @@ async function neighboursOf(options: DiskTierOptions, threads: DiskThreads): Pro
     return [`folders of other models in ${options.root} cannot be read: ${messageOf(error)}`];
   }
 }
-
-/** Runs a call that has no other time limit. */
-const withTimeout = <T>(
-  timeoutMs: number,
-  call: (signal: AbortSignal) => Promise<T>,
-  signal?: AbortSignal,
-): Promise<T> => withDeadline({ timers: backgroundTimers, timeoutMs, signal, late }, call);
-
-const late = (message: string): Error => Object.assign(new Error(message), { code: 'ETIMEDOUT' });
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -128,7 +128,7 @@ describe('pins', () => {
     expect([put(1), put(2), put(3)]).toEqual(['full', 'stored', 'stored']);
     expect(payload).toEqual(suiteBytes(suiteKey(1)));
     expect(held(1, 2, 3)).toEqual([3]);
-    expect(tier.levels()).toEqual({ bytes: 2 * storedBlockBytes, blocks: 1, pinnedBlocks: 0 });
+    expect(tier.levels()).toMatchObject({ bytes: 2 * storedBlockBytes, blocks: 1, pinnedBlocks: 0 });
     tier.checkInvariants();
     tier.unpin(suiteKey(1));
     expect([put(1), tier.holds(suiteKey(1))]).toEqual(['stored', true]);

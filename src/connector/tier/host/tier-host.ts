@@ -10,7 +10,9 @@ import { BlockCodec, headerBytes, payloadCrcOf, saltTagIn } from '../block-heade
 import { hasSaltTag } from '../clear-filter.ts';
 import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
+import { SaltBytes, type SaltLevels } from '../salt-bytes.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
+import { TierPins } from '../tier-pins.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
 import { SlotArenas, type SlotArenasOptions } from './slot-arenas.ts';
@@ -22,6 +24,10 @@ export interface HostTierOptions {
   readonly name?: string;
   /** Default: `lru`. */
   readonly evictionPolicy?: EvictionPolicyName;
+  /** Of the blocks of one cache salt, as `maxBytes`. Absent: no bound but `maxBytes`. */
+  readonly quotaBytes?: number | undefined;
+  /** Default false. True: `saltLevels` has the blocks of each cache salt. */
+  readonly reportsSalts?: boolean | undefined;
   /** A block that is not pinned expires so long after it was stored or last used. Absent: never. */
   readonly ttlSeconds?: number | undefined;
   /** Default: the system's. */
@@ -52,10 +58,13 @@ interface Entry {
  */
 export class HostTier implements TamperableTier {
   readonly name: string;
+  readonly pins: TierPins;
   readonly #codec: BlockCodec;
   readonly #slots: SlotArenas;
   readonly #slotBytes: number;
   readonly #policy: EvictionPolicy<BlockKey>;
+  readonly #salts: SaltBytes<BlockKey> | undefined;
+  readonly #reportsSalts: boolean;
   readonly #entries = new Map<BlockKey, Entry>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
@@ -76,7 +85,11 @@ export class HostTier implements TamperableTier {
     const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
     this.#slots = new SlotArenas({ ...options.arenas, slotBytes: this.#slotBytes, slotCountMax });
     this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
+    const { quotaBytes, reportsSalts = false } = options;
+    this.#salts = quotaBytes === undefined && !reportsSalts ? undefined : new SaltBytes(quotaBytes);
+    this.#reportsSalts = reportsSalts;
     this.#clock = options.clock ?? systemClock;
+    this.pins = new TierPins(slotCountMax, () => this.#clock.nowMs());
     this.#ttlMs = 1000 * (options.ttlSeconds ?? Number.POSITIVE_INFINITY);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
@@ -130,29 +143,31 @@ export class HostTier implements TamperableTier {
   loadNow(key: BlockKey, into: Uint8Array): MissReason | undefined {
     this.#assertOpen();
     const entry = this.#storedEntry(key);
-    this.#policy.touch([key]);
+    this.touch([key]);
     if (entry === undefined) return 'missing';
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
     entry.usedMs = this.#clock.nowMs();
+    this.pins.used(key);
     this.#count(reason ?? 'loaded');
     return reason;
   }
 
   /**
-   * `store` without waiting. 'full': all blocks are pinned, or this block was deleted while it was pinned and still is.
-   * Throws `tierClosed`.
+   * `store` without waiting. 'full': no block can be evicted, or none of a salt at its quota, or this block was deleted while it was
+   * pinned and still is. Throws `tierClosed`.
    */
   storeNow(key: BlockKey, bytes: Uint8Array, saltTag?: SaltTag): StoreAnswer {
     this.#assertOpen();
-    this.#policy.touch([key]);
+    this.touch([key]);
     this.#storedEntry(key);
+    this.pins.used(key);
     const entry = this.#entries.get(key);
     if (entry !== undefined) {
       entry.usedMs = this.#clock.nowMs();
       return entry.isDeleted ? 'full' : 'alreadyStored';
     }
-    const slot = this.#takeSlot(key);
+    const slot = this.#takeSlot(key, saltTag);
     if (slot === undefined) return 'full';
     this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot), { saltTag });
     this.#entries.set(key, {
@@ -165,28 +180,34 @@ export class HostTier implements TamperableTier {
     });
     this.#storedCount++;
     this.#policy.insert(key);
+    this.#salts?.add(key, this.#slotBytes, saltTag);
     this.#count('stored');
     return 'stored';
   }
 
   /**
-   * Evicts blocks until all of `keys` can be stored, and none of `keys`. False: there is not enough room, and nothing was
-   * evicted. For the blocks of a request that are stored together.
+   * Evicts blocks until all of `keys` can be stored, and none of `keys`: those of the same cache salt until it is within its quota, then
+   * any. False: there is not enough room, and nothing was evicted. For the blocks of a request that are stored together.
    */
-  makeRoomFor(keys: readonly BlockKey[]): boolean {
+  makeRoomFor(keys: readonly BlockKey[], saltTag?: SaltTag): boolean {
     const missing = keys.reduce((count, key) => (this.#entries.has(key) ? count : count + 1), 0);
-    const wanted = missing - this.#slots.freeCount;
-    if (wanted <= 0) return true;
-    if (wanted > this.#storedCount - this.#pinnedStoredCount) return false;
     const kept = new Set(keys);
-    const evicted = this.#policy.evict(wanted, (key) => this.#entries.get(key)!.pinCount === 0 && !kept.has(key));
-    if (evicted === undefined) return false;
-    for (const key of evicted) {
+    const passed: BlockKey[] = [];
+    this.pins.expire();
+    const isEvictable = (key: BlockKey): boolean => {
+      if (this.pins.keeps(key)) passed.push(key);
+      else if (this.#entries.get(key)!.pinCount === 0 && !kept.has(key)) return true;
+      return false;
+    };
+    const victims = this.#chooseVictims(missing, saltTag, isEvictable);
+    // Pinned blocks count as used now, so that the next evictions do not pass them again.
+    if (passed.length > 0) this.touch(passed.reverse());
+    for (const key of victims ?? []) {
       this.#release(key, this.#entries.get(key)!);
       this.#evicted.push(key);
       this.#count('evicted');
     }
-    return true;
+    return victims !== undefined;
   }
 
   /**
@@ -195,6 +216,7 @@ export class HostTier implements TamperableTier {
    */
   touch(keys: readonly BlockKey[]): void {
     this.#policy.touch(keys);
+    if (this.#salts !== undefined) for (let i = keys.length - 1; i >= 0; i--) this.#salts.touch(keys[i]!);
   }
 
   /** The next piece of memory for blocks to come that is not mapped, as in `SlotArenas`. */
@@ -258,7 +280,12 @@ export class HostTier implements TamperableTier {
       bytes: this.#slots.usedCount * this.#slotBytes,
       blocks: this.#storedCount,
       pinnedBlocks: this.#pinnedStoredCount,
+      prefixBlocks: this.pins.blockCount,
     };
+  }
+
+  saltLevels(): Readonly<Record<string, SaltLevels>> | undefined {
+    return this.#reportsSalts ? this.#salts?.report() : undefined;
   }
 
   close(): Promise<void> {
@@ -282,6 +309,8 @@ export class HostTier implements TamperableTier {
     assert(slots.size === this.#entries.size, 'two blocks are in one slot');
     this.#slots.checkInvariants(slots);
     this.#policy.checkInvariants();
+    this.#salts?.checkInvariants();
+    this.pins.checkInvariants();
   }
 
   #storedEntry(key: BlockKey): Entry | undefined {
@@ -305,6 +334,7 @@ export class HostTier implements TamperableTier {
   #forget(key: BlockKey, entry = this.#storedEntry(key)): void {
     if (entry === undefined) return;
     this.#policy.remove(key);
+    this.#salts?.delete(key);
     if (entry.pinCount === 0) {
       this.#release(key, entry);
     } else {
@@ -314,18 +344,39 @@ export class HostTier implements TamperableTier {
     }
   }
 
-  #takeSlot(key: BlockKey): number | undefined {
-    if (!this.makeRoomFor([key])) return undefined;
+  /** Takes so many blocks from the policy that `missing` blocks of this salt have room; undefined: there are not enough. */
+  #chooseVictims(
+    missing: number,
+    saltTag: SaltTag | undefined,
+    isEvictable: (key: BlockKey) => boolean,
+  ): readonly BlockKey[] | undefined {
+    let ofSalt: readonly BlockKey[] | undefined = [];
+    if (this.#salts !== undefined && saltTag !== undefined) {
+      const tooMany = this.#salts.bytesOf(saltTag) + missing * this.#slotBytes - this.#salts.quotaBytes;
+      ofSalt = this.#salts.oldest(saltTag, tooMany, isEvictable);
+    }
+    if (ofSalt === undefined) return undefined;
+    const wanted = missing - this.#slots.freeCount - ofSalt.length;
+    if (wanted > this.#storedCount - this.#pinnedStoredCount - ofSalt.length) return undefined;
+    const others = wanted > 0 ? this.#policy.evict(wanted, (key) => isEvictable(key) && !ofSalt.includes(key)) : [];
+    if (others === undefined) return undefined;
+    for (const key of ofSalt) this.#policy.remove(key);
+    return [...ofSalt, ...others];
+  }
+
+  #takeSlot(key: BlockKey, saltTag: SaltTag | undefined): number | undefined {
+    if (!this.makeRoomFor([key], saltTag)) return undefined;
     const slot = this.#slots.take();
     if (slot !== undefined) return slot;
     // The system has no memory for another arena: the tier goes on with the slots that it has.
     this.#count('allocationFailed');
-    return this.makeRoomFor([key]) ? this.#slots.take() : undefined;
+    return this.makeRoomFor([key], saltTag) ? this.#slots.take() : undefined;
   }
 
   /** Frees the slot. */
   #release(key: BlockKey, entry: Entry): void {
     this.#entries.delete(key);
+    this.#salts?.delete(key);
     this.#slots.giveBack(entry.slot);
     if (!entry.isDeleted) this.#storedCount--;
   }
