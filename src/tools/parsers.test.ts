@@ -44,9 +44,9 @@ const values = {
 };
 const offered = [tool('f'), tool('g', { type: 'object' }), tool('get_x'), tool('v', values), tool('ns.f')];
 
-function read(format: ToolFormat, pieces: readonly string[], tools = offered): Answer {
+function read(format: ToolFormat, pieces: readonly string[], tools = offered, isCut = false): Answer {
   const parser = parserOf(format, tools);
-  return assemble([...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()]);
+  return assemble([...pieces.flatMap((piece) => parser.add(piece)), ...parser.end(isCut)]);
 }
 
 const call = (name: string, text: string) => ({ name, arguments: text });
@@ -394,6 +394,29 @@ describe('parsers of answers', () => {
     // Every piece is one UTF-16 unit, so pairs of surrogates are cut.
     expect(read(format, text.split(''))).toEqual(expected);
   });
+
+  it.each(toolFormats)(
+    '%s: an answer that is cut anywhere has nothing that the whole answer does not have',
+    (format) => {
+      for (const [, , text, whole] of cases.filter(([of]) => of === format)) {
+        const faults: (string | Answer)[] = [];
+        for (let length = 0; length < text.length; length++) {
+          const begin = text.slice(0, length);
+          const cut = read(format, [begin], offered, true);
+          const isPart =
+            whole.content.startsWith(cut.content.trimEnd()) &&
+            whole.reasoning.startsWith(cut.reasoning) &&
+            cut.calls.every(({ name, arguments: json }, i) => {
+              const made = whole.calls[i]!;
+              return made.name === name && made.arguments.startsWith(json);
+            });
+          if (!isPart) faults.push(begin, cut);
+          if (length % 8 === 0) expect(read(format, begin.split(''), offered, true)).toEqual(cut);
+        }
+        expect(faults).toEqual([]);
+      }
+    },
+  );
 
   it.each(toolFormats)('%s: the parts do not depend on the pieces of the text', (format) => {
     const pieces = [
