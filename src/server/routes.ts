@@ -107,7 +107,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     unknownFields: options.unknownFields,
     samplingDefaults: model.samplingDefaults,
   };
-  registerOpenApi(app, options.version);
+  registerOpenApi(app, options.version, limits);
   addShortPaths(app);
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string, parent: string | null = null): ModelCard => ({
@@ -131,10 +131,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Completions of texts or tokens.',
-          body: {
-            example: completionExample,
-            reads: [(body, options) => parseCompletion(body, { ...limits, ...options })],
-          },
+          body: { example: completionExample, reads: [parseCompletion] },
           answer: 'CompletionBody',
           chunk: 'CompletionChunk',
           media: 'text/event-stream',
@@ -172,7 +169,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Answers to conversations.',
-          body: { example: chatExample, reads: [(body, options) => parseChat(body, { ...limits, ...options })] },
+          body: { example: chatExample, reads: [parseChat] },
           answer: 'ChatBody',
           chunk: 'ChatChunk',
           media: 'text/event-stream',
@@ -200,10 +197,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Vectors of texts or tokens.',
-          body: {
-            example: embeddingExample,
-            reads: [(body, options) => parseEmbeddings(body, { ...limits, ...options }, engine)],
-          },
+          body: { example: embeddingExample, reads: [(body, given) => parseEmbeddings(body, given, engine)] },
         },
       },
     },
@@ -228,10 +222,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Tokens of a text or a conversation.',
-          body: {
-            example: tokenizeExample,
-            reads: [(body, options) => parseTokenize(body, { ...limits, ...options })],
-          },
+          body: { example: tokenizeExample, reads: [parseTokenize] },
         },
       },
     },
@@ -259,10 +250,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'The text of tokens.',
-          body: {
-            example: detokenizeExample,
-            reads: [(body, options) => parseDetokenize(body, { ...limits, ...options })],
-          },
+          body: { example: detokenizeExample, reads: [parseDetokenize] },
         },
       },
     },
