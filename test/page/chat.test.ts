@@ -1,6 +1,5 @@
 /** The chat of the page at `/`, in Chromium, against the real server and an engine without a model. */
 import { describe, expect, it } from 'vitest';
-import { Server } from '../../src/server/server.ts';
 import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import {
   answers,
@@ -12,9 +11,10 @@ import {
   openChat,
   promptOf,
   send,
+  serveAgain,
+  serveChat,
   titles,
 } from '../support/chat-page.ts';
-import { LetterEngine } from '../support/letter-engine.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 
@@ -307,21 +307,42 @@ describe('the chat page', () => {
     },
   );
 
-  it('asks for the API key that the server wants', async () => {
-    const server = new Server(new LetterEngine({ answer: 'Open.' }), {
-      version: '0',
-      logLevel: 'silent',
-      apiKey: 'sesame',
-    });
-    browser.closeAtEnd(() => server.app.close());
-    const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
-    await page.getByRole('textbox', { name: 'Key' }).fill('wrong');
+  it('asks for the API key that the server wants, and again when it has changed', async () => {
+    const { url, server } = await serveChat(browser, { answer: 'Open.', apiKey: 'sesame' });
+    const page = await browser.page(url);
+    const key = page.getByRole('textbox', { name: 'Key' });
+    await key.fill('wrong');
     await page.keyboard.press('Enter');
     await page.getByRole('alert').getByText('The server does not accept this key.').waitFor();
-    await page.getByRole('textbox', { name: 'Key' }).fill('sesame');
+    await key.fill('sesame');
     await page.keyboard.press('Enter');
     await page.getByText('letters').waitFor();
     await send(page, 'Hi');
     await page.getByText('Open.').waitFor();
+    await idle(page);
+    await server.close();
+    await serveAgain(browser, url, { answer: 'Again.', apiKey: 'second' });
+    // A request with the old key, whose answer comes after the new key is known.
+    const late = gate();
+    const [request] = await Promise.all([
+      page.waitForRequest('**/props'),
+      page
+        .route('**/props', (route) => late.beforeStep().then(() => route.continue()))
+        .then(() =>
+          page.evaluate(
+            "void import('./page/api.js').then(({ call }) => call('props')).then(({ status }) => { globalThis.late = status })",
+          ),
+        ),
+    ]);
+    expect(await request.headerValue('authorization')).toBe('Bearer sesame');
+    await send(page, 'Hello');
+    await page.getByRole('alert').getByText('The server does not accept this key.').waitFor();
+    await key.fill('second');
+    await page.keyboard.press('Enter');
+    await answers(page).getByText('Again.').waitFor();
+    await idle(page);
+    late.open();
+    await expect.poll(() => page.evaluate('globalThis.late')).toBe(200);
+    expect(await key.isVisible()).toBe(false);
   });
 });

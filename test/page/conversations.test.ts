@@ -16,6 +16,7 @@ import {
   openChat,
   promptOf,
   send,
+  serveAgain,
   titles,
 } from '../support/chat-page.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
@@ -83,6 +84,34 @@ describe('the conversations of the page', () => {
     await list(page).getByRole('button', { name: 'Slow', exact: true }).click();
     await answers(page).getByText('a long answer').waitFor();
     expect(engine.stats().aborts).toBe(0);
+  });
+
+  it('of a server that ends during an answer keep all that was written, and go on when it is back', async () => {
+    const { beforeStep } = gate(5);
+    const { page, server, url } = await openChat(browser, { answer: 'x'.repeat(9), beforeStep });
+    await send(page, 'A question');
+    await answers(page).getByText('xxxxx').waitFor();
+    await server.close();
+    await answers(page).getByText('The server cannot be reached').waitFor();
+    await send(page, 'Later');
+    await page.getByRole('alert').getByText('The server cannot be reached').waitFor();
+    expect(await messageField(page).inputValue()).toBe('Later');
+    const free = gate(5);
+    const again = await serveAgain(browser, url, { answer: 'y'.repeat(9), beforeStep: free.beforeStep });
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await answers(page).getByText('xxxxxyyyyy').waitFor();
+    // As a supervisor ends it: the server has a last word.
+    await again.server.drain(0);
+    free.open();
+    await answers(page).getByText('The server ended before the answer was complete.').waitFor();
+    await serveAgain(browser, url, { answer: 'zz' });
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await answers(page).getByText('xxxxxyyyyyzz').waitFor();
+    await page.getByRole('button', { name: 'Regenerate' }).waitFor();
+    expect(await page.getByRole('button', { name: 'Continue' }).count()).toBe(0);
+    await messageField(page).press('Enter');
+    await answers(page).nth(1).getByText('zz').waitFor();
+    await idle(page);
   });
 
   it('have branches: an edited message and another answer are beside the first ones', async () => {
@@ -173,7 +202,13 @@ describe('the conversations of the page', () => {
       buffer: Buffer.from(bytes),
     });
     const input = page.locator('#attach-files');
-    await input.setInputFiles([file('a.md', 'One\n```\ncode\n```\n'), file('b.bin', Buffer.from([0, 159, 146]))]);
+    const large = file('large.txt', 'x'.repeat(10_000_000));
+    await input.setInputFiles([
+      file('a.md', 'One\n```\ncode\n```\n'),
+      large,
+      file('b.bin', Buffer.from([0, 159, 146])),
+    ]);
+    await page.getByRole('alert').getByText('large.txt is not attached: files may have 1 MiB').waitFor();
     await page.getByRole('alert').getByText('b.bin is not attached: it is no text').waitFor();
     await page.getByRole('list', { name: 'Attached files' }).getByText('a.md').waitFor();
     await page.reload();
@@ -184,6 +219,9 @@ describe('the conversations of the page', () => {
     expect(await page.getByRole('list', { name: 'Attached files' }).count()).toBe(0);
     await page.getByText('File a.md').click();
     await page.getByRole('region', { name: 'File a.md' }).getByText('code').waitFor();
+    await input.setInputFiles([file('ticks.txt', '` '.repeat(500_000))]);
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('the model takes 4096 tokens in all').waitFor();
   });
 
   itInLongForm('come from the storage of earlier versions of the page', async () => {
@@ -432,7 +470,7 @@ describe('the page on other devices and servers', () => {
   });
 
   it('works in a browser that keeps nothing, and says so', async () => {
-    const { page } = await openChat(browser, { answer: 'kept' });
+    const { page } = await openChat(browser, { answer: 'kept', maxModelLen: 256 });
     await page.addInitScript(`for (const name of ['localStorage', 'sessionStorage'])
       Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });`);
     await page.reload();
@@ -440,6 +478,14 @@ describe('the page on other devices and servers', () => {
     await answers(page).getByText('kept').waitFor();
     await page.getByRole('alert').getByText('keeps nothing of this page').waitFor();
     expect(await titles(page)).toEqual(['Hello']);
+    const long = 'too long '.repeat(40).trim();
+    await send(page, long);
+    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    expect(await messageField(page).inputValue()).toBe(long);
+    await page.getByRole('button', { name: 'New chat' }).click();
+    expect(await messageField(page).inputValue()).toBe('');
+    await list(page).getByRole('button', { name: 'Hello', exact: true }).click();
+    expect(await messageField(page).inputValue()).toBe(long);
   });
 
   itInLongForm('leaves the reader where he is, and jumps to the latest text on demand', async () => {
