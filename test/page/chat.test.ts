@@ -200,6 +200,16 @@ describe('the chat page', () => {
     await send(page, 'Another');
     await idle(page);
     expect(await titles(page)).toEqual(['Another', 'A name']);
+    const question = page.getByRole('article', { name: 'You' });
+    await list(page).getByRole('button', { name: 'A name', exact: true }).click();
+    await question.getByText('Remember me').waitFor();
+    await page.goBack();
+    await question.getByText('Another').waitFor();
+    await page.goForward();
+    await question.getByText('Remember me').waitFor();
+    await page.getByText('Cache', { exact: true }).click();
+    await page.goBack();
+    await question.getByText('Remember me').waitFor();
     page.on('dialog', (dialog) => void dialog.accept());
     await list(page).getByRole('button', { name: 'A name', exact: true }).hover();
     await list(page).getByRole('button', { name: 'Delete A name' }).click();

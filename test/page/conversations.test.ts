@@ -219,6 +219,12 @@ describe('the conversations of the page', () => {
     expect(await page.getByRole('list', { name: 'Attached files' }).count()).toBe(0);
     await page.getByText('File a.md').click();
     await page.getByRole('region', { name: 'File a.md' }).getByText('code').waitFor();
+    await messageField(page).fill('word '.repeat(2_000_000));
+    await page.getByRole('alert').getByText('pasted.txt is not attached: files may have 1 MiB').waitFor();
+    await messageField(page).fill('word '.repeat(40_000));
+    await page.getByRole('list', { name: 'Attached files' }).getByText('pasted.txt').waitFor();
+    expect(await messageField(page).inputValue()).toBe('');
+    await page.getByRole('button', { name: 'Remove pasted.txt' }).click();
     await input.setInputFiles([file('ticks.txt', '` '.repeat(500_000))]);
     await page.getByRole('button', { name: 'Send', exact: true }).click();
     await page.getByRole('alert').getByText('the model takes 4096 tokens in all').waitFor();
@@ -331,11 +337,14 @@ describe('the page on other devices and servers', () => {
       await page.getByRole('button', { name: 'New chat' }).click();
     }
     engine.answer = answer;
-    await send(page, 'Again');
+    await send(page, `Again a${'\u0301'.repeat(100)}`);
     await answers(page).locator('.katex').waitFor();
     await idle(page);
     expect(await answers(page).textContent()).toContain(nested(300));
     expect(await answers(page).textContent()).toContain('> > > ');
+    const accents = /\u0301+/g;
+    const question = (await page.getByRole('article', { name: 'You' }).textContent())!;
+    expect(Math.max(...[...question.matchAll(accents)].map(([run]) => run.length))).toBe(32);
   });
 
   itInLongForm('copies over plain HTTP from another machine', async () => {

@@ -9,6 +9,8 @@ import { isTouch } from './touch.js';
  */
 
 const FILE_BYTES_MAX = 1 << 20;
+/** A longer text becomes a file: a field of a browser with many lines takes seconds for each letter. */
+const PASTED_CHARS_MAX = 100_000;
 const field = byId('text', HTMLTextAreaElement);
 const send = byId('send', HTMLButtonElement);
 const picker = byId('attach-files', HTMLInputElement);
@@ -47,6 +49,12 @@ export class Composer {
     picker.addEventListener('change', () => {
       void this.#attach([...(picker.files ?? [])]);
       picker.value = '';
+    });
+    field.addEventListener('beforeinput', (event) => {
+      const text = event.data ?? event.dataTransfer?.getData('text/plain') ?? '';
+      if (text.length <= PASTED_CHARS_MAX) return;
+      event.preventDefault();
+      void this.#attach([new File([text], 'pasted.txt', { type: 'text/plain' })]);
     });
     field.addEventListener('paste', (event) => this.#takeFiles(event, event.clipboardData));
     const chat = byId('chat-view', HTMLElement);
