@@ -412,6 +412,7 @@ export class GenerationRoute {
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n, parsed.params);
     for await (const delta of deltas) {
+      checkEnd(delta, renderer, controller);
       meter.add(delta);
       collector.add(delta);
     }
@@ -438,6 +439,7 @@ export class GenerationRoute {
     const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
     try {
       for await (const delta of deltas) {
+        checkEnd(delta, renderer, controller);
         meter.add(delta);
         for (const chunk of renderer.chunks(delta, usageSoFar())) {
           if (isLong || form !== undefined) await events.sendJson(chunk, form?.typeOf?.(chunk));
@@ -457,6 +459,11 @@ export class GenerationRoute {
     }
     return reply.hijack();
   }
+}
+
+/** The engine ends before the answer. APIs that have no reason for this get an error, because the answer would look complete. */
+function checkEnd({ finish }: OutputDelta, { form }: Renderer, { signal }: AbortController): void {
+  if (form !== undefined && finish?.reason === 'abort' && !signal.aborted) throw engineClosed();
 }
 
 interface StreamParts {
