@@ -241,6 +241,53 @@ describe('the chat page', () => {
     );
   });
 
+  itInLongForm('has presets of settings', async () => {
+    const { page } = await openChat(browser);
+    page.on('dialog', (dialog) => void dialog.accept(dialog.type() === 'prompt' ? 'Poet' : undefined));
+    await page.getByText('Settings').click();
+    await page.getByLabel('System prompt').fill('Rhyme.');
+    await page.getByLabel('Min-p').fill('0.1');
+    await page.getByRole('button', { name: 'Save as preset' }).click();
+    const preset = page.getByLabel('Preset');
+    expect(await preset.inputValue()).toBe('Poet');
+    await preset.selectOption('Default');
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('');
+    await page.reload();
+    await page.getByText('Settings').click();
+    await preset.selectOption('Poet');
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('Rhyme.');
+    expect(await page.getByLabel('Min-p').inputValue()).toBe('0.1');
+    await page.getByLabel('Seed').fill('3');
+    expect(await preset.inputValue()).toBe('custom');
+    await preset.selectOption('Poet');
+    await page.getByRole('button', { name: 'Delete preset' }).click();
+    expect(await preset.locator('option').allTextContents()).toEqual(['Default', 'Custom']);
+  });
+
+  itInLongForm('says which setting is wrong, and keeps the message', async () => {
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
+    await page.getByText('Settings').click();
+    const wrong: [string, string, string][] = [
+      ['Temperature', '-1', '`temperature` must be'],
+      ['Top-p', '1.5', '`top_p` must be'],
+      ['Max tokens', '2.5', '`max_tokens` must be'],
+      ['Seed', '123456789012345678901', 'The seed in the settings must be'],
+    ];
+    for (const [label, value, problem] of wrong) {
+      const before = await page.getByLabel(label).inputValue();
+      await page.getByLabel(label).fill(value);
+      await messageField(page).fill('Hi');
+      await page.getByRole('button', { name: 'Send', exact: true }).click();
+      await page.getByRole('alert').getByText(problem).waitFor();
+      expect(await messageField(page).inputValue()).toBe('Hi');
+      await page.getByLabel(label).fill(before);
+    }
+    await page.getByLabel('Seed').pressSequentially('1e');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('The seed in the settings is no number.').waitFor();
+    expect(engine.requests.length).toBe(0);
+  });
+
   itInLongForm('folds thoughts, and shows calls of tools', async () => {
     const answer = '<think>\nA person asks.\n</think>\n\nThe answer.';
     const { page } = await openChat(browser, {
