@@ -2,7 +2,7 @@ import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { type FieldReader, nameLengthMax } from '../base/field-reader.ts';
 import type { EngineAdapters } from '../engine/adapters.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import type { Callers } from './callers.ts';
 import type { ParseLimits } from './openai-parse.ts';
 import { loadAdapterExample, unloadAdapterExample } from './openapi/examples.ts';
@@ -25,8 +25,7 @@ export function registerAdapterRoutes(app: FastifyInstance, engine: AsyncEngine,
     return engine.adapters;
   };
   const about = (summary: string, example: object, read: typeof readLoad | typeof readUnload): FastifyContextConfig => {
-    const reads = [(body: object, given: BodyOptions) => read(body, { ...limits, ...given })];
-    return { isForAdmins: true, about: { summary, body: { example, reads }, media: 'text/plain' } };
+    return { isForAdmins: true, about: { summary, body: { example, reads: [read] }, media: 'text/plain' } };
   };
   const ofLoad = about('Loads a LoRA adapter.', loadAdapterExample, readLoad);
   app.post('/v1/load_lora_adapter', { config: ofLoad }, async (request, reply) => {

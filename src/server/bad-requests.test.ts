@@ -338,6 +338,12 @@ describe('HTTP', () => {
     expect(headers.allow).toBe('POST');
     expect((await send('POST', '/health', '{}')).headers.allow).toBe('GET');
     expect((await send('GET', '/v1/%zz')).status).toBe(404);
+    // What the body has is of no interest then, and a client with a wrong path often has a wrong type too.
+    for (const type of ['application/json', 'application/x-www-form-urlencoded', 'text/plain']) {
+      const headers = { ...AUTHORIZED, 'content-type': type };
+      expect((await send('POST', '/v1/chat/completion', '{', headers)).status).toBe(404);
+      expect((await send('POST', '/v1/models', '{', headers)).status).toBe(405);
+    }
   });
 
   it('answers 400 to bytes that are not HTTP', async () => {

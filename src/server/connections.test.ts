@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -206,6 +207,15 @@ describe('a shutdown', () => {
     expect(await outcome).toEqual({ how: 'cut', aborted: 2 });
     await closed;
     expect(engine.stats()).toMatchObject({ running: 0, aborts: 2 });
+  });
+
+  it.each(['/v1/messages', '/api/chat'])('that cuts an answer of %s ends it with an error', async (path) => {
+    const { engine, server, port } = await serve({ beforeStep: gate().beforeStep, maxModelLen: 5000 });
+    const asked = { model: 'letters', messages: [{ role: 'user', content: 'a' }], max_tokens: 9, options: {} };
+    const answers = [false, true].map((stream) => text(ask(port, { ...asked, stream }, path)));
+    await vi.waitFor(() => expect(engine.stats().running).toBe(2), PATIENCE);
+    await server.drain(0);
+    for (const answer of await Promise.all(answers)) expect(answer).toContain('The engine is shutting down');
   });
 
   it('closes a keep-alive connection after its running response', async () => {

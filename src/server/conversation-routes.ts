@@ -43,10 +43,7 @@ export function registerConversationRoutes(
   { limits, options }: { readonly limits: ParseLimits; readonly options: RouteOptions },
 ): void {
   const parts = { engine, options };
-  const body: BodyDescription = {
-    example: chatExample,
-    reads: [(given, observed) => parseChat(given, { ...limits, ...observed })],
-  };
+  const body: BodyDescription = { example: chatExample, reads: [parseChat] };
   app.post(
     '/apply-template',
     { config: { about: { summary: 'The prompt of a conversation.', body } } },

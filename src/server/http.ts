@@ -10,7 +10,7 @@ import { Access, type AccessOptions } from './access.ts';
 import { BodyIntake, type BodyPayload } from './body-intake.ts';
 import type { Caller } from './callers.ts';
 import type { Connections } from './connections.ts';
-import { Exchange } from './exchange.ts';
+import { Exchange, exchangesOf } from './exchange.ts';
 import { readBodyJson } from './json-limits.ts';
 import { RequestLog } from './request-log.ts';
 import type { HeldMemory, RequestMemory } from './request-memory.ts';
@@ -106,7 +106,9 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
       const caller = access.callerOf(request, reply);
       if (caller === undefined) return;
       request.caller = caller;
-      done();
+      // Before the body is read, which a wrong path says nothing about.
+      if (request.is404) answerNotFound(request, reply);
+      else done();
     } catch (error) {
       done(error as Error);
     }
@@ -226,9 +228,26 @@ function clientRequestId(request: IncomingMessage): string | undefined {
   return typeof id === 'string' && /^[\w.:/-]{1,128}$/.test(id) ? id : undefined;
 }
 
-/** Node's parser could not read these bytes as HTTP, so there is no request; the answer is written to the socket. */
+const broken = new WeakSet<Socket>();
+
+/**
+ * Node's parser could not read these bytes as HTTP, so there is no request. The answer is written to the socket, after those of the requests
+ * before: a client takes it for the answer of the first one that has none.
+ */
 export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+  // Each further piece of bytes is an error again.
+  if (broken.has(socket)) return;
+  broken.add(socket);
+  const before = [...exchangesOf(socket)].filter(({ isServed }) => isServed);
+  const last = before.at(-1);
+  if (last === undefined) answerBroken(error, socket);
+  else if (error.code === 'ECONNRESET' || error.code === 'HPE_INVALID_EOF_STATE') socket.destroy();
+  else last.onEnd(() => answerBroken(error, socket));
+}
+
+function answerBroken(error: Error & { code?: string }, socket: Socket): void {
+  const isAnswering = [...exchangesOf(socket)].some(({ response }) => response.headersSent);
+  if (error.code === 'ECONNRESET' || !socket.writable || isAnswering) {
     socket.destroy();
     return;
   }

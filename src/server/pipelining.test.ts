@@ -88,6 +88,30 @@ function mixed(first: number): string {
 /** Completions of `mixed`. */
 const mixedCount = 8;
 
+it.each([
+  ['that are not HTTP', 'HELLO\r\n\r\n', 400],
+  ['with too large a head', `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${'a'.repeat(100_000)}\r\n\r\n`, 431],
+])('bytes %s after a request do not change its answer, and are answered after it', async (_, bytes, status) => {
+  const { gate, client, active } = await serve();
+  for (const isStream of [true, false]) {
+    gate.close();
+    const socket = await client();
+    let received = '';
+    socket.on('data', (data) => {
+      received += data;
+    });
+    socket.write(`${completion({ stream: isStream, max_tokens: 5 })}${bytes}`);
+    await until(() => active() === 1);
+    gate.open();
+    await once(socket, 'close');
+    const [first, second, ...more] = received.split('HTTP/1.1 ').slice(1);
+    expect(more).toEqual([]);
+    expect(first).toMatch(/^200 /);
+    expect(first).toContain(isStream ? 'data: [DONE]\n\n\r\n0\r\n\r\n' : '"completion_tokens":5');
+    expect(second).toMatch(new RegExp(`^${status} `));
+  }
+});
+
 const leaves: readonly (readonly [string, (socket: Socket) => void])[] = [
   ['closes its connection', (socket) => socket.destroy()],
   ['resets its connection', (socket) => socket.resetAndDestroy()],

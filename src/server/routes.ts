@@ -107,7 +107,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     unknownFields: options.unknownFields,
     samplingDefaults: model.samplingDefaults,
   };
-  registerOpenApi(app, options.version);
+  registerOpenApi(app, options.version, limits);
   addShortPaths(app);
   const created = Math.floor(Date.now() / 1000);
   const cardOf = (id: string, parent: string | null = null): ModelCard => ({
@@ -131,10 +131,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Completions of texts or tokens.',
-          body: {
-            example: completionExample,
-            reads: [(body, options) => parseCompletion(body, { ...limits, ...options })],
-          },
+          body: { example: completionExample, reads: [parseCompletion] },
           answer: 'CompletionBody',
           chunk: 'CompletionChunk',
           media: 'text/event-stream',
@@ -172,7 +169,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Answers to conversations.',
-          body: { example: chatExample, reads: [(body, options) => parseChat(body, { ...limits, ...options })] },
+          body: { example: chatExample, reads: [parseChat] },
           answer: 'ChatBody',
           chunk: 'ChatChunk',
           media: 'text/event-stream',
@@ -200,10 +197,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Vectors of texts or tokens.',
-          body: {
-            example: embeddingExample,
-            reads: [(body, options) => parseEmbeddings(body, { ...limits, ...options }, engine)],
-          },
+          body: { example: embeddingExample, reads: [(body, given) => parseEmbeddings(body, given, engine)] },
         },
       },
     },
@@ -228,10 +222,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Tokens of a text or a conversation.',
-          body: {
-            example: tokenizeExample,
-            reads: [(body, options) => parseTokenize(body, { ...limits, ...options })],
-          },
+          body: { example: tokenizeExample, reads: [parseTokenize] },
         },
       },
     },
@@ -259,10 +250,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'The text of tokens.',
-          body: {
-            example: detokenizeExample,
-            reads: [(body, options) => parseDetokenize(body, { ...limits, ...options })],
-          },
+          body: { example: detokenizeExample, reads: [parseDetokenize] },
         },
       },
     },
@@ -424,6 +412,7 @@ export class GenerationRoute {
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n, parsed.params);
     for await (const delta of deltas) {
+      checkEnd(delta, renderer, controller);
       meter.add(delta);
       collector.add(delta);
     }
@@ -450,6 +439,7 @@ export class GenerationRoute {
     const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
     try {
       for await (const delta of deltas) {
+        checkEnd(delta, renderer, controller);
         meter.add(delta);
         for (const chunk of renderer.chunks(delta, usageSoFar())) {
           if (isLong || form !== undefined) await events.sendJson(chunk, form?.typeOf?.(chunk));
@@ -469,6 +459,11 @@ export class GenerationRoute {
     }
     return reply.hijack();
   }
+}
+
+/** The engine ends before the answer. APIs that have no reason for this get an error, because the answer would look complete. */
+function checkEnd({ finish }: OutputDelta, { form }: Renderer, { signal }: AbortController): void {
+  if (form !== undefined && finish?.reason === 'abort' && !signal.aborted) throw engineClosed();
 }
 
 interface StreamParts {

@@ -6,7 +6,7 @@ import { engineClosed, promptEmpty } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { poolingFor } from '../engine/embed.ts';
 import { asInputError, type ScoreRequest, scoreAll } from '../engine/score.ts';
-import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { type EmbeddingsOptions, inputsMax, usageOf } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
@@ -118,20 +118,13 @@ function readText(reader: FieldReader, name: string, value: unknown): string {
 
 /** vLLM's `/score`, and the rerank API under the paths of Jina and Cohere. */
 export function registerScoreRoutes(app: FastifyInstance, engine: AsyncEngine, options: EmbeddingsOptions): void {
-  const { limits } = options;
   const ofScores = {
     summary: 'How relevant texts are for other texts.',
-    body: {
-      example: scoreExample,
-      reads: [(body: object, given: BodyOptions) => parseScore(body, { ...limits, ...given }, engine)],
-    },
+    body: { example: scoreExample, reads: [(body: object, given: ParseLimits) => parseScore(body, given, engine)] },
   };
   const ofRerank = {
     summary: 'Documents by their relevance for a query.',
-    body: {
-      example: rerankExample,
-      reads: [(body: object, given: BodyOptions) => parseRerank(body, { ...limits, ...given }, engine)],
-    },
+    body: { example: rerankExample, reads: [(body: object, given: ParseLimits) => parseRerank(body, given, engine)] },
   };
   app.post('/v1/score', { config: { about: ofScores } }, (request, reply) =>
     answerScore(engine, request, reply, options),

@@ -46,9 +46,9 @@ async function serve(
   const server = new Server(engine, { version: '1', logLevel: 'silent', ...options });
   servers.push(server);
   const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
-  const post = async (body: object | string) => {
+  const post = async (body: object | string, path = '/v1/chat/completions') => {
     const headers = { 'content-type': 'application/json' };
-    const response = await fetch(`${origin}/v1/chat/completions`, {
+    const response = await fetch(`${origin}${path}`, {
       method: 'POST',
       headers,
       body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -128,6 +128,37 @@ describe('tools', () => {
     const single = { ...asking, parallel_tool_calls: false };
     expect((await ask(single)).choices[0].message.tool_calls).toHaveLength(1);
     expect((await stream(single)).calls).toHaveLength(1);
+  });
+
+  it.each(['required', 'auto'])('that are cut leave no part of a tag in the answer of any API: %s', async (choice) => {
+    const { post } = await serve(`${call}\n${call}`);
+    const { name, description, parameters } = weather.function;
+    const asked = { model: 'letters', messages: [question] };
+    const anthropicChoice = { type: choice === 'required' ? 'any' : choice };
+    const anthropicTools = [{ name, description, input_schema: parameters }];
+    for (const limit of [call.length - 4, call.length + 8]) {
+      const requests: [string, object][] = [
+        ['/v1/chat/completions', { ...asking, tool_choice: choice, max_tokens: limit }],
+        [
+          '/v1/responses',
+          {
+            input: 'Rome?',
+            tools: [{ type: 'function', ...weather.function }],
+            tool_choice: choice,
+            max_output_tokens: limit,
+          },
+        ],
+        ['/v1/messages', { ...asked, tools: anthropicTools, tool_choice: anthropicChoice, max_tokens: limit }],
+        ['/api/chat', { ...asked, tools: [weather], options: { num_predict: limit } }],
+      ];
+      for (const [path, body] of requests)
+        for (const stream of [false, true]) {
+          const { status, text } = await post({ ...body, stream }, path);
+          expect({ path, stream, status }).toEqual({ path, stream, status: 200 });
+          expect(text).toContain('get_weather');
+          expect(text).not.toMatch(/<\/?tool/);
+        }
+    }
   });
 
   it('keep the reason of an answer that was cut', async () => {

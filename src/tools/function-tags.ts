@@ -68,8 +68,9 @@ export class FunctionTags extends SteppedReader {
     this.#syntax = syntax;
   }
 
-  /** The answer was cut: its last value is not complete. */
-  override end(): void {
+  /** The last value is not complete. If the answer is cut, only the part of a text is certain, and was passed on. */
+  override end(isCut: boolean): void {
+    if (isCut) return;
     const { held } = this.#source;
     if (this.#state === 'text') this.#source.arguments(escaped(this.#lineBreak + held.takeAll()));
     if (this.#state === 'value') this.#source.arguments((this.#value + held.takeAll()).trim());

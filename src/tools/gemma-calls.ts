@@ -25,9 +25,9 @@ class GemmaCalls extends SteppedReader {
   }
 
   /** An answer may end without the last mark. */
-  override end(): void {
+  override end(isCut: boolean): void {
     if (this.#state !== 'arguments' || this.#isInText) return;
-    const text = this.#source.held.takeAll();
+    const text = isCut ? '' : this.#source.held.takeAll();
     this.#source.wait(text);
     this.#text += text;
     if (this.#finish() === 'ended') this.#source.drop();

@@ -7,6 +7,7 @@ import { isSpace, ObjectScanner } from './object-scanner.ts';
 const argumentNames = new Set(['arguments', 'parameters']);
 /** Members that a call may have besides. */
 const otherNames = new Set(['id', 'type']);
+const memberNames = ['name', ...argumentNames, ...otherNames];
 
 /**
  * Reads one JSON object `{"name": ..., "arguments": {...}}`, in any order of its members. A call begins when the name is one of
@@ -90,10 +91,18 @@ export class JsonCall {
     // Only arguments may be long.
     if (this.#token.length > nameLengthMax && !(state === 'in string' && argumentNames.has(this.#key)))
       return 'refused';
+    if (!this.#hasBegun && !this.#canBeName(state)) return 'refused';
     if (this.#isEscaped) this.#isEscaped = false;
     else if (letter === '\\') this.#isEscaped = true;
     else if (letter === '"') return this.#endString(after);
     return state;
+  }
+
+  /** Whether the text so far may become a name that a call can have there. So other JSON is shown as it comes, and when it is cut. */
+  #canBeName(state: 'in key' | 'in string'): boolean {
+    if (this.#token.includes('\\') || (state === 'in string' && this.#key !== 'name')) return true;
+    const names = state === 'in key' ? memberNames : [...this.#source.tools.keys()];
+    return names.some((name) => `"${name}"`.startsWith(this.#token));
   }
 
   #endString(after: 'colon' | 'after value'): State {

@@ -10,8 +10,8 @@ export interface CallReader {
    * last call is content, and content follows. Only text decides, never the lengths of its pieces.
    */
   read(): 'open' | 'ended' | 'refused';
-  /** The answer has ended within the calls. The text that is held back may belong to arguments. */
-  end?(): void;
+  /** The answer has ended within the calls. The text that is held back may belong to arguments, but not if the answer is cut. */
+  end?(isCut: boolean): void;
 }
 
 export interface CallSyntax {
@@ -44,10 +44,12 @@ export class MarkedParser implements AnswerParser {
     return this.#source.takeParts();
   }
 
-  end(): AnswerPart[] {
-    this.#reader?.end?.();
-    this.#source.giveBack();
-    this.#source.content(this.#held.takeAll());
+  end(isCut = false): AnswerPart[] {
+    this.#reader?.end?.(isCut);
+    if (isCut) this.#source.drop();
+    else this.#source.giveBack();
+    const held = this.#held.takeAll();
+    if (!isCut) this.#source.content(held);
     return [...this.#source.takeParts(), ...this.#content.end(this.#source.count === 0)];
   }
 

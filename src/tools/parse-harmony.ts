@@ -40,17 +40,19 @@ export class HarmonyParser implements AnswerParser {
     return this.#takeParts();
   }
 
-  end(): AnswerPart[] {
-    if (this.#state === 'header') this.#source.content(this.#unread());
-    else this.#body(this.#held.takeAll());
-    this.#source.giveBack();
+  end(isCut = false): AnswerPart[] {
+    const held = this.#held.takeAll();
+    if (this.#state === 'header') this.#source.content(this.#unread(this.#header + held, isCut));
+    else if (!isCut) this.#body(held);
+    if (isCut) this.#source.drop();
+    else this.#source.giveBack();
     return [...this.#takeParts(), ...this.#content.end(this.#source.count === 0)];
   }
 
   /** An answer without any header is content. The header of a message that was cut is nothing. */
-  #unread(): string {
-    const text = this.#header + this.#held.takeAll();
-    return this.#hasMessages || text.includes('<|') ? '' : text;
+  #unread(text: string, isCut: boolean): string {
+    const isHeader = text.includes('<|') || (isCut && text.trim() === '<');
+    return this.#hasMessages || isHeader ? '' : text;
   }
 
   #takeParts(): AnswerPart[] {

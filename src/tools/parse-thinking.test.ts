@@ -9,13 +9,13 @@ import {
 import { ContentParser, ThinkingParser } from './parse-thinking.ts';
 import { hermesParser } from './tag-calls.ts';
 
-function read(pieces: readonly string[], beginsInside: boolean, hasTools = false) {
+function read(pieces: readonly string[], beginsInside: boolean, hasTools = false, isCut = false) {
   const parser = new ThinkingParser(
     hasTools ? hermesParser(['f', 'g'].map((name) => ({ type: 'function', function: { name } }))) : new ContentParser(),
     { beginsInside },
   );
   const read = { reasoning: '', content: '', calls: [] as string[] };
-  for (const part of [...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()]) {
+  for (const part of [...pieces.flatMap((piece) => parser.add(piece)), ...parser.end(isCut)]) {
     if (part.kind === 'reasoning' || part.kind === 'content') read[part.kind] += part.text;
     if (part.kind === 'call') read.calls.push(part.name);
   }
@@ -34,6 +34,17 @@ describe('thinking in tags', () => {
   ])('%s', (_, text, beginsInside, reasoning, content) => {
     expect(read([text], beginsInside)).toEqual({ reasoning, content, calls: [] });
     expect(read([...text], beginsInside)).toEqual({ reasoning, content, calls: [] });
+  });
+
+  it.each([
+    ['half a tag', '\n<thi', '', ''],
+    ['half a closing tag', '<think>Hm.</thi', 'Hm.', ''],
+    ['half a call', '<think>Hm.</think>\n\nYes. <tool_c', 'Hm.', 'Yes. '],
+    ['white space', ' \n', '', ' \n'],
+    ['an answer alone', 'Yes. <think', '', 'Yes. <think'],
+  ])('that is cut: %s', (_, text, reasoning, content) => {
+    expect(read([text], false, true, true)).toEqual({ reasoning, content, calls: [] });
+    expect(read([...text], false, true, true)).toEqual({ reasoning, content, calls: [] });
   });
 
   it.each([

@@ -38,11 +38,12 @@ export class ThinkingParser implements AnswerParser {
     return parts;
   }
 
-  end(): AnswerPart[] {
+  end(isCut = false): AnswerPart[] {
     const left = this.#held.takeAll();
-    if (this.#state === 'reasoning') return reasoningOf(left);
-    const text = this.#state === 'start' ? left : '';
-    return [...(text === '' ? [] : this.#rest.add(text)), ...this.#rest.end()];
+    if (this.#state === 'reasoning') return isCut ? [] : reasoningOf(left);
+    const isTag = isCut && left.trim() !== '';
+    const text = this.#state === 'start' && !isTag ? left : '';
+    return [...(text === '' ? [] : this.#rest.add(text)), ...this.#rest.end(isCut)];
   }
 
   /** Whether there may be more to read. */

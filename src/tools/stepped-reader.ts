@@ -14,8 +14,8 @@ export abstract class SteppedReader implements CallReader {
     }
   }
 
-  end(): void {
-    this.#part?.end?.();
+  end(isCut: boolean): void {
+    this.#part?.end?.(isCut);
   }
 
   protected abstract step(): StepState;

@@ -47,6 +47,9 @@ export type AnswerPart =
 /** Reads the text of one answer, in pieces of any length: the parts do not depend on the lengths. */
 export interface AnswerParser {
   add(text: string): AnswerPart[];
-  /** The answer has ended. */
-  end(): AnswerPart[];
+  /**
+   * The answer has ended. `isCut`: not by the model, as at the limit of tokens. Then text that may be a part of a call or of a tag is left
+   * out: the tokens that would have decided are missing.
+   */
+  end(isCut?: boolean): AnswerPart[];
 }

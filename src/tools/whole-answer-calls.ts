@@ -45,10 +45,10 @@ export class WholeAnswerCalls implements AnswerParser {
     return this.#take(this.#json.add(this.#held.slice(opening[0].length))) ? [] : this.#giveBack();
   }
 
-  end(): AnswerPart[] {
-    if (this.#state === 'other') return this.#format.end();
-    if (this.#take(this.#json.end()) && this.#parts.length > 0 && this.#fit()) return this.#parts;
-    return [...this.#giveBack(), ...this.#format.end()];
+  end(isCut = false): AnswerPart[] {
+    if (this.#state === 'other') return this.#format.end(isCut);
+    if (this.#take(this.#json.end(isCut)) && this.#parts.length > 0 && this.#fit()) return this.#parts;
+    return [...this.#giveBack(), ...this.#format.end(isCut)];
   }
 
   /** Whether the answer may still be calls. Behind them there may be the closing fence. */

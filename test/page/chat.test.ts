@@ -1,6 +1,5 @@
 /** The chat of the page at `/`, in Chromium, against the real server and an engine without a model. */
 import { describe, expect, it } from 'vitest';
-import { Server } from '../../src/server/server.ts';
 import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import {
   answers,
@@ -12,9 +11,10 @@ import {
   openChat,
   promptOf,
   send,
+  serveAgain,
+  serveChat,
   titles,
 } from '../support/chat-page.ts';
-import { LetterEngine } from '../support/letter-engine.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 
@@ -200,6 +200,16 @@ describe('the chat page', () => {
     await send(page, 'Another');
     await idle(page);
     expect(await titles(page)).toEqual(['Another', 'A name']);
+    const question = page.getByRole('article', { name: 'You' });
+    await list(page).getByRole('button', { name: 'A name', exact: true }).click();
+    await question.getByText('Remember me').waitFor();
+    await page.goBack();
+    await question.getByText('Another').waitFor();
+    await page.goForward();
+    await question.getByText('Remember me').waitFor();
+    await page.getByText('Cache', { exact: true }).click();
+    await page.goBack();
+    await question.getByText('Remember me').waitFor();
     page.on('dialog', (dialog) => void dialog.accept());
     await list(page).getByRole('button', { name: 'A name', exact: true }).hover();
     await list(page).getByRole('button', { name: 'Delete A name' }).click();
@@ -229,6 +239,53 @@ describe('the chat page', () => {
     expect(await page.locator('#settings-summary').textContent()).toContain(
       'temperature 0.75, top-p 0.33, min-p 0.01, at most 33 tokens, seed 7',
     );
+  });
+
+  itInLongForm('has presets of settings', async () => {
+    const { page } = await openChat(browser);
+    page.on('dialog', (dialog) => void dialog.accept(dialog.type() === 'prompt' ? 'Poet' : undefined));
+    await page.getByText('Settings').click();
+    await page.getByLabel('System prompt').fill('Rhyme.');
+    await page.getByLabel('Min-p').fill('0.1');
+    await page.getByRole('button', { name: 'Save as preset' }).click();
+    const preset = page.getByLabel('Preset');
+    expect(await preset.inputValue()).toBe('Poet');
+    await preset.selectOption('Default');
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('');
+    await page.reload();
+    await page.getByText('Settings').click();
+    await preset.selectOption('Poet');
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('Rhyme.');
+    expect(await page.getByLabel('Min-p').inputValue()).toBe('0.1');
+    await page.getByLabel('Seed').fill('3');
+    expect(await preset.inputValue()).toBe('custom');
+    await preset.selectOption('Poet');
+    await page.getByRole('button', { name: 'Delete preset' }).click();
+    expect(await preset.locator('option').allTextContents()).toEqual(['Default', 'Custom']);
+  });
+
+  itInLongForm('says which setting is wrong, and keeps the message', async () => {
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
+    await page.getByText('Settings').click();
+    const wrong: [string, string, string][] = [
+      ['Temperature', '-1', '`temperature` must be'],
+      ['Top-p', '1.5', '`top_p` must be'],
+      ['Max tokens', '2.5', '`max_tokens` must be'],
+      ['Seed', '123456789012345678901', 'The seed in the settings must be'],
+    ];
+    for (const [label, value, problem] of wrong) {
+      const before = await page.getByLabel(label).inputValue();
+      await page.getByLabel(label).fill(value);
+      await messageField(page).fill('Hi');
+      await page.getByRole('button', { name: 'Send', exact: true }).click();
+      await page.getByRole('alert').getByText(problem).waitFor();
+      expect(await messageField(page).inputValue()).toBe('Hi');
+      await page.getByLabel(label).fill(before);
+    }
+    await page.getByLabel('Seed').pressSequentially('1e');
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('The seed in the settings is no number.').waitFor();
+    expect(engine.requests.length).toBe(0);
   });
 
   itInLongForm('folds thoughts, and shows calls of tools', async () => {
@@ -307,21 +364,42 @@ describe('the chat page', () => {
     },
   );
 
-  it('asks for the API key that the server wants', async () => {
-    const server = new Server(new LetterEngine({ answer: 'Open.' }), {
-      version: '0',
-      logLevel: 'silent',
-      apiKey: 'sesame',
-    });
-    browser.closeAtEnd(() => server.app.close());
-    const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
-    await page.getByRole('textbox', { name: 'Key' }).fill('wrong');
+  it('asks for the API key that the server wants, and again when it has changed', async () => {
+    const { url, server } = await serveChat(browser, { answer: 'Open.', apiKey: 'sesame' });
+    const page = await browser.page(url);
+    const key = page.getByRole('textbox', { name: 'Key' });
+    await key.fill('wrong');
     await page.keyboard.press('Enter');
     await page.getByRole('alert').getByText('The server does not accept this key.').waitFor();
-    await page.getByRole('textbox', { name: 'Key' }).fill('sesame');
+    await key.fill('sesame');
     await page.keyboard.press('Enter');
     await page.getByText('letters').waitFor();
     await send(page, 'Hi');
     await page.getByText('Open.').waitFor();
+    await idle(page);
+    await server.close();
+    await serveAgain(browser, url, { answer: 'Again.', apiKey: 'second' });
+    // A request with the old key, whose answer comes after the new key is known.
+    const late = gate();
+    const [request] = await Promise.all([
+      page.waitForRequest('**/props'),
+      page
+        .route('**/props', (route) => late.beforeStep().then(() => route.continue()))
+        .then(() =>
+          page.evaluate(
+            "void import('./page/api.js').then(({ call }) => call('props')).then(({ status }) => { globalThis.late = status })",
+          ),
+        ),
+    ]);
+    expect(await request.headerValue('authorization')).toBe('Bearer sesame');
+    await send(page, 'Hello');
+    await page.getByRole('alert').getByText('The server does not accept this key.').waitFor();
+    await key.fill('second');
+    await page.keyboard.press('Enter');
+    await answers(page).getByText('Again.').waitFor();
+    await idle(page);
+    late.open();
+    await expect.poll(() => page.evaluate('globalThis.late')).toBe(200);
+    expect(await key.isVisible()).toBe(false);
   });
 });

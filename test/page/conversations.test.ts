@@ -16,6 +16,7 @@ import {
   openChat,
   promptOf,
   send,
+  serveAgain,
   titles,
 } from '../support/chat-page.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
@@ -83,6 +84,34 @@ describe('the conversations of the page', () => {
     await list(page).getByRole('button', { name: 'Slow', exact: true }).click();
     await answers(page).getByText('a long answer').waitFor();
     expect(engine.stats().aborts).toBe(0);
+  });
+
+  it('of a server that ends during an answer keep all that was written, and go on when it is back', async () => {
+    const { beforeStep } = gate(5);
+    const { page, server, url } = await openChat(browser, { answer: 'x'.repeat(9), beforeStep });
+    await send(page, 'A question');
+    await answers(page).getByText('xxxxx').waitFor();
+    await server.close();
+    await answers(page).getByText('The server cannot be reached').waitFor();
+    await send(page, 'Later');
+    await page.getByRole('alert').getByText('The server cannot be reached').waitFor();
+    expect(await messageField(page).inputValue()).toBe('Later');
+    const free = gate(5);
+    const again = await serveAgain(browser, url, { answer: 'y'.repeat(9), beforeStep: free.beforeStep });
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await answers(page).getByText('xxxxxyyyyy').waitFor();
+    // As a supervisor ends it: the server has a last word.
+    await again.server.drain(0);
+    free.open();
+    await answers(page).getByText('The server ended before the answer was complete.').waitFor();
+    await serveAgain(browser, url, { answer: 'zz' });
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await answers(page).getByText('xxxxxyyyyyzz').waitFor();
+    await page.getByRole('button', { name: 'Regenerate' }).waitFor();
+    expect(await page.getByRole('button', { name: 'Continue' }).count()).toBe(0);
+    await messageField(page).press('Enter');
+    await answers(page).nth(1).getByText('zz').waitFor();
+    await idle(page);
   });
 
   it('have branches: an edited message and another answer are beside the first ones', async () => {
@@ -173,7 +202,13 @@ describe('the conversations of the page', () => {
       buffer: Buffer.from(bytes),
     });
     const input = page.locator('#attach-files');
-    await input.setInputFiles([file('a.md', 'One\n```\ncode\n```\n'), file('b.bin', Buffer.from([0, 159, 146]))]);
+    const large = file('large.txt', 'x'.repeat(10_000_000));
+    await input.setInputFiles([
+      file('a.md', 'One\n```\ncode\n```\n'),
+      large,
+      file('b.bin', Buffer.from([0, 159, 146])),
+    ]);
+    await page.getByRole('alert').getByText('large.txt is not attached: files may have 1 MiB').waitFor();
     await page.getByRole('alert').getByText('b.bin is not attached: it is no text').waitFor();
     await page.getByRole('list', { name: 'Attached files' }).getByText('a.md').waitFor();
     await page.reload();
@@ -184,6 +219,15 @@ describe('the conversations of the page', () => {
     expect(await page.getByRole('list', { name: 'Attached files' }).count()).toBe(0);
     await page.getByText('File a.md').click();
     await page.getByRole('region', { name: 'File a.md' }).getByText('code').waitFor();
+    await messageField(page).fill('word '.repeat(2_000_000));
+    await page.getByRole('alert').getByText('pasted.txt is not attached: files may have 1 MiB').waitFor();
+    await messageField(page).fill('word '.repeat(40_000));
+    await page.getByRole('list', { name: 'Attached files' }).getByText('pasted.txt').waitFor();
+    expect(await messageField(page).inputValue()).toBe('');
+    await page.getByRole('button', { name: 'Remove pasted.txt' }).click();
+    await input.setInputFiles([file('ticks.txt', '` '.repeat(500_000))]);
+    await page.getByRole('button', { name: 'Send', exact: true }).click();
+    await page.getByRole('alert').getByText('the model takes 4096 tokens in all').waitFor();
   });
 
   itInLongForm('come from the storage of earlier versions of the page', async () => {
@@ -293,11 +337,14 @@ describe('the page on other devices and servers', () => {
       await page.getByRole('button', { name: 'New chat' }).click();
     }
     engine.answer = answer;
-    await send(page, 'Again');
+    await send(page, `Again a${'\u0301'.repeat(100)}`);
     await answers(page).locator('.katex').waitFor();
     await idle(page);
     expect(await answers(page).textContent()).toContain(nested(300));
     expect(await answers(page).textContent()).toContain('> > > ');
+    const accents = /\u0301+/g;
+    const question = (await page.getByRole('article', { name: 'You' }).textContent())!;
+    expect(Math.max(...[...question.matchAll(accents)].map(([run]) => run.length))).toBe(32);
   });
 
   itInLongForm('copies over plain HTTP from another machine', async () => {
@@ -316,53 +363,6 @@ describe('the page on other devices and servers', () => {
     await messageField(page).focus();
     await page.keyboard.press('Control+V');
     expect(await messageField(page).inputValue()).toBe('Copy me.');
-  });
-
-  itInLongForm('has presets of settings', async () => {
-    const { page } = await openChat(browser);
-    page.on('dialog', (dialog) => void dialog.accept(dialog.type() === 'prompt' ? 'Poet' : undefined));
-    await page.getByText('Settings').click();
-    await page.getByLabel('System prompt').fill('Rhyme.');
-    await page.getByLabel('Min-p').fill('0.1');
-    await page.getByRole('button', { name: 'Save as preset' }).click();
-    const preset = page.getByLabel('Preset');
-    expect(await preset.inputValue()).toBe('Poet');
-    await preset.selectOption('Default');
-    expect(await page.getByLabel('System prompt').inputValue()).toBe('');
-    await page.reload();
-    await page.getByText('Settings').click();
-    await preset.selectOption('Poet');
-    expect(await page.getByLabel('System prompt').inputValue()).toBe('Rhyme.');
-    expect(await page.getByLabel('Min-p').inputValue()).toBe('0.1');
-    await page.getByLabel('Seed').fill('3');
-    expect(await preset.inputValue()).toBe('custom');
-    await preset.selectOption('Poet');
-    await page.getByRole('button', { name: 'Delete preset' }).click();
-    expect(await preset.locator('option').allTextContents()).toEqual(['Default', 'Custom']);
-  });
-
-  itInLongForm('says which setting is wrong, and keeps the message', async () => {
-    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
-    await page.getByText('Settings').click();
-    const wrong: [string, string, string][] = [
-      ['Temperature', '-1', '`temperature` must be'],
-      ['Top-p', '1.5', '`top_p` must be'],
-      ['Max tokens', '2.5', '`max_tokens` must be'],
-      ['Seed', '123456789012345678901', 'The seed in the settings must be'],
-    ];
-    for (const [label, value, problem] of wrong) {
-      const before = await page.getByLabel(label).inputValue();
-      await page.getByLabel(label).fill(value);
-      await messageField(page).fill('Hi');
-      await page.getByRole('button', { name: 'Send', exact: true }).click();
-      await page.getByRole('alert').getByText(problem).waitFor();
-      expect(await messageField(page).inputValue()).toBe('Hi');
-      await page.getByLabel(label).fill(before);
-    }
-    await page.getByLabel('Seed').pressSequentially('1e');
-    await page.getByRole('button', { name: 'Send', exact: true }).click();
-    await page.getByRole('alert').getByText('The seed in the settings is no number.').waitFor();
-    expect(engine.requests.length).toBe(0);
   });
 
   it('lets people choose one of several models', async () => {
@@ -432,7 +432,7 @@ describe('the page on other devices and servers', () => {
   });
 
   it('works in a browser that keeps nothing, and says so', async () => {
-    const { page } = await openChat(browser, { answer: 'kept' });
+    const { page } = await openChat(browser, { answer: 'kept', maxModelLen: 256 });
     await page.addInitScript(`for (const name of ['localStorage', 'sessionStorage'])
       Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });`);
     await page.reload();
@@ -440,6 +440,14 @@ describe('the page on other devices and servers', () => {
     await answers(page).getByText('kept').waitFor();
     await page.getByRole('alert').getByText('keeps nothing of this page').waitFor();
     expect(await titles(page)).toEqual(['Hello']);
+    const long = 'too long '.repeat(40).trim();
+    await send(page, long);
+    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    expect(await messageField(page).inputValue()).toBe(long);
+    await page.getByRole('button', { name: 'New chat' }).click();
+    expect(await messageField(page).inputValue()).toBe('');
+    await list(page).getByRole('button', { name: 'Hello', exact: true }).click();
+    expect(await messageField(page).inputValue()).toBe(long);
   });
 
   itInLongForm('leaves the reader where he is, and jumps to the latest text on demand', async () => {

@@ -14,12 +14,28 @@ export async function openChat(
   options: LetterEngineOptions = {},
   viewport?: Viewport,
 ) {
-  const engine = new LetterEngine({ maxModelLen: 4096, ...options });
-  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
-  browser.closeAtEnd(() => server.app.close());
-  const url = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`;
-  return { engine, url, page: await browser.page(url, viewport) };
+  const { engine, server, url } = await serveChat(browser, options);
+  return { engine, server, url, page: await browser.page(url, viewport) };
 }
+
+/** A server at a port, or at one that the system chooses. */
+export async function serveChat(
+  browser: ReturnType<typeof useBrowser>,
+  options: LetterEngineOptions & { readonly port?: number; readonly apiKey?: string } = {},
+) {
+  const { port = 0, apiKey, ...of } = options;
+  const engine = new LetterEngine({ maxModelLen: 4096, ...of });
+  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent', ...(apiKey && { apiKey }) });
+  browser.closeAtEnd(() => server.close());
+  return { engine, server, url: `http://127.0.0.1:${await server.listen(port, '127.0.0.1')}/` };
+}
+
+/** Another server at the address of one that has ended. */
+export const serveAgain = (
+  browser: ReturnType<typeof useBrowser>,
+  url: string,
+  options: LetterEngineOptions & { readonly apiKey?: string },
+) => serveChat(browser, { ...options, port: Number(new URL(url).port) });
 
 export const idle = (page: Page) => page.getByRole('button', { name: 'Send', exact: true }).waitFor();
 export const messageField = (page: Page) => page.getByRole('textbox', { name: 'Message', exact: true });

@@ -1,10 +1,11 @@
-"""Runs clients of OpenAI's, Anthropic's and Ollama's API against a server with a bundled model, and writes what worked to docs/compatibility.md.
+"""Runs clients of OpenAI's, Anthropic's and Ollama's API against a server with one model, and writes what worked to docs/compatibility.md.
 
-    python3 tools/compat/run.py                      all clients; installs each into a virtual environment of its own
-    python3 tools/compat/run.py --clients openai     some of them; the page keeps the last results of the others
+    python3 tools/compat/run.py --model FILE.gguf    all clients; installs those of PyPI into virtual environments of their own
+    python3 tools/compat/run.py --clients openai     some of them; the page keeps the results of the others on this model and version
     python3 tools/compat/run.py --build FOLDER       where the virtual environments are (default: tools/compat/build)
 
-Build Kvasir first (`npm run build`). Needs Python 3.11 and about 10 GB for vLLM's packages; no GPU.
+Without `--model`, the bundled model answers, which calls no tools. Build Kvasir first (`npm install && npm run build`), which installs the clients
+of npm. Needs Python 3.11 and about 10 GB for vLLM's packages; no GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 UV = "uv==0.13.9"
-MODEL = "kvasir-demo"
+BUNDLED = ROOT / "models" / "kvasir-demo.gguf"
+PACKAGE = json.loads((ROOT / "package.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -32,27 +34,40 @@ class Client:
     """Of the requirements, the virtual environment and the script."""
     package: str
     title: str
+    is_from_npm: bool = False
+
+    @property
+    def script(self) -> Path:
+        ending = "mjs" if self.is_from_npm else "py"
+        return HERE / "clients" / f"{self.name.replace('-', '_')}_client.{ending}"
 
     @property
     def version(self) -> str:
+        if self.is_from_npm:
+            return PACKAGE["devDependencies"][self.package]
         pins = (HERE / "requirements" / f"{self.name}.txt").read_text()
         return re.search(rf"^{re.escape(self.package)}==(\S+)", pins, re.MULTILINE).group(1)
 
 
 CLIENTS = [
     Client("openai", "openai", "openai (Python)"),
+    Client("openai-npm", "openai", "openai (npm)", is_from_npm=True),
     Client("litellm", "litellm", "LiteLLM"),
     Client("langchain", "langchain-openai", "LangChain (`langchain-openai`)"),
     Client("anthropic", "anthropic", "anthropic (Python)"),
+    Client("anthropic-npm", "@anthropic-ai/sdk", "@anthropic-ai/sdk (npm)", is_from_npm=True),
     Client("ollama", "ollama", "ollama (Python)"),
+    Client("ollama-npm", "ollama", "ollama (npm)", is_from_npm=True),
     Client("guidellm", "guidellm", "guidellm"),
     Client("vllm", "vllm", "`vllm bench serve`"),
     Client("lm-eval", "lm-eval", "lm-eval"),
 ]
 
 
-def python_of(client: Client, build: Path) -> Path:
-    """Installs exactly the pinned packages, or nothing if they are installed."""
+def runtime_of(client: Client, build: Path) -> Path | str:
+    """What runs the script of the client. Installs exactly the pinned packages of Python, or nothing if they are installed."""
+    if client.is_from_npm:
+        return "node"
     tools = build / "uv"
     if not (tools / "bin" / "uv").exists():
         venv.create(tools, with_pip=True)
@@ -66,15 +81,14 @@ def python_of(client: Client, build: Path) -> Path:
     return python
 
 
-def start_server(build: Path) -> tuple[subprocess.Popen, str]:
+def start_server(model: Path, build: Path) -> tuple[subprocess.Popen, str]:
     """The server's process and its address, which it prints when it listens."""
     log = build / "server.log"
-    command = ["node", "dist/src/main.js", "serve", f"models/{MODEL}.gguf", "--port", "0"]
-    command += ["--pooling", "mean"]
+    command = ["node", "dist/src/main.js", "serve", str(model), "--port", "0", "--pooling", "mean"]
     with log.open("w") as stderr:
         server = subprocess.Popen(command, cwd=ROOT, stderr=stderr)
     while server.poll() is None:
-        found = re.search(r"address +(http://\S+)", log.read_text())
+        found = re.search(r"address=(http://\S+)", log.read_text())
         if found:
             return server, found.group(1)
         try:
@@ -84,19 +98,19 @@ def start_server(build: Path) -> tuple[subprocess.Popen, str]:
     sys.exit(f"The server ended: {log.read_text()[-500:]}")
 
 
-def outcomes_of(client: Client, python: Path, url: str) -> list[dict]:
-    env = {**os.environ, "COMPAT_URL": url, "COMPAT_MODEL": MODEL, "CUDA_VISIBLE_DEVICES": ""}
-    script = HERE / "clients" / f"{client.name.replace('-', '_')}_client.py"
-    ran = subprocess.run([python, script], env=env, capture_output=True, text=True, timeout=900)
+def outcomes_of(client: Client, runtime: Path | str, url: str, model: Path) -> list[dict]:
+    calls = {} if model == BUNDLED else {"COMPAT_CALLS": "1"}
+    env = {**os.environ, **calls, "COMPAT_URL": url, "COMPAT_MODEL": model.stem, "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run([runtime, client.script], env=env, capture_output=True, text=True, timeout=3600)
     outcomes = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"feature"')]
     if ran.returncode != 0:
         outcomes.append({"feature": "the script", "works": False, "detail": ran.stderr[-300:]})
     return outcomes
 
 
-def last_results(build: Path) -> dict[Client, dict]:
+def last_results(results: Path) -> dict[Client, dict]:
     """For each client that ran: its version, the date and the outcomes."""
-    files = {client: build / f"{client.name}.json" for client in CLIENTS}
+    files = {client: results / f"{client.name}.json" for client in CLIENTS}
     return {client: json.loads(file.read_text()) for client, file in files.items() if file.exists()}
 
 
@@ -116,38 +130,44 @@ def table(results: dict[Client, dict]) -> str:
     return "\n\n".join(parts)
 
 
-def document(results: dict[Client, dict]) -> str:
+def document(results: dict[Client, dict], model: Path) -> str:
     failures = [
         f"- {client.title}, {outcome['feature']}: `{' '.join(outcome['detail'].replace('`', '').split())}`"
         for client, result in results.items()
         for outcome in result["outcomes"]
         if not outcome["works"]
     ]
-    text = (HERE / "compatibility-head.md").read_text().format(table=table(results))
-    return text + ("\nWhat failed, with the message of the client:\n\n" + "\n".join(failures) + "\n" if failures else "")
+    missing = [client.title for client in CLIENTS if client not in results]
+    text = (HERE / "compatibility-head.md").read_text()
+    text = text.format(table=table(results), version=PACKAGE["version"], model=model.name)
+    text += "\nWhat failed, with the message of the client:\n\n" + "\n".join(failures) + "\n" if failures else ""
+    return text + (f"\nNot run on this model and version: {', '.join(missing)}.\n" if missing else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", nargs="+", choices=[client.name for client in CLIENTS])
+    parser.add_argument("--model", type=Path, default=BUNDLED)
     parser.add_argument("--build", type=Path, default=HERE / "build")
     flags = parser.parse_args()
-    build = flags.build.resolve()
-    build.mkdir(parents=True, exist_ok=True)
+    build, model = flags.build.resolve(), flags.model.resolve()
+    # The page has results of one model and one version.
+    results = build / "results" / PACKAGE["version"] / model.stem
+    results.mkdir(parents=True, exist_ok=True)
     chosen = [client for client in CLIENTS if flags.clients is None or client.name in flags.clients]
-    pythons = {client: python_of(client, build) for client in chosen}
-    server, url = start_server(build)
+    runtimes = {client: runtime_of(client, build) for client in chosen}
+    server, url = start_server(model, build)
     try:
-        for client, python in pythons.items():
-            outcomes = outcomes_of(client, python, url)
+        for client, runtime in runtimes.items():
+            outcomes = outcomes_of(client, runtime, url, model)
             result = {"version": client.version, "date": str(datetime.date.today()), "outcomes": outcomes}
-            (build / f"{client.name}.json").write_text(json.dumps(result))
+            (results / f"{client.name}.json").write_text(json.dumps(result))
             for outcome in outcomes:
-                print(f"{client.name:10} {outcome['feature']:24} {'yes' if outcome['works'] else outcome['detail']}", flush=True)
+                print(f"{client.name:13} {outcome['feature']:24} {'yes' if outcome['works'] else outcome['detail']}", flush=True)
     finally:
         server.terminate()
         server.wait()
-    (ROOT / "docs" / "compatibility.md").write_text(document(last_results(build)))
+    (ROOT / "docs" / "compatibility.md").write_text(document(last_results(results), model))
 
 
 main()

@@ -55,7 +55,7 @@ export class ChatAnswer {
   /** What the next delta of the engine adds to the message. */
   add({ text, finish }: Pick<OutputDelta, 'text' | 'finish'>): AnswerDelta {
     const parts = this.#parser === undefined ? contentOf(text) : this.#parser.add(text);
-    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end());
+    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end(wasCut(finish)));
     let content = '';
     let reasoning = '';
     const calls = new Map<number, ToolCallDelta>();
@@ -96,5 +96,8 @@ export class ChatAnswer {
     return { ...(before ?? { index: part.index }), arguments: (before?.arguments ?? '') + part.text };
   }
 }
+
+/** Whether an answer ended before the model has ended it. */
+export const wasCut = ({ reason }: NonNullable<OutputDelta['finish']>): boolean => reason !== 'stop';
 
 const contentOf = (text: string): AnswerPart[] => (text === '' ? [] : [{ kind: 'content', text }]);

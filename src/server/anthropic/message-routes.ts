@@ -24,8 +24,8 @@ export function registerMessageRoutes(
   { limits, options, generations }: MessageRouteParts,
 ): void {
   const reads: BodyDescription['reads'] = [
-    (body, given) => chatOfMessages(body, { ...limits, ...given }),
-    (body, given) => parseChat(chatOfMessages(body, limits).body, { ...limits, ...given }),
+    chatOfMessages,
+    (body, given) => parseChat(chatOfMessages(body, limits).body, given),
   ];
   const about = { body: { example: messageExample, reads }, error: 'MessageError' };
   const config = { errorBody: messageError };

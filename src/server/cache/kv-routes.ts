@@ -4,7 +4,7 @@ import { nameLengthMax, withoutUndefined } from '../../base/field-reader.ts';
 import { renderConversation } from '../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { KvAdministration, PinnedPrefixInfo, PrefixRequest } from '../../engine/kv-administration-contract.ts';
-import { type BodyOptions, bodyReader } from '../body-reader.ts';
+import { bodyReader } from '../body-reader.ts';
 import type { Callers } from '../callers.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { engineFor } from '../engine-for.ts';
@@ -49,11 +49,7 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
     example?: object,
     read?: (body: object, given: ParseLimits) => unknown,
   ): { readonly config: FastifyContextConfig } => {
-    const body = read &&
-      example && {
-        example,
-        reads: [(given: object, observed: BodyOptions) => read(given, { ...limits, ...observed })],
-      };
+    const body = read && example && { example, reads: [read] };
     return { config: { isForAdmins: true, about: { summary, ...(body === undefined ? {} : { body }) } } };
   };
   const prefixRoute =

@@ -20,10 +20,7 @@ export function registerInfillRoute(
     summary: "The text at the cursor of an editor: llama-server's API.",
     body: {
       example: infillExample,
-      reads: [
-        (body, options) => readInfill(body, { ...limits, ...options }),
-        (body, options) => parseCompletion(readInfill(body, limits).body, { ...limits, ...options }),
-      ],
+      reads: [readInfill, (body, given) => parseCompletion(readInfill(body, limits).body, given)],
     },
     answer: 'InfillAnswer',
     chunk: 'InfillChunk',

@@ -54,7 +54,7 @@ export function registerOllamaRoutes(
     '/api/chat',
     about({
       summary: 'Answers to conversations.',
-      body: { example: ollamaChatExample, reads: [(body, given) => chatOfOllama(body, { ...limits, ...given })] },
+      body: { example: ollamaChatExample, reads: [chatOfOllama] },
       answer: 'OllamaAnswer',
       chunk: 'OllamaAnswer',
       media: 'application/x-ndjson',
@@ -65,10 +65,7 @@ export function registerOllamaRoutes(
     '/api/generate',
     about({
       summary: 'Answers to prompts.',
-      body: {
-        example: ollamaGenerateExample,
-        reads: [(body, given) => generateOfOllama(body, { ...limits, ...given })],
-      },
+      body: { example: ollamaGenerateExample, reads: [generateOfOllama] },
       answer: 'OllamaAnswer',
       chunk: 'OllamaAnswer',
       media: 'application/x-ndjson',
@@ -108,7 +105,7 @@ export function registerOllamaRoutes(
     '/api/embed',
     about({
       summary: 'Vectors of texts.',
-      body: { example: ollamaEmbedExample, reads: [(body, given) => embeddingOfOllama(body, { ...limits, ...given })] },
+      body: { example: ollamaEmbedExample, reads: [embeddingOfOllama] },
     }),
     (request, reply) => {
       const startMs = performance.now();
@@ -136,7 +133,7 @@ export function registerOllamaRoutes(
     '/api/show',
     about({
       summary: 'Facts about the model.',
-      body: { example: ollamaShowExample, reads: [(body, given) => modelOfOllama(body, { ...limits, ...given })] },
+      body: { example: ollamaShowExample, reads: [modelOfOllama] },
     }),
     async (request) => {
       engineFor(engine, modelOfOllama(request.body, limits));

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
-import type { BodyOptions } from '../body-reader.ts';
+import type { ParseLimits } from '../openai-parse.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
 
 /** What a route says about itself in `/openapi.json`. */
@@ -25,7 +25,7 @@ export interface BodyDescription {
    * The functions that read the body. The fields that they look for are its schema. If two look for a field, the first describes it, and
    * only the first requires fields.
    */
-  readonly reads: readonly ((body: object, options: BodyOptions) => unknown)[];
+  readonly reads: readonly ((body: object, limits: ParseLimits) => unknown)[];
 }
 
 declare module 'fastify' {
@@ -44,7 +44,7 @@ interface DescribedRoute {
 }
 
 /** The routes of a context that are registered after this call, each as it describes itself. */
-export function registerOpenApi(app: FastifyInstance, version: string): void {
+export function registerOpenApi(app: FastifyInstance, version: string, limits: ParseLimits): void {
   const routes: DescribedRoute[] = [];
   app.addHook('onRoute', ({ method, routePath, config }) => {
     if (config?.about === undefined || config.isOtherPath === true) return;
@@ -55,17 +55,17 @@ export function registerOpenApi(app: FastifyInstance, version: string): void {
   let json: string | undefined;
   const about = { summary: 'This description.' };
   app.get('/openapi.json', { config: { about, isPublic: true } }, (_, reply) => {
-    json ??= JSON.stringify(describeRoutes(routes, version));
+    json ??= JSON.stringify(describeRoutes(routes, version, limits));
     return reply.type('application/json').send(json);
   });
 }
 
 /** An OpenAPI document, of version 3.1. */
-export function describeRoutes(routes: readonly DescribedRoute[], version: string): Schema {
+function describeRoutes(routes: readonly DescribedRoute[], version: string, limits: ParseLimits): Schema {
   const paths: Record<string, Record<string, Schema>> = {};
   for (const route of routes) {
     const path = route.path.replace(/:(\w+)/g, '{$1}');
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route) };
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, limits) };
   }
   return {
     openapi: '3.1.0',
@@ -85,7 +85,7 @@ export function describeRoutes(routes: readonly DescribedRoute[], version: strin
   };
 }
 
-function operation({ method, path, isPublic, about }: DescribedRoute): Schema {
+function operation({ method, path, isPublic, about }: DescribedRoute, limits: ParseLimits): Schema {
   const { summary, body, error = 'OpenAiErrorBody' } = about;
   const parameters = [...path.matchAll(/:(\w+)/g)].map(([, name]) => ({
     name,
@@ -98,7 +98,7 @@ function operation({ method, path, isPublic, about }: DescribedRoute): Schema {
     summary,
     ...(parameters.length === 0 ? {} : { parameters }),
     security: isPublic ? [] : [{ bearer: [] }, { header: [] }],
-    ...(body === undefined ? {} : { requestBody: { required: true, content: bodyContent(body) } }),
+    ...(body === undefined ? {} : { requestBody: { required: true, content: bodyContent(body, limits) } }),
     responses: {
       200: { description: 'The answer.', content: answerContent(about) },
       default: { description: 'An error.', content: { 'application/json': { schema: reference(error) } } },
@@ -106,10 +106,10 @@ function operation({ method, path, isPublic, about }: DescribedRoute): Schema {
   };
 }
 
-function bodyContent({ example, reads }: BodyDescription): Schema {
+function bodyContent({ example, reads }: BodyDescription, limits: ParseLimits): Schema {
   const read = reads.map((each) => {
     const fields = new FieldSchema();
-    each(example, { observer: fields.observer });
+    each(example, { ...limits, observer: fields.observer });
     return fields.schema;
   });
   const properties = Object.assign({}, ...read.map((schema) => schema.properties).reverse());

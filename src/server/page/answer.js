@@ -41,6 +41,7 @@ export class Answer {
         }
         const finish = event.choices?.[0]?.finish_reason;
         if (finish === 'length') message.end = 'length';
+        else if (finish === 'abort') throw new Error('The server ended before the answer was complete.');
         else if (finish) delete message.end;
         if (event.usage) message.note = noteOf(event.usage, startMs, firstMs || startMs);
       }

@@ -17,8 +17,9 @@ export async function call(path, { method = 'GET', body, signal, asksForKey = tr
   for (;;) {
     /** @type {Record<string, string>} */
     const headers = {};
+    const sent = key;
     if (body !== undefined) headers['content-type'] = 'application/json';
-    if (key !== '') headers.authorization = `Bearer ${key}`;
+    if (sent !== '') headers.authorization = `Bearer ${sent}`;
     const response = await fetch(path, {
       method,
       headers,
@@ -26,6 +27,8 @@ export async function call(path, { method = 'GET', body, signal, asksForKey = tr
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (response.status !== 401 || !asksForKey) return response;
+    // Another request has asked meanwhile.
+    if (sent !== key) continue;
     asking ??= askForKey(key !== '');
     const isGiven = await asking;
     asking = undefined;

@@ -42,8 +42,18 @@ function list() {
   });
 }
 
-/** @param {Conversation} conversation */
+/**
+ * Shows a conversation. The buttons of the browser go back to the one before.
+ * @param {Conversation} conversation
+ */
 function open(conversation) {
+  if (isPlain(location.hash)) history.replaceState(null, '', `#${chat.conversation.id}`);
+  if (location.hash !== `#${conversation.id}`) history.pushState(null, '', `#${conversation.id}`);
+  show(conversation);
+}
+
+/** @param {Conversation} conversation */
+function show(conversation) {
   chat.open(conversation);
   current.id = conversation.id;
   showSidebar(false);
@@ -87,8 +97,14 @@ applyTheme();
 
 const cache = new CacheView();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => cache.redraw());
+/** Whether the address names no conversation: the one that was open stays. @param {string} hash */
+const isPlain = (hash) => hash === '' || hash === '#chat';
 function route() {
   const isCache = location.hash === '#cache';
+  const id = location.hash.slice(1);
+  // A new chat has no entry yet, and a deleted one none any more.
+  if (!isCache && !isPlain(location.hash) && id !== chat.conversation.id)
+    show(conversations.get(id) ?? newConversation());
   byId('chat-view', HTMLElement).hidden = isCache;
   byId('cache-view', HTMLElement).hidden = !isCache;
   menu.hidden = isCache;

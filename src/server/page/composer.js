@@ -9,6 +9,8 @@ import { isTouch } from './touch.js';
  */
 
 const FILE_BYTES_MAX = 1 << 20;
+/** A longer text becomes a file: a field of a browser with many lines takes seconds for each letter. */
+const PASTED_CHARS_MAX = 100_000;
 const field = byId('text', HTMLTextAreaElement);
 const send = byId('send', HTMLButtonElement);
 const picker = byId('attach-files', HTMLInputElement);
@@ -21,6 +23,8 @@ export const draftKey = ({ id, messages }) => (messages.length === 0 ? 'new' : i
 export class Composer {
   /** @type {TextFile[]} */
   #files = [];
+  /** Drafts for which the browser has no room, by their keys. @type {Map<string, Draft>} */
+  #unstored = new Map();
   /** @type {() => Conversation} */
   #current;
 
@@ -46,6 +50,12 @@ export class Composer {
       void this.#attach([...(picker.files ?? [])]);
       picker.value = '';
     });
+    field.addEventListener('beforeinput', (event) => {
+      const text = event.data ?? event.dataTransfer?.getData('text/plain') ?? '';
+      if (text.length <= PASTED_CHARS_MAX) return;
+      event.preventDefault();
+      void this.#attach([new File([text], 'pasted.txt', { type: 'text/plain' })]);
+    });
     field.addEventListener('paste', (event) => this.#takeFiles(event, event.clipboardData));
     const chat = byId('chat-view', HTMLElement);
     chat.addEventListener('dragover', (event) => event.preventDefault());
@@ -63,7 +73,7 @@ export class Composer {
 
   /** Shows the draft of the conversation that is open now. */
   open() {
-    const { content, files } = storedDraft(draftKey(this.#current()));
+    const { content, files } = this.#stored(draftKey(this.#current()));
     field.value = content;
     this.#files = files;
     this.#showFiles();
@@ -91,9 +101,9 @@ export class Composer {
    */
   putBack(conversation, { content, files }) {
     const key = draftKey(conversation);
-    const later = key === draftKey(this.#current()) ? this.#draft() : storedDraft(key);
+    const later = key === draftKey(this.#current()) ? this.#draft() : this.#stored(key);
     const parts = [content, later.content].filter((part) => part !== '');
-    write(`draft:${key}`, { content: parts.join('\n'), files: [...files, ...later.files] });
+    this.#store(key, { content: parts.join('\n'), files: [...files, ...later.files] });
     if (key === draftKey(this.#current())) this.open();
   }
 
@@ -104,7 +114,29 @@ export class Composer {
   #changed() {
     fitHeight();
     this.#showFiles();
-    write(`draft:${draftKey(this.#current())}`, this.isEmpty ? undefined : this.#draft());
+    this.#store(draftKey(this.#current()), this.isEmpty ? undefined : this.#draft());
+  }
+
+  /**
+   * @param {string} key
+   * @param {Draft | undefined} draft
+   */
+  #store(key, draft) {
+    this.#unstored.delete(key);
+    if (write(`draft:${key}`, draft) || draft === undefined) return;
+    this.#unstored.set(key, draft);
+    // What was stored before is older.
+    write(`draft:${key}`, undefined);
+  }
+
+  /**
+   * @param {string} key
+   * @returns {Draft}
+   */
+  #stored(key) {
+    const draft = this.#unstored.get(key) ?? read(`draft:${key}`, /** @type {Partial<Draft>} */ ({})) ?? {};
+    const { content, files } = draft;
+    return { content: typeof content === 'string' ? content : '', files: Array.isArray(files) ? files : [] };
   }
 
   /**
@@ -119,10 +151,12 @@ export class Composer {
 
   /** @param {File[]} files */
   async #attach(files) {
+    const problems = [];
     for (const file of files) {
       const problem = await this.#attachOne(file);
-      if (problem !== undefined) this.say(`${file.name} is not attached: ${problem}`);
+      if (problem !== undefined) problems.push(`${file.name} is not attached: ${problem}`);
     }
+    if (problems.length > 0) this.say(problems.join(' '));
     this.#changed();
     field.focus();
   }
@@ -154,15 +188,6 @@ export class Composer {
       }),
     );
   }
-}
-
-/**
- * @param {string} key
- * @returns {Draft}
- */
-function storedDraft(key) {
-  const { content, files } = read(`draft:${key}`, /** @type {Partial<Draft>} */ ({})) ?? {};
-  return { content: typeof content === 'string' ? content : '', files: Array.isArray(files) ? files : [] };
 }
 
 /** The field is as high as its text, up to a limit. */

@@ -150,7 +150,8 @@ export function toRequest({ role, content, files = [], toolCalls = [] }) {
 
 /** @param {TextFile} file */
 function quote({ name, text }) {
-  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([run]) => run.length));
+  let longest = 2;
+  for (const [run] of text.matchAll(/`+/g)) longest = Math.max(longest, run.length);
   const fence = '`'.repeat(longest + 1);
   return `File ${name}:\n${fence}\n${text}${text.endsWith('\n') ? '' : '\n'}${fence}`;
 }

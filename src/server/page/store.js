@@ -251,6 +251,7 @@ function storedNames() {
  */
 export function hasText(conversation, text) {
   const wanted = text.trim().toLowerCase();
+  if (wanted === '') return true;
   const texts = [titleOf(conversation), ...conversation.messages.map(({ content }) => content)];
   return texts.some((one) => one.toLowerCase().includes(wanted));
 }

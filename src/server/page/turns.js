@@ -14,6 +14,8 @@ export class Turn {
   /** @type {MarkdownView | undefined} */
   #markdown;
   #frame = 0;
+  /** The text is not shown again before this time. */
+  #nextMs = 0;
 
   /**
    * @param {Message} message
@@ -40,16 +42,25 @@ export class Turn {
     this.settle();
   }
 
-  /** The text has grown: shows it at the next frame. */
+  /** The text has grown: shows it at the next frame, or later if that takes long, so that the page has most of the time for people. */
   grown() {
-    this.#frame ||= requestAnimationFrame(() => {
+    this.#frame ||= requestAnimationFrame((nowMs) => {
       this.#frame = 0;
+      if (nowMs < this.#nextMs) {
+        this.grown();
+        return;
+      }
+      const startMs = performance.now();
       this.show();
+      const endMs = performance.now();
+      this.#nextMs = endMs + 4 * (endMs - startMs);
     });
   }
 
   show() {
-    const { content, files = [], reasoning = '', toolCalls = [] } = this.message;
+    const { files = [], toolCalls = [] } = this.message;
+    const content = withShortMarks(this.message.content);
+    const reasoning = withShortMarks(this.message.reasoning ?? '');
     if (this.#markdown === undefined) this.body.textContent = content;
     else this.#markdown.show(content);
     this.reasoning.hidden = reasoning === '';
@@ -120,6 +131,12 @@ export class Turn {
     input.focus();
   }
 }
+
+/**
+ * Thousands of accents on one letter stop a browser for a minute. No language has so many: further ones get a placeholder as their letter.
+ * @param {string} text
+ */
+const withShortMarks = (text) => text.replace(/\p{M}{32}(?=\p{M})/gu, '$&\u25cc');
 
 /** Why an answer is not complete. */
 export const endNotes = { length: 'Cut at the limit of tokens', stopped: 'Stopped', open: 'Not complete' };

@@ -37,7 +37,7 @@ export function registerResponseRoutes(
   const earlier = new TenantResponses(0).of({ tenant: undefined });
   const body: BodyDescription = {
     example: responseExample,
-    reads: [(given, observed) => parseResponse(given, { ...limits, ...observed }, earlier)],
+    reads: [(given, observed) => parseResponse(given, observed, earlier)],
   };
   const answer = 'ResponseBody';
   const about: RouteDescription = {

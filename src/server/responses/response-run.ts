@@ -1,5 +1,6 @@
 import { engineClosed } from '../../core/errors.ts';
 import { callId } from '../../engine/chat/call-id.ts';
+import { wasCut } from '../../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
 import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
 import type { AnswerParser } from '../../tools/tool.ts';
@@ -78,7 +79,7 @@ export class ResponseRun {
     const events: UnnumberedEvent[] = this.#status === 'queued' ? this.#begin() : [];
     const { text, finish } = delta;
     const parts = this.#parser?.add(text) ?? (text === '' ? [] : [{ kind: 'content', text } as const]);
-    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end());
+    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end(wasCut(finish)));
     events.push(...this.#items.add(parts, delta));
     if (finish?.reason === 'abort') events.push(...this.#fail(engineClosed()));
     else if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));

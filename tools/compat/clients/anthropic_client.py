@@ -1,7 +1,7 @@
 """Anthropic's Python client."""
 
 import anthropic
-from features import MODEL, QUESTION, URL, WEATHER, check_city, report
+from features import MODEL, QUESTION, URL, WEATHER, check_answer, check_city, report
 
 client = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
 messages = [{"role": "user", "content": QUESTION}]
@@ -27,7 +27,7 @@ def stream() -> None:
 
 def tools(choice: dict[str, object]) -> anthropic.types.Message:
     answer = client.messages.create(**common, tools=[weather], tool_choice=choice)
-    assert answer.content
+    check_answer(answer.content, [block for block in answer.content if block.type == "tool_use"])
     return answer
 
 

@@ -1,6 +1,6 @@
 """LangChain's package for OpenAI's API."""
 
-from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_city, report
+from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_answer, check_city, report
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 server = {"model": MODEL, "base_url": f"{URL}/v1", "api_key": "none", "max_retries": 0}
@@ -17,7 +17,7 @@ def stream() -> None:
 
 def tools_auto() -> None:
     answer = chat.bind_tools([WEATHER]).invoke(QUESTION)
-    assert answer.content or answer.tool_calls
+    check_answer(answer.content, answer.tool_calls)
 
 
 def tools(choice: str) -> None:

@@ -1,7 +1,7 @@
 """LiteLLM with its provider for servers with OpenAI's API."""
 
 import litellm
-from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_city, check_person, report
+from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_answer, check_city, check_person, report
 
 messages = [{"role": "user", "content": QUESTION}]
 server = {"model": f"openai/{MODEL}", "api_base": f"{URL}/v1", "api_key": "none", "num_retries": 0}
@@ -20,7 +20,7 @@ def stream() -> None:
 
 def tools(choice: object) -> object:
     message = litellm.completion(**common, tools=[WEATHER], tool_choice=choice).choices[0].message
-    assert message.content or message.tool_calls
+    check_answer(message.content, message.tool_calls)
     return message
 
 

@@ -1,7 +1,7 @@
 """Ollama's Python client."""
 
 import ollama
-from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_person, report
+from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_answer, check_person, report
 
 client = ollama.Client(host=URL)
 messages = [{"role": "user", "content": QUESTION}]
@@ -21,7 +21,7 @@ def stream() -> None:
 
 def tools() -> None:
     message = client.chat(**common, tools=[WEATHER]).message
-    assert message.content or message.tool_calls
+    check_answer(message.content, message.tool_calls)
 
 
 def json_schema() -> None:

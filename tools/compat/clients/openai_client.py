@@ -1,6 +1,6 @@
 """OpenAI's Python client."""
 
-from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_city, check_person, report
+from features import MODEL, PERSON, QUESTION, URL, WEATHER, check_answer, check_city, check_person, report
 from openai import OpenAI
 
 client = OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
@@ -24,7 +24,7 @@ def stream() -> None:
 
 def tools(choice: object) -> object:
     message = client.chat.completions.create(**common, tools=[WEATHER], tool_choice=choice).choices[0].message
-    assert message.content or message.tool_calls
+    check_answer(message.content, message.tool_calls)
     return message
 
 
