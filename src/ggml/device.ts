@@ -71,7 +71,45 @@ export interface ComputeDevice {
   close(): void;
 }
 
+/** The memory of a GPU, in bytes. */
+export interface GpuMemory {
+  /** For people: `Vulkan0 (NVIDIA ...)`. */
+  readonly description: string;
+  /** Undefined if the driver does not say. */
+  readonly freeBytes: number | undefined;
+  readonly totalBytes: number;
+  /** Of one buffer, such as the KV pool. */
+  readonly bufferBytesMax: number;
+}
+
 let backendsLoaded = false;
+
+/**
+ * The memory of the GPU that `openDevice` uses; undefined without a GPU. Without a GPU package, no backend is loaded. CUDA
+ * makes a context in this process for it.
+ */
+export function findGpu(): GpuMemory | undefined {
+  const native = loadNative();
+  if (native.libraries.backendFolders.length === 1 && process.platform !== 'darwin') return undefined;
+  loadBackends(native);
+  const gpu = listDevices(native).find(isGpu);
+  return gpu && gpuMemory(native, gpu.pointer);
+}
+
+/** What the driver says at the moment. */
+export function gpuMemory(native: NativeApi, device: DevicePtr): GpuMemory {
+  const free = new BigUint64Array(1);
+  const total = new BigUint64Array(1);
+  native.ggml_backend_dev_memory(device, free, total);
+  const buffers = native.ggml_backend_dev_buffer_type(device);
+  const name = native.ggml_backend_dev_name(device);
+  return {
+    description: `${name} (${native.ggml_backend_dev_description(device).trim()})`,
+    freeBytes: total[0] === 0n ? undefined : Number(free[0]),
+    totalBytes: Number(total[0]),
+    bufferBytesMax: Number(native.ggml_backend_buft_get_max_size(buffers)),
+  };
+}
 
 /** Finds the devices and opens backends. Throws `deviceUnavailable` if `device` is `gpu` and there is none. */
 export function openDevice(options: DeviceOptions): ComputeDevice {
@@ -82,7 +120,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     devices.find((device) => device.type === 'cpu'),
     'ggml has no CPU backend',
   );
-  const gpuDevice = options.device === 'cpu' ? undefined : devices.find((d) => d.type === 'gpu' || d.type === 'igpu');
+  const gpuDevice = options.device === 'cpu' ? undefined : devices.find(isGpu);
   if (options.device === 'gpu' && gpuDevice === undefined) {
     throw deviceUnavailable({
       device: 'gpu',
@@ -181,6 +219,8 @@ export function loadBackends(native: NativeApi, folders = native.libraries.backe
 }
 
 type ListedDevice = ReturnType<typeof listDevices>[number];
+
+const isGpu = ({ type }: ListedDevice): boolean => type === 'gpu' || type === 'igpu';
 
 function listDevices(native: NativeApi) {
   return Array.from({ length: native.ggml_backend_dev_count() }, (_, index) => {
