@@ -96,8 +96,12 @@ export function findGpu(): GpuMemory | undefined {
   return gpu && gpuMemory(native, gpu.pointer);
 }
 
+/** The memory of a device that is open; undefined if it is a CPU. */
+export const gpuMemoryOf = ({ kind, native, mainDevice }: ComputeDevice): GpuMemory | undefined =>
+  kind === 'gpu' ? gpuMemory(native, mainDevice) : undefined;
+
 /** What the driver says at the moment. */
-export function gpuMemory(native: NativeApi, device: DevicePtr): GpuMemory {
+function gpuMemory(native: NativeApi, device: DevicePtr): GpuMemory {
   const free = new BigUint64Array(1);
   const total = new BigUint64Array(1);
   native.ggml_backend_dev_memory(device, free, total);

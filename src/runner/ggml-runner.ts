@@ -5,7 +5,7 @@ import { blockCount, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
-import { type ComputeDevice, type GpuMemory, gpuMemory, openDevice } from '../ggml/device.ts';
+import { type ComputeDevice, gpuMemoryOf, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
@@ -76,9 +76,7 @@ interface RunnerParts {
   readonly attention: AttentionChoice;
   /** Of a model with states. */
   readonly mixers: Mixers | undefined;
-  readonly fingerprint: string;
-  /** `KvCacheSpec.numerics` */
-  readonly numerics: string | undefined;
+  readonly identity: Pick<KvCacheSpec, 'fingerprint' | 'numerics'>;
 }
 
 /** A chunk of which the layers before `nextLayer` are computed. */
@@ -213,8 +211,7 @@ export class GgmlRunner implements Runner {
         kernels: { ...kernels, tiles, weightedSum, passes, operations, headRotation },
         attention,
         mixers: mixers?.mixers,
-        fingerprint,
-        numerics: options.placement === undefined ? undefined : numerics,
+        identity: options.placement === undefined ? { fingerprint } : { fingerprint, numerics },
       });
     } catch (error) {
       prediction?.close();
@@ -226,7 +223,7 @@ export class GgmlRunner implements Runner {
 
   private constructor(
     options: GgmlRunnerOptions,
-    { device, weights, prediction, kernels, attention, mixers, fingerprint, numerics }: RunnerParts,
+    { device, weights, prediction, kernels, attention, mixers, identity }: RunnerParts,
   ) {
     const { config, timers } = options;
     this.stage = stageOf(options);
@@ -236,7 +233,7 @@ export class GgmlRunner implements Runner {
     const layout = layouts[0]!;
     const groups = groupSpecs(config, this.stage, blocks);
     const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
-    const gpu = gpuOf(device);
+    const gpu = gpuMemoryOf(device);
     // The pool is one tensor, so on a GPU it is at most as large as the largest buffer of the driver.
     const poolBytes = Math.min(options.kvCacheBytes(bytes, gpu), gpu?.bufferBytesMax ?? Number.POSITIVE_INFINITY);
     const poolBlocks = Math.max(2, Math.floor(poolBytes / bytes));
@@ -294,8 +291,7 @@ export class GgmlRunner implements Runner {
       groups,
       blockBytes: blockBytes(layout),
       blockCount: blockCount(poolBlocks),
-      fingerprint,
-      ...(numerics === undefined ? {} : { numerics }),
+      ...identity,
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
     const rowsPerBlock = this.#parts.memories.map((ofGroup) => ofGroup.rowsPerBlock);
@@ -499,6 +495,3 @@ async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDiges
   for (const { path, state } of file.parts) await checkState(path, state);
   return found;
 }
-
-const gpuOf = ({ kind, native, mainDevice }: ComputeDevice): GpuMemory | undefined =>
-  kind === 'gpu' ? gpuMemory(native, mainDevice) : undefined;
