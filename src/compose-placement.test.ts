@@ -36,7 +36,7 @@ const gpu: GpuMemory = {
   description: 'GPU0 (a GPU)',
   freeBytes: 20 * GIB,
   totalBytes: 24 * GIB,
-  bufferBytesMax: 64 * GIB,
+  tensorBytesMax: 64 * GIB,
 };
 const optionsOf = (options: Partial<EngineOptions>) =>
   resolveEngineOptions({ model: 'm', maxModelLen: 256, ...options });
@@ -166,8 +166,8 @@ describe('the number of blocks', () => {
     expect(blocksOf({ gpuLayers: 2 }, small)).toBe(left / part);
   });
 
-  it('is at most what the largest buffer of the GPU holds, on both devices', () => {
+  it('is at most what the largest tensor of the GPU holds, on both devices', () => {
     const whole = blocksOf({ gpuLayers: 3, kvCacheMemory: 6 << 20 });
-    expect(blocksOf({ gpuLayers: 3, kvCacheMemory: 6 << 20 }, { ...gpu, bufferBytesMax: 1 << 20 })).toBeLessThan(whole);
+    expect(blocksOf({ gpuLayers: 3, kvCacheMemory: 6 << 20 }, { ...gpu, tensorBytesMax: 1 << 20 })).toBeLessThan(whole);
   });
 });

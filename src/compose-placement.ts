@@ -124,7 +124,7 @@ const tokensWanted = 8192;
 /** The largest number of last layers whose weights, KV and buffers have room in the free memory; 0: none. */
 function layersThatFit(options: ResolvedEngineOptions, { file, model }: PlacedModel, gpu: GpuMemory): number {
   const { layerCount } = model;
-  const { freeBytes, totalBytes, bufferBytesMax } = gpu;
+  const { freeBytes, totalBytes, tensorBytesMax } = gpu;
   if (freeBytes === undefined) return layerCount;
   for (let firstLayer = 0; firstLayer <= lastStageStart(model); firstLayer++) {
     const stages = firstLayer === 0 ? [wholeModel(layerCount)] : stagesFrom(firstLayer, layerCount);
@@ -133,7 +133,7 @@ function layersThatFit(options: ResolvedEngineOptions, { file, model }: PlacedMo
     const blocks =
       encoderBlocks(options, model) ?? givenBlocks(options, parts) ?? blocksOfRequests(options, model, 1, tokensWanted);
     const weights = stageWeightBytes(file, model, stages.at(-1)!, predicts(options, model));
-    const needed = Math.min(blocks * part, bufferBytesMax);
+    const needed = Math.min(blocks * part, tensorBytesMax);
     if (needed <= leftOnGpu(weights, freeBytes, totalBytes)) return layerCount - firstLayer;
   }
   return 0;
@@ -159,11 +159,11 @@ export function blockCountOf(options: RankOptions, { file, model }: PlacedModel,
   });
   const parts = stages.map(({ stage }) => partBytes(options, model, stage));
   const blocks = encoderBlocks(options, model) ?? givenBlocks(options, parts) ?? Math.min(...counts);
-  const largest = on('gpu').map((part) => Math.floor(bufferMax(gpu) / partBytes(options, model, part)));
+  const largest = on('gpu').map((part) => Math.floor(tensorMax(gpu) / partBytes(options, model, part)));
   return Math.max(2, Math.min(blocks, ...largest));
 }
 
-const bufferMax = (gpu: GpuMemory | undefined): number => gpu?.bufferBytesMax ?? Number.POSITIVE_INFINITY;
+const tensorMax = (gpu: GpuMemory | undefined): number => gpu?.tensorBytesMax ?? Number.POSITIVE_INFINITY;
 
 /** Memory for the pool by default. `unreadBytes` of weights are not in memory yet. `gpu`: of a pool on it. */
 export function roomFor(unreadBytes: number, gpu: GpuMemory | undefined): number {

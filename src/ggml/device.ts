@@ -13,6 +13,7 @@ import {
   type RawPtr,
 } from './ffi.ts';
 import { NativeThread } from './native-thread.ts';
+import { I32 } from './types.ts';
 
 /** ggml's `enum ggml_backend_dev_type`. */
 const deviceTypes = ['cpu', 'gpu', 'igpu', 'accel', 'meta'] as const;
@@ -78,8 +79,8 @@ export interface GpuMemory {
   /** Undefined if the driver does not say. */
   readonly freeBytes: number | undefined;
   readonly totalBytes: number;
-  /** Of one buffer, such as the KV pool. */
-  readonly bufferBytesMax: number;
+  /** Of one tensor in a buffer of its own, such as the KV pool. */
+  readonly tensorBytesMax: number;
 }
 
 let backendsLoaded = false;
@@ -111,8 +112,30 @@ function gpuMemory(native: NativeApi, device: DevicePtr): GpuMemory {
     description: `${name} (${native.ggml_backend_dev_description(device).trim()})`,
     freeBytes: total[0] === 0n ? undefined : Number(free[0]),
     totalBytes: Number(total[0]),
-    bufferBytesMax: Number(native.ggml_backend_buft_get_max_size(buffers)),
+    tensorBytesMax: tensorBytesMax(native, device, Number(native.ggml_backend_buft_get_max_size(buffers))),
   };
+}
+
+/**
+ * A buffer may be larger than the largest tensor with which the device computes. ggml ends the process if a graph has a larger one. On
+ * Mesa's software Vulkan, the limits are 1 GiB and 128 MiB.
+ */
+function tensorBytesMax(native: NativeApi, device: DevicePtr, bufferBytesMax: number): number {
+  const computesWith = (bytes: number): boolean => {
+    const context = native.ggml_init({ mem_size: 2 * native.ggml_tensor_overhead(), mem_buffer: 0, no_alloc: true });
+    const tensor = native.ggml_new_tensor_1d(context, I32.id, Math.floor(bytes / I32.typeSize));
+    const isSupported = native.ggml_backend_dev_supports_op(device, tensor);
+    native.ggml_free(context);
+    return isSupported;
+  };
+  let [most, tooLarge] = [0, Math.min(bufferBytesMax, 2 ** 48)];
+  if (computesWith(tooLarge)) return tooLarge;
+  while (tooLarge - most > I32.typeSize) {
+    const middle = Math.floor((most + tooLarge) / 2);
+    if (computesWith(middle)) most = middle;
+    else tooLarge = middle;
+  }
+  return most;
 }
 
 /** Finds the devices and opens backends. Throws `deviceUnavailable` if `device` is `gpu` and there is none. */
@@ -129,7 +152,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     throw deviceUnavailable({
       device: 'gpu',
       found: devices.map((device) => device.name).join(', '),
-      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu.',
+      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu without --gpu-layers.',
     });
   }
   const chosen = gpuDevice ?? cpuDevice;

@@ -234,8 +234,8 @@ export class GgmlRunner implements Runner {
     const groups = groupSpecs(config, this.stage, blocks);
     const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
     const gpu = gpuMemoryOf(device);
-    // The pool is one tensor, so on a GPU it is at most as large as the largest buffer of the driver.
-    const poolBytes = Math.min(options.kvCacheBytes(bytes, gpu), gpu?.bufferBytesMax ?? Number.POSITIVE_INFINITY);
+    // The pool is one tensor.
+    const poolBytes = Math.min(options.kvCacheBytes(bytes, gpu), gpu?.tensorBytesMax ?? Number.POSITIVE_INFINITY);
     const poolBlocks = Math.max(2, Math.floor(poolBytes / bytes));
     this.#device = device;
     this.#weights = weights;

@@ -37,7 +37,8 @@ const long = promptOf(150, 3, 2000);
 
 describe('a model that is divided between the CPU and a GPU', () => {
   it('generates the same text alone, in a batch and with cached blocks', async () => {
-    const engine = await open({ gpuLayers: 1, kvCacheMemory: 64 << 20 });
+    // The default pool is as large as the GPU's largest tensor.
+    const engine = await open({ gpuLayers: 1 });
     expect(engine.model.placement).toContain('the last 1 of ');
     const alone = await complete(engine, long);
     const prompts = ['Once upon a time', 'The fox went to the mill and', long];
