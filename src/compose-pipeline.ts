@@ -1,14 +1,21 @@
 /** Opens all ranks of an engine, in this process or in worker processes. */
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
-import { blockCountOf, openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
+import {
+  blockCountOf,
+  describePlacement,
+  type Placement,
+  placeLayers,
+  placementIdentity,
+} from './compose-placement.ts';
+import { openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
 import type { EngineEvent } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
+import { findGpu } from './ggml/device.ts';
 import type { GgufFile } from './ggml/gguf.ts';
 import type { ModelConfig } from './ggml/model-config.ts';
 import type { ModelDigest } from './ggml/model-digest.ts';
-import { tooManyRanks } from './worker/errors.ts';
 import type { OpenedRank } from './worker/rank.ts';
 import type { WorkerDeath } from './worker/rank-process.ts';
 import { type RestartPolicy, restartDefaults } from './worker/restart-budget.ts';
@@ -25,21 +32,22 @@ export interface PipelineContext {
   wake(): void;
 }
 
+/** The ranks of an engine. */
+export interface OpenedRanks {
+  readonly ranks: readonly OpenedRank[];
+  /** `describePlacement` */
+  readonly placement: string | undefined;
+}
+
 /** Opens all ranks in parallel. If one fails, the others are closed. */
-export async function openRanks(
-  options: ResolvedEngineOptions,
-  context: PipelineContext,
-): Promise<readonly OpenedRank[]> {
-  const { model } = context;
-  const worldSize = options.pipelineParallelSize;
-  if (!Number.isInteger(worldSize) || worldSize < 1 || worldSize > model.layerCount) {
-    throw tooManyRanks({ ranks: worldSize, layers: model.layerCount });
-  }
-  const isApart = (options.distributedExecutorBackend ?? (worldSize > 1 ? 'mp' : 'uni')) === 'mp';
+export async function openRanks(options: ResolvedEngineOptions, context: PipelineContext): Promise<OpenedRanks> {
+  const isApart = (options.distributedExecutorBackend ?? (options.pipelineParallelSize > 1 ? 'mp' : 'uni')) === 'mp';
+  const placed = placeLayers(options, context, findGpu);
+  const worldSize = placed.stages.length;
   const progress = new SummedProgress(worldSize, options.onProgress);
   // The file is hashed here, before worker processes start; otherwise each of them would hash it.
   const digest = isApart ? await context.digest : undefined;
-  const setups = setupsOf(options, context, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
+  const setups = setupsOf(options, context, placed, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
   const event = onceEach((message) => options.onEvent?.({ level: 'warn', message, fields: {} }));
   const settled = await Promise.allSettled(
     setups.map((setup) => {
@@ -51,24 +59,30 @@ export async function openRanks(
   );
   const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
   const failed = settled.find((outcome) => outcome.status === 'rejected');
-  if (failed === undefined) return ranks;
+  if (failed === undefined) return { ranks, placement: describePlacement(placed) };
   await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
   throw failed.reason;
 }
 
-function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isApart: boolean): RankSetup[] {
-  const { modelName, transfer, file, model } = context;
-  const worldSize = options.pipelineParallelSize;
+function setupsOf(
+  options: ResolvedEngineOptions,
+  context: PipelineContext,
+  placed: Placement,
+  isApart: boolean,
+): RankSetup[] {
+  const { modelName, transfer } = context;
+  const { stages } = placed;
   const rankOptions = rankOptionsOf(options);
-  const isFixed = isApart || worldSize > 1;
+  const placement = placementIdentity(placed);
+  const isFixed = isApart || stages.length > 1;
   const common = {
-    options: rankOptions,
     modelName,
-    worldSize,
-    ...(isFixed ? { blockCount: blockCountOf(rankOptions, file, model, worldSize) } : {}),
+    worldSize: stages.length,
+    ...(placement === undefined ? {} : { placement }),
+    ...(isFixed ? { blockCount: blockCountOf(rankOptions, context, placed) } : {}),
     ...(transfer === undefined ? {} : { transfer }),
   };
-  return Array.from({ length: worldSize }, (_, rank) => ({ ...common, rank }));
+  return stages.map(({ stage, device }, rank) => ({ ...common, rank, stage, options: { ...rankOptions, device } }));
 }
 
 interface ProcessHooks {

@@ -1,5 +1,6 @@
 /** Creates one rank of the pipeline, in the engine's process or in a worker process (`worker-main.ts`). */
 import { systemClock } from './base/clock.ts';
+import { poolBytes, predicts, roomFor } from './compose-placement.ts';
 import type {
   KvConnector,
   KvIdentity,
@@ -13,18 +14,15 @@ import { StagedWorker } from './connector/transfer/staged-worker.ts';
 import type { DeviceBlocks } from './core/block-memory.ts';
 import { type BlockId, tokenCount } from './core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from './core/kv-spec.ts';
-import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
+import type { ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
-import { type GgufFile, readGguf, weightBytesOf } from './ggml/gguf.ts';
+import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.ts';
-import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
-import { stageOfModel, wholeModel } from './runner/contract.ts';
-import { type BlockOptions, groupSpecs, kvLayout, predictionLayout } from './runner/kv-groups.ts';
-import { blockBytes, kvTypes } from './runner/kv-memory.ts';
+import type { PipelineStage } from './runner/contract.ts';
+import { kvTypes } from './runner/kv-memory.ts';
 import type { GgmlRunnerOptions } from './runner/runner-options.ts';
-import { readSpeculativeConfig } from './scheduler/speculation/options.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -35,6 +33,9 @@ export interface RankSetup {
   readonly modelName: string;
   readonly rank: number;
   readonly worldSize: number;
+  readonly stage: PipelineStage;
+  /** Of a model that is divided among devices (`placementIdentity`). */
+  readonly placement?: string;
   /** Absent for a single rank, which measures the memory that the weights leave. */
   readonly blockCount?: number;
   readonly transfer?: KvTransferConfig;
@@ -139,12 +140,13 @@ function overwriteIn(memory: DeviceBlocks): (blocks: readonly BlockId[]) => void
 }
 
 function runnerOptions(setup: RankSetup, { file, model, onProgress, event, digest }: RankContext): GgmlRunnerOptions {
-  const { options, rank, worldSize, blockCount, modelName } = setup;
+  const { options, stage, placement, blockCount, modelName } = setup;
   return {
     file,
     modelName,
     config: model,
-    stage: stageOfModel(model, rank, worldSize),
+    stage,
+    placement,
     device: options.device,
     threads: options.threads,
     cpus: options.cpus,
@@ -153,7 +155,8 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     blockSize: tokenCount(options.blockSize),
     stateCheckpointTokens: options.stateCheckpointTokens,
     kvType: kvTypes[options.kvCacheDtype],
-    kvCacheBytes: (bytes) => (blockCount === undefined ? poolBytes(options, model, bytes, 0) : blockCount * bytes),
+    kvCacheBytes: (bytes, gpu) =>
+      blockCount === undefined ? poolBytes(options, model, bytes, roomFor(0, gpu)) : blockCount * bytes,
     onProgress,
     onEvent: event,
     digest,
@@ -161,56 +164,6 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     predicts: predicts(options, model),
   };
 }
-
-/** Whether the last rank has a prediction layer. Drafts of models with states cannot be verified, so none are made. */
-const predicts = ({ speculativeConfig }: RankOptions, { states }: ModelConfig): boolean =>
-  speculativeConfig !== undefined && states === undefined && readSpeculativeConfig(speculativeConfig).method === 'mtp';
-
-/**
- * The number of blocks on each rank, if there are several ranks or a replaced worker must get the same number. A block
- * has a part on every rank, so the memory for KV is divided by the bytes of all parts. It is known before any rank is
- * opened.
- */
-export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig, worldSize: number): number {
-  const blocks = blockOptionsOf(options);
-  let bytes = 0;
-  for (let rank = 0; rank < worldSize; rank++) {
-    const layout = kvLayout(model, stageOfModel(model, rank, worldSize), blocks);
-    bytes += blockBytes(layout);
-    if (rank === worldSize - 1 && predicts(options, model)) bytes += blockBytes(predictionLayout(layout));
-  }
-  return Math.max(
-    2,
-    Math.floor(poolBytes(options, model, bytes, weightBytesOf(file, predicts(options, model))) / bytes),
-  );
-}
-
-/**
- * The default: half of the memory that the weights leave, but not more than all running requests can fill. `unreadBytes`
- * of weights are not in memory yet.
- */
-function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
-  if (model.isEncoder === true) {
-    // The texts of one step, each of which may leave a part of a block unused.
-    return (1 + Math.ceil(options.maxNumBatchedTokens / options.blockSize) + options.maxNumSeqs) * bytesPerBlock;
-  }
-  if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
-  const longest = options.maxModelLen ?? model.contextLength;
-  const groups = groupSpecs(model, wholeModel(model.layerCount), blockOptionsOf(options));
-  // A window or state group also has the blocks of the tokens that one step computes.
-  const blocksPerRequest = groups.reduce((sum, group) => {
-    const most = Math.ceil(longest / group.blockSize);
-    const atOnce = createGroup(group).blocksMax(longest) + Math.ceil(options.maxNumBatchedTokens / group.blockSize);
-    return sum + Math.min(most, atOnce);
-  }, 0);
-  return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerBlock);
-}
-
-const blockOptionsOf = ({ blockSize, kvCacheDtype, stateCheckpointTokens }: RankOptions): BlockOptions => ({
-  blockSize,
-  kvType: kvTypes[kvCacheDtype],
-  checkpointTokens: stateCheckpointTokens,
-});
 
 function identityOf(spec: KvCacheSpec, { modelName, rank, worldSize, options }: RankSetup): KvIdentity {
   const { fingerprint, blockBytes: bytes, groups } = spec;

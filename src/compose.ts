@@ -1,11 +1,10 @@
 /** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: only these files name concrete classes. */
-import { assertDefined } from './base/assert.ts';
 import { blockedThreadCount } from './base/call-thread.ts';
 import { type Clock, systemClock } from './base/clock.ts';
 import type { JsonObject } from './base/json.ts';
 import { uniform } from './base/philox.ts';
 import { sha256 } from './base/sha256.ts';
-import { openRanks } from './compose-pipeline.ts';
+import { type OpenedRanks, openRanks } from './compose-pipeline.ts';
 import { readKvTransferConfig } from './connector/config.ts';
 import type { KvConnector, KvTransferConfig, SchedulerConnector } from './connector/connector.ts';
 import { createConnector } from './connector/registry.ts';
@@ -103,7 +102,7 @@ export async function openMeasuredEngine(
   // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.
   let notify = (): void => undefined;
   const wake = (): void => notify();
-  let opening: Promise<readonly OpenedRank[]> | undefined;
+  let opening: Promise<OpenedRanks> | undefined;
   let tokenizer: Tokenizer | undefined;
   let areRanksOpen = false;
   let connector: SchedulerConnector | undefined;
@@ -127,7 +126,7 @@ export async function openMeasuredEngine(
     if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
     const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
     const chat = await chatRenderers(templates, tokenizer, templateThread);
-    const ranks = await opening;
+    const { ranks, placement } = await opening;
     areRanksOpen = true;
     connector = await transfer.connector?.openScheduler({
       clock,
@@ -141,7 +140,8 @@ export async function openMeasuredEngine(
     const model = {
       ...describeModel(resolved, { config, file, tokenizer }, executor.kvCacheSpec, templates),
       ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
-      attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
+      ...(placement === undefined ? {} : { placement }),
+      attention: [...new Set(ranks.map(({ attentionDescription }) => attentionDescription))].join('; '),
     };
     const isEncoder = config.isEncoder === true;
     const scheduling = schedulerOptionsOf(resolved, model, { ...transfer, isEncoder });
@@ -189,7 +189,7 @@ export async function openMeasuredEngine(
     await connector?.close();
     await draftModel?.close();
     // A wrong vocabulary or template is reported at once, not after the weights.
-    const closing = opening?.then((opened) => Promise.all(opened.map((rank) => rank.close({ timeoutMs: 0 }))));
+    const closing = opening?.then(({ ranks }) => Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 }))));
     closing?.catch(() => undefined);
     if (areRanksOpen) await closing;
     void templateThread.close();
@@ -337,12 +337,14 @@ async function openDraftModel(
   options: ResolvedEngineOptions,
   maxModelLen: number,
 ): Promise<DraftEngine> {
-  const { threads, cpus, device, numerics, attention, maxNumSeqs, onEvent } = options;
+  const { threads, cpus, device, gpuLayers, numerics, attention, maxNumSeqs, onEvent } = options;
   const engine = await createEngine({
     model: path,
     threads,
     ...(cpus === undefined ? {} : { cpus }),
     device,
+    // The number is of layers of the other model.
+    gpuLayers: gpuLayers === 0 ? 0 : 'auto',
     numerics,
     attention,
     maxNumSeqs,

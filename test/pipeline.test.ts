@@ -6,9 +6,20 @@ import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { blockId, NULL_BLOCK } from '../src/core/ids.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
+import { readModelConfig } from '../src/ggml/model-config.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
+import { stageWeightBytes } from '../src/runner/stage-weights.ts';
 import { computeHere } from './support/compute-here.ts';
-import { Drive, type DriveRequest, openRunner, openStages, promptOf, type RunnerOverrides } from './support/drive.ts';
+import {
+  Drive,
+  type DriveRequest,
+  openRunner,
+  openStages,
+  promptOf,
+  type RunnerOverrides,
+  type Stages,
+  stagesOf,
+} from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { inLongForm, isLongForm, itInLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
@@ -69,6 +80,7 @@ async function expectEqualOverStages(
   path: string,
   overrides: RunnerOverrides = {},
   requests: readonly DriveRequest[] = usualRequests,
+  divisions: readonly Stages[] = inLongForm([2, 3], [3]),
 ): Promise<void> {
   const options = { kvCacheBytes: (blockBytes: number): number => blocks * blockBytes, ...overrides };
   const whole = await Drive.open(path, { ...options, stageCount: 1 });
@@ -79,7 +91,7 @@ async function expectEqualOverStages(
   if (hasPool) expect(expected.pool.filter((block) => block.some((byte) => byte !== 0)).length).toBeGreaterThan(6);
   expect(expected.traces.reduce((sum, trace) => sum + trace.blocks.size, 0)).toBeGreaterThan(6);
   await whole.close();
-  for (const stageCount of inLongForm([2, 3], [3])) {
+  for (const stageCount of divisions) {
     const split = await Drive.open(path, { ...options, stageCount });
     const { pool, ...computed } = await computedBy(split, requests);
     expect(computed).toEqual({ ...expected, pool: undefined });
@@ -144,6 +156,13 @@ describe('a model in two and in three stages computes the same bits as the whole
     await expectEqualOverStages(path);
   });
 
+  it('with stages of unequal size, as between a CPU and a GPU', async () => {
+    const path = folder.file('unequal.gguf');
+    // Three groups: the second stage of the first division has no layer of one of them.
+    await writeTinyModel(path, { architecture: 'gemma3', type: 'Q8_0', layers: 5 });
+    await expectEqualOverStages(path, {}, usualRequests, inLongForm([[4], [1], [1, 3]], [[4]]));
+  });
+
   it('in a batch with a prompt whose logits are NaN', async () => {
     const path = folder.file('nan.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F32', layers: 5 });
@@ -174,7 +193,7 @@ describe('a stage', () => {
   });
 
   /** The bytes that each stage has reported as read. */
-  const bytesRead = async (path: string, stageCount: number): Promise<number[]> => {
+  const bytesRead = async (path: string, stageCount: Stages): Promise<number[]> => {
     const seen: { loaded: number; total: number }[] = [];
     const last = { loaded: 0, total: 0 };
     const onProgress = (loaded: number, total: number): void => {
@@ -204,6 +223,33 @@ describe('a stage', () => {
     const embedding = (await readGguf(tied)).tensors.get('token_embd.weight')!.byteLength;
     const [whole] = await bytesRead(tied, 1);
     expect(sum(await bytesRead(tied, 3))).toBe(whole! + embedding);
+  });
+
+  it('reads as many bytes as are counted before it is loaded, of which a GPU needs room', async () => {
+    const gemma4 = folder.file('gemma4.gguf');
+    await writeTinyModel(gemma4, { architecture: 'gemma4', type: 'Q8_0', layers: 5, gemma4: { sharedLayers: 1 } });
+    for (const [path, stages] of [
+      [untied, [4]],
+      [tied, [1, 2]],
+      [gemma4, [1]],
+    ] as const) {
+      const file = await readGguf(path);
+      const config = readModelConfig(file);
+      const counted = stagesOf(config, stages).map((stage) => stageWeightBytes(file, config, stage, false));
+      expect(await bytesRead(path, stages)).toEqual(counted);
+    }
+  });
+
+  it('of a model on several devices has a fingerprint with their layers, and the numerics of its own device', async () => {
+    const open = (placement?: string) => openRunner(tied, { kvCacheBytes: () => 1 << 20, placement });
+    const specs = [];
+    for (const placement of [undefined, 'cpu 0-2, gpu 2-5', 'cpu 0-3, gpu 3-5']) {
+      const runner = await open(placement);
+      specs.push(runner.kvCacheSpec);
+      await runner.close();
+    }
+    expect(new Set(specs.map(({ fingerprint }) => fingerprint)).size).toBe(3);
+    expect(specs.map(({ numerics }) => numerics?.split(',')[0])).toEqual([undefined, 'exact', 'exact']);
   });
 
   it("has KV of its own layers, the requested number of blocks, and the whole model's fingerprint", async () => {

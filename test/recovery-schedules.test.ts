@@ -57,6 +57,8 @@ interface Subject {
   readonly name: string;
   readonly model: () => Promise<string>;
   readonly ranks: number;
+  /** The layer with which the second rank begins, if the ranks are unequal. With `KVASIR_TEST_DEVICE=gpu`, the first is on the CPU. */
+  readonly secondFrom?: number;
   /** In runs with a store, the model's prediction layer drafts before each step of decodes. */
   readonly predicts?: boolean;
   /** Connectors get copies of blocks, as of a pool in the memory of a device. */
@@ -141,7 +143,12 @@ const allSubjects: readonly Subject[] = [
   { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
-  { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },
+  {
+    name: 'a random qwen3moe on two ranks of 1 and 3 layers',
+    model: tiny({ architecture: 'qwen3moe', type: 'Q8_0', layers: 4 }),
+    ranks: 2,
+    secondFrom: 1,
+  },
   { name: 'a random deepseek2', model: tiny({ architecture: 'deepseek2', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random deepseek2 on two ranks', model: tiny({ architecture: 'deepseek2', type: 'F16' }), ranks: 2 },
   {
@@ -191,6 +198,13 @@ const allSubjects: readonly Subject[] = [
   },
   // The second rank has no layer of the third group.
   { name: 'a random gemma3 on two ranks', model: tiny(unequal), ranks: 2 },
+  { name: 'a random gemma3 on two ranks of 4 and 1 layers', model: tiny(unequal), ranks: 2, secondFrom: 4 },
+  {
+    name: 'the demo model on two unequal ranks',
+    model: async () => 'models/kvasir-demo.gguf',
+    ranks: 2,
+    secondFrom: 1,
+  },
 ];
 
 /** Each kind of KV group and of state, on one rank or on two. */
@@ -201,13 +215,17 @@ const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== und
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks, predicts = false, isStaged = false, hasAdapter = false }) => {
+describe.each(subjects)('$name', ({ name, model, ranks, secondFrom, ...extras }) => {
+  const { predicts = false, isStaged = false, hasAdapter = false } = extras;
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
     const path = await model();
     const adapter = `${path}.lora`;
     if (hasAdapter) await writeAdapter(adapter, path);
-    const harness = await RecoveryHarness.open(path, ranks, { predicts, isStaged, ...(hasAdapter ? { adapter } : {}) });
+    const harness = await RecoveryHarness.open(path, ranks, {
+      ...{ secondFrom, predicts, isStaged },
+      ...(hasAdapter ? { adapter } : {}),
+    });
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
@@ -358,11 +376,11 @@ class Workload {
 
   /** With one group, requests run at the same time, so blocks that one of them has loaded are available to all. */
   #minimum({ arrived, arrivedAtEnd, completions }: RunResult): number {
-    const { identities, groups, adapter } = this.#harness;
+    const { fingerprint, groups, adapter } = this.#harness;
     const names = (lora: string | undefined) => (lora === undefined ? {} : { adapter: adapter?.digest });
     const requests = this.#requests.map(({ prompt, lora }, i) => ({
       tokenCount: (prompt as number[]).length,
-      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint, names(lora)),
+      keys: keysInGroups(prompt as number[], groups, fingerprint, names(lora)),
       outputTokens: completions[i]!.tokens.length,
       available: groups.length === 1 ? arrived : arrivedAtEnd[i]!,
     }));

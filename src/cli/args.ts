@@ -5,7 +5,7 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { type KvEventsConfig, parseKvEventsConfig } from '../engine/kv-events/config.ts';
-import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
+import { type EngineOptions, type ExecutorBackend, engineDefaults, type GpuLayers } from '../engine/options.ts';
 import {
   parseSpeculativeConfig,
   type SpeculationOptions,
@@ -135,6 +135,13 @@ function kvEventsConfigFlag(text: string): KvEventsConfig {
   }
 }
 
+/** A number of layers, `all` or `auto`. */
+export function gpuLayersFlag(text: string): GpuLayers {
+  if (text === 'all' || text === 'auto') return text;
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number of at least 0, "all" or "auto".');
+}
+
 export function oneOf(flags: string, description: string, choices: readonly string[], fallback: string): Option {
   return new Option(flags, description).choices(choices).default(fallback);
 }
@@ -154,6 +161,7 @@ export interface EngineFlags {
   readonly numerics: 'exact' | 'fast';
   readonly attention: 'auto' | 'native' | 'gather';
   readonly device: 'auto' | 'cpu' | 'gpu';
+  readonly gpuLayers: GpuLayers;
   readonly enablePrefixCaching: boolean;
   readonly schedulingPolicy: 'fcfs' | 'priority';
   readonly maxWaiting: number;
@@ -228,6 +236,12 @@ export function addEngineFlags(command: Command): Command {
       ),
     )
     .addOption(oneOf('--device <device>', 'where to compute', ['auto', 'cpu', 'gpu'], defaults.device))
+    .option(
+      '--gpu-layers <n|all|auto>',
+      'how many of the last layers compute on the GPU, with the output; auto: as many as fit into its free memory',
+      gpuLayersFlag,
+      defaults.gpuLayers,
+    )
     .option('--enable-prefix-caching', 'reuse the KV of common prefixes', defaults.enablePrefixCaching)
     .option('--no-enable-prefix-caching', 'compute every prompt from its first token')
     .addOption(
@@ -357,6 +371,7 @@ export function engineOptionsOf(
     numerics,
     attention,
     device,
+    gpuLayers: flags.gpuLayers,
     enablePrefixCaching: flags.enablePrefixCaching,
     schedulingPolicy: flags.schedulingPolicy,
     maxWaiting: flags.maxWaiting,

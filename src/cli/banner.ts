@@ -63,19 +63,27 @@ function exampleOf({
     : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
 }
 
-/** The lines for attention, ranks and connector, if there is something to report. */
+/** The lines for attention, layers, ranks and connector, if there is something to report. */
 const bannerExtras = (engine: AsyncEngine, flags: BannerFlags): string =>
   extrasOf(engine, flags)
     .flatMap(([name, texts]) => texts.map((text) => `  ${labels[name].padEnd(9)} ${text}\n`))
     .join('');
 
-const labels = { attention: 'attention', ranks: 'ranks', connector: 'connector', tiers: 'KV tier', kvKeys: 'KV keys' };
+const labels = {
+  attention: 'attention',
+  placement: 'layers',
+  ranks: 'ranks',
+  connector: 'connector',
+  tiers: 'KV tier',
+  kvKeys: 'KV keys',
+};
 type Extra = readonly [name: keyof typeof labels, texts: readonly string[]];
 
-function extrasOf({ model: { attention } }: AsyncEngine, flags: BannerFlags): Extra[] {
+function extrasOf({ model: { attention, placement } }: AsyncEngine, flags: BannerFlags): Extra[] {
   const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
   const extras: Extra[] = [];
   if (attention !== undefined) extras.push(['attention', [attention]]);
+  if (placement !== undefined) extras.push(['placement', [placement]]);
   if (ranks > 1) extras.push(['ranks', [`${ranks}, each with its part of the layers`]]);
   if (transfer === undefined) return extras;
   const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig, kvTransferKeyFile } = transfer;

@@ -231,6 +231,18 @@ it('passes the number of ranks and the executor backend', async () => {
   expect((await optionsOf('--distributed-executor-backend', 'ray')).code).toBe(2);
 });
 
+it('passes the number of layers on the GPU, or a word', async () => {
+  for (const [value, gpuLayers] of [
+    ['0', 0],
+    ['99', 99],
+    ['all', 'all'],
+    ['auto', 'auto'],
+  ] as const)
+    expect(await optionsOf('--gpu-layers', value)).toMatchObject({ code: 0, options: { gpuLayers } });
+  expect(await optionsOf()).toMatchObject({ options: { gpuLayers: 'auto' } });
+  for (const wrong of ['-1', '1.5', '', 'some', '1e3']) expect((await optionsOf('--gpu-layers', wrong)).code).toBe(2);
+});
+
 it("writes an engine's events to standard error, not to the text", async () => {
   const engine = new LetterEngine();
   const { run, seen } = cli(

@@ -43,6 +43,11 @@ export interface KvCacheSpec {
   /** Part of each block's key besides its tokens: the digest of model file, KV type, layout and numerics (I10). */
   readonly fingerprint: string;
   /**
+   * Only of a rank of a model that is divided among devices: all that decides the bits on this rank's device. `fingerprint` then has the
+   * devices and their layers instead, and is the same on all ranks. Keys depend on both (`PipelineExecutor`).
+   */
+  readonly numerics?: string;
+  /**
    * How many layers the model has, if the runner can compute a chunk of a prompt a few layers at a time
    * (`SequencePlan.layers`).
    */

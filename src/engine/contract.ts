@@ -222,6 +222,8 @@ export interface ModelInfo {
   readonly samplingDefaults?: ModelSampling;
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
+  /** Which layers are on the GPU, if the model is divided between the CPU and a GPU. */
+  readonly placement?: string;
 }
 
 /** How a reranker scores a query and a document. */

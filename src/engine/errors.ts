@@ -16,6 +16,16 @@ export const modelLenTooSmall = defineError(
   'The option maxModelLen is {maxModelLen}. It must be a whole number of at least 2: one token of the prompt and one of the output.',
   500,
 );
+export const gpuLayersInvalid = defineError(
+  'KVASIR_GPU_LAYERS_INVALID',
+  'The option gpuLayers is {found}. It must be a whole number of at least 0, "all" or "auto".',
+  400,
+);
+export const gpuLayersImpossible = defineError(
+  'KVASIR_GPU_LAYERS_IMPOSSIBLE',
+  '--gpu-layers {layers} is not possible: {problem}.',
+  400,
+);
 export const chatPromptEmpty = defineError(
   'KVASIR_CHAT_PROMPT_EMPTY',
   'The chat template rendered an empty text for these messages. Start with --chat-template and a template that shows them.',

@@ -5,7 +5,7 @@ import type { Pooling } from '../core/request.ts';
 import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
 import type { LoraModule } from './adapters.ts';
 import type { EngineEvent } from './contract.ts';
-import { modelLenTooSmall } from './errors.ts';
+import { gpuLayersImpossible, gpuLayersInvalid, modelLenTooSmall } from './errors.ts';
 import type { KvEventsConfig } from './kv-events/config.ts';
 
 /**
@@ -54,6 +54,11 @@ export interface EngineOptions {
   /** `native`: a compiled C kernel. `gather`: ggml's attention. `auto`: `native` if it is available, else `gather`. */
   readonly attention?: AttentionKind;
   readonly device?: Device;
+  /**
+   * How many of the last layers compute on the GPU, with the output; the layers before them compute on the CPU. `auto`: as many as
+   * its free memory has room for. Numbers from the model's number of layers on mean `all`.
+   */
+  readonly gpuLayers?: GpuLayers;
   readonly enablePrefixCaching?: boolean;
   /** The part of the pool's blocks, 0 to 1, that pinned prefixes may have: `engine.kv`. */
   readonly kvPinShare?: number;
@@ -108,6 +113,7 @@ export type KvCacheDtype = 'f16' | 'q8_0';
 export type Numerics = 'exact' | 'fast';
 export type AttentionKind = 'auto' | 'native' | 'gather';
 export type Device = 'auto' | 'cpu' | 'gpu';
+export type GpuLayers = number | 'all' | 'auto';
 export type SchedulingPolicy = 'fcfs' | 'priority';
 export type ExecutorBackend = 'uni' | 'mp';
 export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
@@ -143,6 +149,7 @@ export const engineDefaults = {
   numerics: 'exact',
   attention: 'auto',
   device: 'auto',
+  gpuLayers: 'auto',
   enablePrefixCaching: true,
   schedulingPolicy: 'fcfs',
   maxWaiting: 1024,
@@ -159,20 +166,38 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   if (maxModelLen !== undefined && !(Number.isSafeInteger(maxModelLen) && maxModelLen >= 2))
     throw modelLenTooSmall({ maxModelLen });
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-  return Object.freeze({
+  const resolved = Object.freeze({
     ...engineDefaults,
     threads: options.cpus?.length ?? availableParallelism(),
     ...given,
     model: options.model,
   });
+  checkGpuLayers(resolved);
+  return resolved;
+}
+
+function checkGpuLayers({ gpuLayers: layers, device }: Pick<ResolvedEngineOptions, 'gpuLayers' | 'device'>): void {
+  if (typeof layers === 'string' ? !['all', 'auto'].includes(layers) : !(Number.isSafeInteger(layers) && layers >= 0))
+    throw gpuLayersInvalid({ found: typeof layers === 'string' ? JSON.stringify(layers) : String(layers) });
+  if (device === 'cpu' && layers !== 'auto' && layers !== 0)
+    throw gpuLayersImpossible({ layers, problem: '--device cpu has no GPU. Remove one of the two' });
+  if (device === 'gpu' && layers === 0)
+    throw gpuLayersImpossible({ layers, problem: '--device gpu needs a layer on the GPU. Remove one of the two' });
 }
 
 const GIB = 1024 ** 3;
 
 /**
- * The default size of the KV pool in bytes: half of the free memory that the weights leave, at most 4 GiB. So a desktop
+ * The default size of the KV pool in host memory, in bytes: half of the free memory that the weights leave, at most 4 GiB. So a desktop
  * stays usable. `freeBytes` is measured before the `modelBytes` of weights are read.
  */
 export function defaultKvCacheMemory(modelBytes: number, freeBytes = process.availableMemory()): number {
   return Math.min(4 * GIB, Math.max(0, Math.floor((freeBytes - modelBytes) / 2)));
 }
+
+/** The same in the memory of a GPU: what is left there, at most 4 GiB. */
+export const defaultGpuCacheMemory = (leftBytes: number): number => Math.min(4 * GIB, leftBytes);
+
+/** What the weights leave of the memory of a GPU, without a reserve for the buffers of a step and for other programs. */
+export const leftOnGpu = (modelBytes: number, freeBytes: number, totalBytes: number): number =>
+  Math.max(0, Math.floor(freeBytes - Math.min(GIB, totalBytes / 8) - modelBytes));

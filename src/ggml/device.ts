@@ -13,6 +13,7 @@ import {
   type RawPtr,
 } from './ffi.ts';
 import { NativeThread } from './native-thread.ts';
+import { I32 } from './types.ts';
 
 /** ggml's `enum ggml_backend_dev_type`. */
 const deviceTypes = ['cpu', 'gpu', 'igpu', 'accel', 'meta'] as const;
@@ -71,7 +72,71 @@ export interface ComputeDevice {
   close(): void;
 }
 
+/** The memory of a GPU, in bytes. */
+export interface GpuMemory {
+  /** For people: `Vulkan0 (NVIDIA ...)`. */
+  readonly description: string;
+  /** Undefined if the driver does not say. */
+  readonly freeBytes: number | undefined;
+  readonly totalBytes: number;
+  /** Of one tensor in a buffer of its own, such as the KV pool. */
+  readonly tensorBytesMax: number;
+}
+
 let backendsLoaded = false;
+
+/**
+ * The memory of the GPU that `openDevice` uses; undefined without a GPU. Without a GPU package, no backend is loaded. CUDA
+ * makes a context in this process for it.
+ */
+export function findGpu(): GpuMemory | undefined {
+  const native = loadNative();
+  if (native.libraries.backendFolders.length === 1 && process.platform !== 'darwin') return undefined;
+  loadBackends(native);
+  const gpu = listDevices(native).find(isGpu);
+  return gpu && gpuMemory(native, gpu.pointer);
+}
+
+/** The memory of a device that is open; undefined if it is a CPU. */
+export const gpuMemoryOf = ({ kind, native, mainDevice }: ComputeDevice): GpuMemory | undefined =>
+  kind === 'gpu' ? gpuMemory(native, mainDevice) : undefined;
+
+/** What the driver says at the moment. */
+function gpuMemory(native: NativeApi, device: DevicePtr): GpuMemory {
+  const free = new BigUint64Array(1);
+  const total = new BigUint64Array(1);
+  native.ggml_backend_dev_memory(device, free, total);
+  const buffers = native.ggml_backend_dev_buffer_type(device);
+  const name = native.ggml_backend_dev_name(device);
+  return {
+    description: `${name} (${native.ggml_backend_dev_description(device).trim()})`,
+    freeBytes: total[0] === 0n ? undefined : Number(free[0]),
+    totalBytes: Number(total[0]),
+    tensorBytesMax: tensorBytesMax(native, device, Number(native.ggml_backend_buft_get_max_size(buffers))),
+  };
+}
+
+/**
+ * A buffer may be larger than the largest tensor with which the device computes. ggml ends the process if a graph has a larger one. On
+ * Mesa's software Vulkan, the limits are 1 GiB and 128 MiB.
+ */
+function tensorBytesMax(native: NativeApi, device: DevicePtr, bufferBytesMax: number): number {
+  const computesWith = (bytes: number): boolean => {
+    const context = native.ggml_init({ mem_size: 2 * native.ggml_tensor_overhead(), mem_buffer: 0, no_alloc: true });
+    const tensor = native.ggml_new_tensor_1d(context, I32.id, Math.floor(bytes / I32.typeSize));
+    const isSupported = native.ggml_backend_dev_supports_op(device, tensor);
+    native.ggml_free(context);
+    return isSupported;
+  };
+  let [most, tooLarge] = [0, Math.min(bufferBytesMax, 2 ** 48)];
+  if (computesWith(tooLarge)) return tooLarge;
+  while (tooLarge - most > I32.typeSize) {
+    const middle = Math.floor((most + tooLarge) / 2);
+    if (computesWith(middle)) most = middle;
+    else tooLarge = middle;
+  }
+  return most;
+}
 
 /** Finds the devices and opens backends. Throws `deviceUnavailable` if `device` is `gpu` and there is none. */
 export function openDevice(options: DeviceOptions): ComputeDevice {
@@ -82,12 +147,12 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     devices.find((device) => device.type === 'cpu'),
     'ggml has no CPU backend',
   );
-  const gpuDevice = options.device === 'cpu' ? undefined : devices.find((d) => d.type === 'gpu' || d.type === 'igpu');
+  const gpuDevice = options.device === 'cpu' ? undefined : devices.find(isGpu);
   if (options.device === 'gpu' && gpuDevice === undefined) {
     throw deviceUnavailable({
       device: 'gpu',
       found: devices.map((device) => device.name).join(', '),
-      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu.',
+      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu without --gpu-layers.',
     });
   }
   const chosen = gpuDevice ?? cpuDevice;
@@ -181,6 +246,8 @@ export function loadBackends(native: NativeApi, folders = native.libraries.backe
 }
 
 type ListedDevice = ReturnType<typeof listDevices>[number];
+
+const isGpu = ({ type }: ListedDevice): boolean => type === 'gpu' || type === 'igpu';
 
 function listDevices(native: NativeApi) {
   return Array.from({ length: native.ggml_backend_dev_count() }, (_, index) => {

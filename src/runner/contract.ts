@@ -86,24 +86,33 @@ export function pipelineStage(rank: number, worldSize: number, layerCount: numbe
   return { firstLayer, endLayer: firstLayer + small + (rank < larger ? 1 : 0), layerCount };
 }
 
+type DivisibleModel = Pick<ModelConfig, 'layerCount' | 'sharedKvFrom'>;
+
 /**
- * The stage of a model. The last layers of some models read the KV of layers just before them, so the last stage has all of
- * these layers, and at least the two whose KV they read.
+ * The last layer with which a stage can begin. The last layers of some models read the KV of layers just before them, so the last
+ * stage has all of these layers, and at least the two whose KV they read.
  */
-export function stageOfModel(
-  { layerCount, sharedKvFrom }: Pick<ModelConfig, 'layerCount' | 'sharedKvFrom'>,
-  rank: number,
-  worldSize: number,
-): PipelineStage {
+export const lastStageStart = ({ layerCount, sharedKvFrom }: DivisibleModel): number =>
+  sharedKvFrom === undefined ? layerCount - 1 : sharedKvFrom - 2;
+
+/** The stage of a model in a pipeline of about equal stages. */
+export function stageOfModel(model: DivisibleModel, rank: number, worldSize: number): PipelineStage {
+  const { layerCount } = model;
   const stage = pipelineStage(rank, worldSize, layerCount);
-  if (sharedKvFrom === undefined || worldSize === 1) return stage;
-  const divisible = sharedKvFrom - 2;
+  if (worldSize === 1) return stage;
+  const divisible = lastStageStart(model);
   const last = pipelineStage(worldSize - 1, worldSize, layerCount);
   if (last.firstLayer <= divisible) return stage;
   if (divisible < worldSize - 1) throw pipelineTooLong({ stages: worldSize, layers: divisible + 1 });
   if (rank === worldSize - 1) return { ...last, firstLayer: divisible };
   return { ...pipelineStage(rank, worldSize - 1, divisible), layerCount };
 }
+
+/** A model in two stages, of which the second begins with this layer. */
+export const stagesFrom = (firstLayer: number, layerCount: number): readonly [PipelineStage, PipelineStage] => [
+  { firstLayer: 0, endLayer: firstLayer, layerCount },
+  { firstLayer, endLayer: layerCount, layerCount },
+];
 
 /** Whether the stage's input is tokens, not hidden states. */
 export const isFirstStage = ({ firstLayer }: PipelineStage): boolean => firstLayer === 0;

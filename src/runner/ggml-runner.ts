@@ -5,7 +5,7 @@ import { blockCount, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
-import { type ComputeDevice, openDevice } from '../ggml/device.ts';
+import { type ComputeDevice, gpuMemoryOf, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import { checkState } from '../ggml/file-state.ts';
@@ -76,7 +76,7 @@ interface RunnerParts {
   readonly attention: AttentionChoice;
   /** Of a model with states. */
   readonly mixers: Mixers | undefined;
-  readonly fingerprint: string;
+  readonly identity: Pick<KvCacheSpec, 'fingerprint' | 'numerics'>;
 }
 
 /** A chunk of which the layers before `nextLayer` are computed. */
@@ -194,7 +194,8 @@ export class GgmlRunner implements Runner {
       });
       const digest = await digestOf(options);
       const fingerprint = modelFingerprint(file, digest, {
-        numerics,
+        // Each device has numerics of its own, and no stage knows those of the others.
+        numerics: options.placement ?? numerics,
         blockSize: options.blockSize,
         kvType,
         groups: layerGroups(config, blockOptionsOf(options)),
@@ -210,7 +211,7 @@ export class GgmlRunner implements Runner {
         kernels: { ...kernels, tiles, weightedSum, passes, operations, headRotation },
         attention,
         mixers: mixers?.mixers,
-        fingerprint,
+        identity: options.placement === undefined ? { fingerprint } : { fingerprint, numerics },
       });
     } catch (error) {
       prediction?.close();
@@ -222,7 +223,7 @@ export class GgmlRunner implements Runner {
 
   private constructor(
     options: GgmlRunnerOptions,
-    { device, weights, prediction, kernels, attention, mixers, fingerprint }: RunnerParts,
+    { device, weights, prediction, kernels, attention, mixers, identity }: RunnerParts,
   ) {
     const { config, timers } = options;
     this.stage = stageOf(options);
@@ -232,7 +233,9 @@ export class GgmlRunner implements Runner {
     const layout = layouts[0]!;
     const groups = groupSpecs(config, this.stage, blocks);
     const bytes = blockBytes(layout) + (prediction === undefined ? 0 : blockBytes(predictionLayout(layout)));
-    const poolBytes = Math.min(options.kvCacheBytes(bytes), largestBuffer(device));
+    const gpu = gpuMemoryOf(device);
+    // The pool is one tensor.
+    const poolBytes = Math.min(options.kvCacheBytes(bytes, gpu), gpu?.tensorBytesMax ?? Number.POSITIVE_INFINITY);
     const poolBlocks = Math.max(2, Math.floor(poolBytes / bytes));
     this.#device = device;
     this.#weights = weights;
@@ -288,7 +291,7 @@ export class GgmlRunner implements Runner {
       groups,
       blockBytes: blockBytes(layout),
       blockCount: blockCount(poolBlocks),
-      fingerprint,
+      ...identity,
       ...(this.#canSlice() ? { sliceableLayers: config.layerCount } : {}),
     };
     const rowsPerBlock = this.#parts.memories.map((ofGroup) => ofGroup.rowsPerBlock);
@@ -491,9 +494,4 @@ async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDiges
   }
   for (const { path, state } of file.parts) await checkState(path, state);
   return found;
-}
-
-/** The pool is one tensor, and on a GPU it cannot be larger than the largest buffer of the driver. */
-function largestBuffer({ kind, native, mainBuffers }: ComputeDevice): number {
-  return kind === 'cpu' ? Number.POSITIVE_INFINITY : Number(native.ggml_backend_buft_get_max_size(mainBuffers.pointer));
 }

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
 import type { Timers } from '../base/timers.ts';
 import type { TokenCount } from '../core/ids.ts';
-import type { DeviceChoice } from '../ggml/device.ts';
+import type { DeviceChoice, GpuMemory } from '../ggml/device.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import type { ModelDigest } from '../ggml/model-digest.ts';
@@ -17,6 +17,8 @@ export interface GgmlRunnerOptions {
   readonly config: ModelConfig;
   /** The layers that this runner computes; default: all. */
   readonly stage?: PipelineStage;
+  /** Which layers are on which device, if the model is divided among devices: the same text for all stages. */
+  readonly placement?: string | undefined;
   readonly device: DeviceChoice;
   readonly threads: number;
   /** The cores of the compute threads (Linux only); default: all that the process may use. */
@@ -30,10 +32,9 @@ export interface GgmlRunnerOptions {
   readonly kvType?: KvType;
   /**
    * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block
-   * in this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures
-   * that.
+   * in this stage, and on a GPU with its memory, if that is known. All stages of a model must have equally many blocks.
    */
-  readonly kvCacheBytes: (blockBytes: number) => number;
+  readonly kvCacheBytes: (blockBytes: number, gpu?: GpuMemory) => number;
   /** The implementation of attention; default `auto`. */
   readonly attention?: AttentionOption;
   /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */

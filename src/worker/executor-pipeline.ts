@@ -1,4 +1,5 @@
 import { assert, assertDefined } from '../base/assert.ts';
+import { sha256 } from '../base/sha256.ts';
 import { joinAnswers, type TierOrder, type TierOrderAnswer } from '../connector/tier-orders.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest, StepResult } from '../core/step.ts';
@@ -123,7 +124,10 @@ function assertLeftOut({ stepId, sequences }: ScheduledStep, outputs: readonly R
   }
 }
 
-/** A block has a part on every rank: all ranks have the same number of blocks, and the bytes of the parts add up. */
+/**
+ * A block has a part on every rank: all ranks have the same number of blocks, and the bytes of the parts add up. On ranks of several devices,
+ * the KV of a layer also depends on the devices of the layers before it, so keys depend on the numerics of all ranks.
+ */
 function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
   const [first] = specs;
   assert(first !== undefined, 'an executor needs a rank');
@@ -132,13 +136,19 @@ function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
     if (fingerprint !== first.fingerprint) throw ranksDiffer({});
     assert(groups.length === first.groups.length, 'ranks with different KV groups');
   }
-  const { sliceableLayers, ...shared } = first;
+  const { sliceableLayers, numerics, ...shared } = first;
   // Hidden states of a chunk by layers stay in one runner.
   const ofOne = specs.length > 1 || sliceableLayers === undefined ? {} : { sliceableLayers };
   return {
     ...shared,
     ...ofOne,
+    ...(numerics === undefined ? {} : { fingerprint: fingerprintOfAll(specs) }),
     groups: first.groups.map((group, g) => ({ ...group, layers: specs.flatMap(({ groups }) => groups[g]!.layers) })),
     blockBytes: specs.reduce((sum, { blockBytes }) => sum + blockBytes, 0),
   };
+}
+
+function fingerprintOfAll(specs: readonly KvCacheSpec[]): string {
+  const parts = specs.map(({ fingerprint, numerics }) => [fingerprint, numerics]);
+  return Buffer.from(sha256(new TextEncoder().encode(JSON.stringify(parts)))).toString('hex');
 }

@@ -282,9 +282,10 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   #checkSame({ kvCacheSpec }: RankFacts): void {
-    const { fingerprint, blockCount, blockBytes } = this.kvCacheSpec;
+    const { fingerprint, numerics, blockCount, blockBytes } = this.kvCacheSpec;
     const isSame =
       kvCacheSpec.fingerprint === fingerprint &&
+      kvCacheSpec.numerics === numerics &&
       kvCacheSpec.blockCount === blockCount &&
       kvCacheSpec.blockBytes === blockBytes;
     if (!isSame) throw workerChanged({ rank: this.#options.name });

@@ -15,7 +15,7 @@ import {
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
-import { type HiddenStates, stageOfModel } from '../../src/runner/contract.ts';
+import { type HiddenStates, type PipelineStage, stageOfModel } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { usedBytes } from '../../src/runner/kv-groups.ts';
 import type { GgmlRunnerOptions } from '../../src/runner/runner-options.ts';
@@ -64,12 +64,22 @@ export interface DriveOptions extends Partial<SchedulerOptions> {
 
 export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
 
-/** A model as a pipeline of this many stages, with equally many blocks each. */
-export async function openStages(path: string, stages: number, overrides: RunnerOverrides = {}): Promise<GgmlRunner[]> {
+/** As many stages as a number says, or those that begin with layer 0 and with these layers. */
+export type Stages = number | readonly number[];
+
+export function stagesOf(config: ModelConfig, stages: Stages): readonly PipelineStage[] {
+  const { layerCount } = config;
+  if (typeof stages === 'number')
+    return Array.from({ length: stages }, (_, rank) => stageOfModel(config, rank, stages));
+  const starts = [0, ...stages];
+  return starts.map((firstLayer, rank) => ({ firstLayer, endLayer: starts[rank + 1] ?? layerCount, layerCount }));
+}
+
+/** A model as a pipeline, with equally many blocks in each stage. */
+export async function openStages(path: string, stages: Stages, overrides: RunnerOverrides = {}): Promise<GgmlRunner[]> {
   const config = readModelConfig(await readGguf(path));
   const opened: GgmlRunner[] = [];
-  for (let rank = 0; rank < stages; rank++) {
-    const stage = stageOfModel(config, rank, stages);
+  for (const stage of stagesOf(config, stages)) {
     const kvCacheBytes = (blockBytes: number): number => 256 * blockBytes;
     opened.push(await openRunner(path, { kvCacheBytes, ...overrides, stage }));
   }
@@ -116,7 +126,7 @@ export class Drive {
     this.#config = config;
   }
 
-  static async open(path: string, overrides: RunnerOverrides & { readonly stageCount?: number } = {}): Promise<Drive> {
+  static async open(path: string, overrides: RunnerOverrides & { readonly stageCount?: Stages } = {}): Promise<Drive> {
     const { stageCount, ...options } = overrides;
     const drives: Drive[] = [];
     const traced: RunnerOverrides = {

@@ -23,7 +23,7 @@ import { readGguf } from '../../src/ggml/gguf.ts';
 import { findAdapter } from '../../src/ggml/lora-adapter.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { longestRequest } from '../../src/kv/create-group.ts';
-import { type Runner, stageOfModel } from '../../src/runner/contract.ts';
+import type { Runner } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { layerGroups } from '../../src/runner/kv-groups.ts';
 import { kvTypes } from '../../src/runner/kv-memory.ts';
@@ -36,6 +36,7 @@ import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
 import type { Executor } from '../../src/worker/executor.ts';
 import { PipelineExecutor } from '../../src/worker/executor-pipeline.ts';
 import { InlineRank } from '../../src/worker/rank-inline.ts';
+import { stagesOf } from './drive.ts';
 import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from './memory-connector.ts';
 
 export const blockSize = 16;
@@ -52,6 +53,8 @@ export interface HarnessRequest extends GenerateRequest {
 export interface HarnessExtras {
   /** Connectors get copies of blocks, as of a pool in the memory of a device. */
   readonly isStaged?: boolean;
+  /** The layer with which the second of two ranks begins; default: about the middle. On a GPU, the first rank then is on the CPU. */
+  readonly secondFrom?: number | undefined;
   /** The model's prediction layer drafts. */
   readonly predicts?: boolean;
   /** The file of a LoRA adapter with the name `lora`. */
@@ -105,6 +108,8 @@ export class RecoveryHarness {
   readonly #runners: readonly GgmlRunner[];
   readonly #tokenizer: Tokenizer;
   readonly identities: readonly KvIdentity[];
+  /** Part of the keys of blocks. */
+  readonly fingerprint: string;
   /** Of the whole model. */
   readonly groups: readonly KvGroupSpec[];
   readonly #blocksMax: number;
@@ -130,6 +135,8 @@ export class RecoveryHarness {
       blockBytes,
       groups,
     }));
+    const ranks = runners.map((runner, rank) => new InlineRank(runner, this.identities[rank]!));
+    this.fingerprint = new PipelineExecutor(ranks).kvCacheSpec.fingerprint;
   }
 
   /** `ranks`: the number of ranks, all in this process. */
@@ -138,19 +145,22 @@ export class RecoveryHarness {
     const config = readModelConfig(file);
     const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
     const runners: GgmlRunner[] = [];
-    for (let rank = 0; rank < ranks; rank++) {
+    const { secondFrom } = extras;
+    const isDivided = secondFrom !== undefined && testDevice === 'gpu';
+    for (const stage of stagesOf(config, secondFrom === undefined ? ranks : [secondFrom])) {
       runners.push(
         await GgmlRunner.open({
           file,
           config,
-          device: testDevice,
+          device: isDivided && stage.firstLayer === 0 ? 'cpu' : testDevice,
           threads: 1,
           numerics: 'exact',
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
           predicts: extras.predicts === true,
-          ...(ranks === 1 ? {} : { stage: stageOfModel(config, rank, ranks) }),
+          stage,
+          placement: isDivided ? `divided at ${secondFrom}` : undefined,
         }),
       );
     }
