@@ -13,7 +13,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'blocks of a pin that has ended are still evicted last',
     breaks: ['is in the wrong list'],
-    seed: 1,
+    seed: 31,
     file: 'src/kv/pinned-prefixes.ts',
     find: 'if (hasExpired) this.#pool.sortIdle();',
     replace: '',
@@ -37,7 +37,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'a removal frees a block that a transfer reads or fills',
     breaks: ['I5'],
-    seed: 1,
+    seed: 60,
     scenario: 'tiers',
     file: 'src/kv/reset.ts',
     find: 'if (pool.isAvailable(block)) {\n      pool.evict(block);\n      removed.push(block);',

@@ -212,10 +212,8 @@ export class KvCache {
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
-    // While it waited, others may have cached windows and states, which may end the wait. With full groups alone, a block that it waits for
-    // stays the same, but others may have computed the tokens after it for results of their own.
-    const canGoOn = (): boolean => request.nextPosition() < awaitedFrom(this.parts, request);
-    const hasWaited = request.awaited.length > 0 && (this.#proposal.isSelective || canGoOn());
+    // While it waited, others may have cached windows and states, or computed for results of their own what it would compute now.
+    const hasWaited = request.awaited.length > 0 && (this.#proposal.isSelective || this.canBegin(request));
     if (request.needsPlan || hasWaited) replanRequest(this.parts, this.#proposal.groups, request);
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;
