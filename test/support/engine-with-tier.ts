@@ -1,6 +1,7 @@
 import type { JsonObject } from '../../src/base/json.ts';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
+import type { EngineOptions } from '../../src/engine/options.ts';
 
 export interface EngineWithTier {
   /** As in `secondary_tiers`; undefined: an engine without a connector. */
@@ -10,6 +11,8 @@ export interface EngineWithTier {
   /** Default: room for all blocks, so that none is evicted. */
   readonly hostBytes?: number;
   readonly maxNumSeqs?: number;
+  /** Options of the engine instead of those below. */
+  readonly options?: Partial<EngineOptions>;
   /** Of the calls of the tier. Default: long for a busy machine. */
   readonly timeouts?: { readonly lookup?: number; readonly load?: number; readonly save?: number };
 }
@@ -23,6 +26,7 @@ export function openEngineWithTier({
   connector,
   hostBytes,
   maxNumSeqs,
+  options,
   timeouts,
 }: EngineWithTier): Promise<AsyncEngine> {
   const { lookup = 60, load = 60, save = 60 } = timeouts ?? {};
@@ -31,6 +35,7 @@ export function openEngineWithTier({
     threads: 1,
     kvCacheMemory: 3 << 20,
     maxModelLen: 512,
+    ...options,
     ...(maxNumSeqs === undefined ? {} : { maxNumSeqs }),
     ...(tier === undefined
       ? {}
