@@ -1,14 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
 import {
-  hasSidecar,
   hasVllmProxy,
-  noSidecar,
   noVllmProxy,
   type RunningProxy,
   startSidecar,
   startVllmProxy,
 } from '../support/disaggregation-proxies.ts';
+import { hasSidecar, noSidecar } from '../support/llm-d.ts';
 import { testsNeed } from '../support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../support/redis-server.ts';
 
