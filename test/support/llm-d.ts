@@ -1,5 +1,5 @@
 /** Programs of llm-d that `tools/compat/install-llm-d` builds. */
-import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,8 +9,10 @@ import { defaultCacheFolder } from '../../src/base/cache-folder.ts';
 /** The versions of the sidecar and of the index, as in `tools/compat/install-llm-d`. */
 const folder = join(defaultCacheFolder() ?? '', 'llm-d-v0.7.1-v0.9.0');
 
-export const pdSidecar = join(folder, 'pd-sidecar');
-export const hasSidecar = existsSync(pdSidecar);
+const builtSidecar = join(folder, 'pd-sidecar');
+/** Or another version in `PATH`. */
+export const pdSidecar = existsSync(builtSidecar) ? builtSidecar : 'pd-sidecar';
+export const hasSidecar = spawnSync(pdSidecar, ['--help']).error === undefined;
 export const noSidecar = 'no routing sidecar of llm-d: run tools/compat/install-llm-d';
 
 const kvIndexer = join(folder, 'kv-indexer');

@@ -23,7 +23,9 @@ async function serve(options: Partial<ServerOptions> = {}, tier: (folder: string
   const server = new Server(engine, { version: '0', logLevel: 'info', logDestination, ...options });
   let leftCount = 0;
   server.app.addHook('onRequest', (_request, { raw }, done) => {
-    raw.once('close', () => void (leftCount += raw.writableFinished ? 0 : 1));
+    raw.once('close', () => {
+      if (!raw.writableFinished) leftCount++;
+    });
     done();
   });
   const url = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
