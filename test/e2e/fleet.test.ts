@@ -45,8 +45,8 @@ beforeAll(async () => {
   killCommands();
 });
 afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop();
   killCommands();
-  for (const stop of stops.splice(0)) await stop();
 });
 afterAll(() => folder.remove());
 
@@ -56,6 +56,12 @@ function withTiers(...tiers: readonly string[]): readonly string[] {
   const extra = { tiers: ['host:16MiB', ...tiers], kv_load_policy: 'always', busy_write_share: 1, ...deadlines };
   const config = { kv_connector: 'OffloadingConnector', kv_role: 'kv_both', kv_connector_extra_config: extra };
   return [...smallPool, '--kv-transfer-config', JSON.stringify(config)];
+}
+
+function newMember(start: ConstructorParameters<typeof FleetMember>[0]): FleetMember {
+  const member = new FleetMember(start);
+  stops.push(() => member.stop());
+  return member;
 }
 
 /** The answer, with the text of a server alone, also of each answer that was interrupted. */
@@ -119,7 +125,7 @@ describe('two servers with other instructions that share Redis and S3', () => {
       const { accessKeyId: AWS_ACCESS_KEY_ID, secretAccessKey: AWS_SECRET_ACCESS_KEY } = s3Credentials;
       const memberOf = (machine: Machine): FleetMember => {
         const environment = { ...environmentOf(machine), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY };
-        return new FleetMember(() => serve(flags, environment));
+        return newMember(() => serve(flags, environment));
       };
       const [steady, killed] = [memberOf(fleet.steady), memberOf(await fleet.killed())];
 
@@ -166,7 +172,7 @@ describe('a server above a cluster of three Redis servers', () => {
   it('has the same texts while a node is killed, and all of its blocks again when the node is back', async () => {
     const cluster = await RedisCluster.start(3, ['--cluster-node-timeout', '500']);
     stops.push(() => cluster.stop());
-    const server = new FleetMember(() => serve(withTiers(cluster.url)));
+    const server = newMember(() => serve(withTiers(cluster.url)));
     /** All questions at once, without KV in the server. */
     const askAll = async (onToken?: () => void) => {
       await server.forget();

@@ -34,6 +34,7 @@ const wholeBlocks = (promptTokens: number): number => blockTokens * Math.floor((
 export class FleetMember {
   readonly #start: () => Promise<Process>;
   #process: Promise<Process>;
+  #isStopped: boolean = false;
   #killsLeft = 0;
   #killCount = 0;
   /** Whole answers of the process. */
@@ -55,8 +56,21 @@ export class FleetMember {
     this.#process = this.#process.then(async ({ child, exited }) => {
       child.kill('SIGKILL');
       await exited;
+      if (this.#isStopped) throw new Error('the server has ended');
       return this.#start();
     });
+    // Without a question, nothing waits for it.
+    this.#process.catch(() => undefined);
+  }
+
+  /** After a test, also one that failed while a process starts: no further process starts. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#killsLeft = 0;
+    await this.#process.then(
+      ({ child }) => child.kill('SIGKILL'),
+      () => undefined,
+    );
   }
 
   /** From now on, each process that has given a whole answer is killed in the middle of another, so often at most. */
