@@ -52,7 +52,7 @@ const onlyLong = isLongForm
   : [
       ...[
         ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'long-context', 'own-sides-faults'],
-        ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated'],
+        ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated', 'e2e/fleet'],
         ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure', 'prefix-retention'],
         ...['answer-schemas', 'e2e/judges', 'e2e/soak'],
       ].map((name) => `test/${name}.test.ts`),

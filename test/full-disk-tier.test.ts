@@ -8,7 +8,7 @@ import type { AsyncEngine } from '../src/engine/contract.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
-import { closeGate, openGate, waitingStores } from './support/gated-disk.ts';
+import { closeGate, openGate, waitingCalls } from './support/gated-disk.ts';
 import { inLongForm } from './support/long-form.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
@@ -103,7 +103,7 @@ it('all requests end while every store hangs: blocks wait in a bounded queue, an
   closeGate();
   expect(await askAll(engine)).toEqual(expected);
   // All requests have ended, and no store has written.
-  expect(waitingStores()).toBeGreaterThan(0);
+  expect(waitingCalls()).toBeGreaterThan(0);
   expect(bytesBelow(path)).toBe(0);
   expect(countOf(engine, 'tier.GatedDisk.storedBlocks')).toBe(0);
   expect(countOf(engine, 'tier.GatedDisk.dropped')).toBeGreaterThan(0);

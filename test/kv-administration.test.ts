@@ -1,10 +1,12 @@
 /** `engine.kv` on real weights: what orders about cached KV do, and that no text changes. */
 import { readdirSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../bench/make-model/adapter-maker.ts';
 import { createEngine, openMeasuredEngine } from '../src/compose.ts';
 import { headerBytes } from '../src/connector/tier/block-header.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
-import type { KvAdministration } from '../src/engine/kv-administration-contract.ts';
+import type { KvAdministration, PrefixRequest } from '../src/engine/kv-administration-contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
@@ -22,11 +24,11 @@ const fullBlocks = Math.floor(prompt.length / blockTokens);
 
 const openDisk = (root: string): Promise<AsyncEngine> => openEngineWithTier({ tier: { type: 'fs', root_dir: root } });
 
-async function ask(engine: AsyncEngine, tokens: readonly number[] = prompt, cacheSalt?: string) {
+async function ask(engine: AsyncEngine, tokens: readonly number[] = prompt, more: Partial<PrefixRequest> = {}) {
   const output: number[] = [];
   let computed = 0;
-  const request = { prompt: tokens, params: { maxTokens: 8, temperature: 0, ignoreEos: true } };
-  for await (const delta of engine.generate(cacheSalt === undefined ? request : { ...request, cacheSalt })) {
+  const request = { prompt: tokens, params: { maxTokens: 8, temperature: 0, ignoreEos: true }, ...more };
+  for await (const delta of engine.generate(request)) {
     output.push(...delta.tokenIds);
     computed = delta.stats.computedTokens;
   }
@@ -40,6 +42,28 @@ const files = (root: string): number =>
   readdirSync(root, { recursive: true }).filter((name) => `${name}`.endsWith('.kv')).length;
 const kvOf = ({ kv }: AsyncEngine): KvAdministration => kv!;
 const lookUp = (engine: AsyncEngine, tokens = prompt) => kvOf(engine).lookup({ prompt: tokens });
+
+interface Kind {
+  readonly title: string;
+  readonly options: () => Promise<Partial<EngineOptions>>;
+  readonly request: Partial<PrefixRequest>;
+}
+const kinds: readonly Kind[] = [
+  {
+    title: 'with a LoRA adapter',
+    options: async () => {
+      const path = folder.file('sql.gguf');
+      await writeAdapter(path, 'models/kvasir-demo.gguf');
+      return { loraModules: [{ name: 'sql', path }] };
+    },
+    request: { lora: 'sql' },
+  },
+  {
+    title: 'with windows and states',
+    options: async () => ({ model: 'models/kvasir-hybrid.gguf', kvCacheMemory: 16 << 20 }),
+    request: {},
+  },
+];
 
 describe('engine.kv', () => {
   it('says where the KV of a prompt is, loads it before its request, removes it, and the text stays the same', async () => {
@@ -111,6 +135,13 @@ describe('engine.kv', () => {
     expect(await ask(engine)).toEqual({ output, computed: prompt.length + 7 });
     // Cleared blocks are stored again.
     await until(() => files(root) >= fullBlocks);
+    // Blocks that stayed in host memory are not: only those of a new prompt come.
+    await kvOf(engine).clearTier('disk');
+    engine.cache?.reset();
+    expect((await ask(engine)).computed).toBeLessThan(blockTokens + 8);
+    await ask(engine, other);
+    await expect.poll(async () => (await lookUp(engine, other)).tokens.disk, longPoll).toBe(fullBlocks * blockTokens);
+    expect((await lookUp(engine)).tokens).toMatchObject({ host: fullBlocks * blockTokens, disk: 0 });
     await expect(kvOf(engine).clearTier('s3')).rejects.toMatchObject({ code: 'KVASIR_TIER_UNKNOWN' });
     await expect(kvOf(engine).remove({ prompt }, { places: ['tape'] })).rejects.toMatchObject({
       code: 'KVASIR_TIER_UNKNOWN',
@@ -118,11 +149,37 @@ describe('engine.kv', () => {
     await engine.close();
   });
 
+  for (const { title, options, request } of kinds)
+    it(`finds, removes, prefetches and clears the KV of a prompt ${title}`, async () => {
+      const engine = await openEngineWithTier({
+        tier: { type: 'fs', root_dir: newFolder() },
+        options: await options(),
+      });
+      const kv = kvOf(engine);
+      const place = () => kv.lookup({ prompt, ...request });
+      const { output } = await ask(engine, prompt, request);
+      const everywhere = (await place()).tokens.pool!;
+      expect(everywhere).toBeGreaterThan(8 * blockTokens);
+      await expect
+        .poll(async () => (await place()).tokens, longPoll)
+        .toEqual({ pool: everywhere, host: everywhere, disk: everywhere });
+      if (request.lora !== undefined) expect((await lookUp(engine)).cachedTokens).toBe(0);
+      await kv.remove({ prompt, ...request }, { places: ['pool', 'host'] });
+      expect((await place()).tokens).toEqual({ pool: 0, host: 0, disk: everywhere });
+      expect(await kv.prefetch({ prompt, ...request })).toMatchObject({ tokensBefore: 0, tokensAfter: everywhere });
+      expect(await ask(engine, prompt, request)).toEqual({ output, computed: prompt.length - everywhere + 7 });
+      await kv.clearTier('disk');
+      await kv.remove({ prompt, ...request });
+      expect(await place()).toMatchObject({ tokens: { pool: 0, host: 0, disk: 0 }, cachedTokens: 0 });
+      expect(await ask(engine, prompt, request)).toEqual({ output, computed: prompt.length + 7 });
+      await engine.close();
+    });
+
   it('clears the blocks of one cache salt, in host memory and on a disk', async () => {
     const root = newFolder();
     const engine = await openDisk(root);
-    const { output } = await ask(engine, prompt, 'a');
-    await ask(engine, prompt, 'b');
+    const { output } = await ask(engine, prompt, { cacheSalt: 'a' });
+    await ask(engine, prompt, { cacheSalt: 'b' });
     await until(() => files(root) >= 2 * fullBlocks);
     const stored = files(root);
     for (const tier of ['disk', 'host']) {
@@ -131,8 +188,8 @@ describe('engine.kv', () => {
     }
     expect(files(root)).toBe(stored / 2);
     engine.cache?.reset();
-    expect(await ask(engine, prompt, 'a')).toEqual({ output, computed: prompt.length + 7 });
-    expect((await ask(engine, prompt, 'b')).computed).toBeLessThan(blockTokens + 8);
+    expect(await ask(engine, prompt, { cacheSalt: 'a' })).toEqual({ output, computed: prompt.length + 7 });
+    expect((await ask(engine, prompt, { cacheSalt: 'b' })).computed).toBeLessThan(blockTokens + 8);
     // Also blocks that an order has loaded.
     await kvOf(engine).clearTier('host');
     await kvOf(engine).prefetch({ prompt, cacheSalt: 'b' }, { to: 'host' });
@@ -146,9 +203,9 @@ describe('engine.kv', () => {
     const tier = { type: 'fs', root_dir: root, quota_bytes: quota * blockBytes };
     const engine = await openEngineWithTier({ tier });
     expect(engine.cache?.shape.blockBytes).toBe(blockBytes - headerBytes);
-    const { output } = await ask(engine, prompt, 'a');
-    const { output: othersOutput } = await ask(engine, other, 'b');
-    for (let i = 0; i < 3; i++) await ask(engine, [...promptOf(200, 20 + i, 250)], 'b');
+    const { output } = await ask(engine, prompt, { cacheSalt: 'a' });
+    const { output: othersOutput } = await ask(engine, other, { cacheSalt: 'b' });
+    for (let i = 0; i < 3; i++) await ask(engine, [...promptOf(200, 20 + i, 250)], { cacheSalt: 'b' });
     await ask(engine);
     const onDisk = async (salt: string | undefined, tokens = prompt) => {
       const { tokens: found } = await kvOf(engine).lookup({
@@ -162,8 +219,8 @@ describe('engine.kv', () => {
     expect(files(root)).toBe(2 * quota + fullBlocks);
     await kvOf(engine).clearTier('host');
     engine.cache?.reset();
-    expect((await ask(engine, prompt, 'a')).output).toEqual(output);
-    expect((await ask(engine, other, 'b')).output).toEqual(othersOutput);
+    expect((await ask(engine, prompt, { cacheSalt: 'a' })).output).toEqual(output);
+    expect((await ask(engine, other, { cacheSalt: 'b' })).output).toEqual(othersOutput);
     expect(await ask(engine)).toMatchObject({ output, computed: prompt.length - fullBlocks * blockTokens + 7 });
     await engine.close();
   });

@@ -12,6 +12,7 @@ import { type PrebuiltManifest, platformName } from '../src/native/prebuilt.ts';
 import { attentionSource } from '../src/runner/attention/attention-kernel.ts';
 import { publishedShapes } from '../src/runner/attention/published-shapes.ts';
 import { type ShippedKernel, shippedKernels } from '../src/runner/shipped-kernels.ts';
+import { bundledKernels } from './support/bundled-kernels.ts';
 import { promptOf } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { isLongForm } from './support/long-form.ts';
@@ -43,24 +44,6 @@ const ownLevel = cpuLevelOf(process.arch, (await listedFeatures()) ?? new Set())
 const build = (target: Target, kernels: readonly ShippedKernel[]) =>
   buildKernels(target, kernels, { zig: zig!, folder: folder.file('prebuilt'), cacheFolder: folder.file('zig-cache') });
 
-const others = [
-  ...['matmul Q8_0', 'sampling', 'barrier of compute threads'],
-  ...['activations and softmax', 'RoPE', 'checksums'],
-];
-
-/** The kernels of the bundled model, at the levels that this CPU takes. */
-function ofBundledModel(): ShippedKernel[] {
-  const taken = new Set<CpuLevelName>([ownLevel!, ...cpuLevels[ownLevel!].below]);
-  const { file, definitions } = attentionSource({ headDim: 64, group: 2, kvType: F16 });
-  return shippedKernels()
-    .filter(({ name, source }) =>
-      source.file === file
-        ? Object.entries(definitions).every(([key, value]) => source.definitions[key] === value)
-        : others.includes(name),
-    )
-    .map((kernel) => ({ ...kernel, levels: kernel.levels.filter((level) => taken.has(level)).slice(0, 1) }));
-}
-
 /** The tokens and the events of an engine. */
 async function answer() {
   const events: string[] = [];
@@ -84,7 +67,7 @@ describe('an engine with prebuilt kernels', () => {
 
   beforeAll(async () => {
     if (zig === undefined || ownTarget === undefined || ownLevel === undefined) return;
-    const kernels = ofBundledModel();
+    const kernels = bundledKernels(new Set([ownLevel, ...cpuLevels[ownLevel].below]));
     // Only Linux has the barrier.
     const count = ownTarget.glibcTarget === undefined ? kernels.length - 1 : kernels.length;
     expect((await build(ownTarget, kernels)).libraries).toBe(count);

@@ -1,10 +1,11 @@
 /** Proxies of others for prefill and decode on different servers: vLLM's `toy_proxy_server.py`, unchanged, and llm-d's routing sidecar. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { defaultCacheFolder } from '../../src/base/cache-folder.ts';
+import { pdSidecar } from './llm-d.ts';
 import { freePort } from './redis-server.ts';
 
 /** `.ci/run` installs this version; `.ci/install-vllm-proxy` has the commands. */
@@ -13,9 +14,6 @@ const folder = join(defaultCacheFolder() ?? '', `vllm-proxy-${vllmVersion}`);
 
 export const hasVllmProxy = existsSync(join(folder, 'toy_proxy_server.py'));
 export const noVllmProxy = 'no vLLM proxy: run .ci/install-vllm-proxy';
-
-export const hasSidecar = spawnSync('pd-sidecar', ['--help']).error === undefined;
-export const noSidecar = 'no pd-sidecar of llm-d 0.8 in PATH';
 
 const processes = new Set<ChildProcess>();
 const killAll = (): void => {
@@ -43,7 +41,7 @@ export function startVllmProxy(prefill: readonly number[], decode: readonly numb
 
 /** In front of one decode server. Requests name their prefill server in the header `x-prefiller-host-port`. */
 export const startSidecar = (decode: number): Promise<RunningProxy> =>
-  start(['pd-sidecar', '--vllm-port', `${decode}`, '--kv-connector', 'nixlv2', '--secure-proxy=false'], '/v1/models');
+  start([pdSidecar, '--vllm-port', `${decode}`, '--kv-connector', 'nixlv2', '--secure-proxy=false'], '/v1/models');
 
 async function start([program, ...args]: readonly string[], path: string): Promise<RunningProxy> {
   const port = await freePort();

@@ -1,19 +1,11 @@
-// Runs in a process of its own (engine-of-build.ts): computes with one build of ggml's CPU kernels, also if ggml would choose another
-// build for this CPU. ggml itself refuses a build that has instructions which the CPU lacks, although no operation here needs them.
-import { basename, dirname, join } from 'node:path';
+// Runs in a process of its own (engine-of-build.ts): computes with the build of ggml's CPU kernels that `ggml-build.js` has loaded.
+import { basename } from 'node:path';
 
-const [build, store, ...models] = process.argv.slice(1);
+const [store, ...models] = process.argv.slice(1);
 const from = (path) => import(`file://${process.env.KVASIR_DIST}/${path}`);
-const { loadNative } = await from('ggml/ffi.js');
-const { loadBackends, openDevice } = await from('ggml/device.js');
+const { openDevice } = await from('ggml/device.js');
 const { operationBits } = await from('runner/operation-bits.js');
 const { createEngine } = await from('compose.js');
-
-const native = loadNative();
-loadBackends(native, []);
-const path = join(dirname(native.libraries.base), `libggml-cpu-${build}.so`);
-const registry = native.functionIn(path, 'ggml_backend_init', 'raw')();
-native.functionIn(native.libraries.ggml, 'ggml_backend_register', 'void', 'raw')(registry);
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: true });
 const operations = operationBits(device);

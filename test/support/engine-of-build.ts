@@ -1,7 +1,8 @@
-/** For `cpu-builds.test.ts`: engines in processes of their own, each with a named build of ggml's CPU kernels. */
+/** Processes that stand for machines with other CPUs: each has a named build of ggml's CPU kernels, and Kvasir's kernels for it. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { type ArmNode, armCompiler } from './arm64-machine.ts';
 import { buildOnce } from './build-once.ts';
@@ -24,35 +25,37 @@ export interface Machine {
   readonly build: string;
   /** Instructions for which Kvasir's kernels are compiled; undefined: those of this CPU. */
   readonly cpuFlags?: string;
+  /** A folder of prebuilt kernels for it. It has no compiler then. */
+  readonly prebuilt?: string;
   /** Of a machine with an ARM CPU. */
   readonly arm?: ArmNode;
 }
 
 const quickCompiler = quickInShortForm.compiler === undefined ? {} : { CC: quickInShortForm.compiler };
+const preload = pathToFileURL('test/support/ggml-build.js').href;
 const program = readFileSync('test/support/engine-of-build.js', 'utf8');
 
-/** `models`: paths. Their KV is loaded from the folder `store` and stored there. */
-export async function resultOf(
-  { build, cpuFlags, arm }: Machine,
-  models: readonly string[],
-  store: string,
-): Promise<BuildResult> {
-  await buildOnce(process.cwd());
-  const [command, ...before] = arm?.command ?? [process.execPath];
+/** With it, a process of Node that runs a built file stands for the machine. */
+export function environmentOf({ build, cpuFlags, prebuilt, arm }: Machine): Record<string, string> {
   const compiler = arm === undefined ? quickCompiler : { CC: armCompiler };
-  const { stdout } = await run(
-    command,
-    [...before, '--input-type=module', '--eval', program, build, store, ...models],
-    {
-      env: {
-        ...process.env,
-        ...arm?.environment,
-        KVASIR_DIST: arm?.dist ?? resolve(join('dist', 'src')),
-        ...(cpuFlags === undefined ? {} : { KVASIR_CPU_FLAGS: cpuFlags, ...compiler }),
-      },
-      maxBuffer: 1 << 26,
-    },
-  );
+  return {
+    ...arm?.environment,
+    NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import ${preload}`,
+    KVASIR_TEST_GGML_BUILD: build,
+    KVASIR_DIST: arm?.dist ?? resolve(join('dist', 'src')),
+    ...(cpuFlags === undefined ? {} : { KVASIR_CPU_FLAGS: cpuFlags, ...compiler }),
+    ...(prebuilt === undefined ? {} : { KVASIR_PREBUILT: prebuilt, CC: '', PATH: '/nonexistent' }),
+  };
+}
+
+/** `models`: paths. Their KV is loaded from the folder `store` and stored there. */
+export async function resultOf(machine: Machine, models: readonly string[], store: string): Promise<BuildResult> {
+  await buildOnce(process.cwd());
+  const [command, ...before] = machine.arm?.command ?? [process.execPath];
+  const { stdout } = await run(command, [...before, '--input-type=module', '--eval', program, store, ...models], {
+    env: { ...process.env, ...environmentOf(machine) },
+    maxBuffer: 1 << 26,
+  });
   return JSON.parse(stdout) as BuildResult;
 }
 

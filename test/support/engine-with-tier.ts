@@ -1,6 +1,7 @@
 import type { JsonObject } from '../../src/base/json.ts';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
+import type { EngineOptions } from '../../src/engine/options.ts';
 
 export interface EngineWithTier {
   /** As in `secondary_tiers`; undefined: an engine without a connector. */
@@ -12,6 +13,8 @@ export interface EngineWithTier {
   readonly maxNumSeqs?: number;
   /** Further settings of the connector. */
   readonly settings?: JsonObject;
+  /** Options of the engine instead of those below. */
+  readonly options?: Partial<EngineOptions>;
   /** Of the calls of the tier. Default: long for a busy machine. */
   readonly timeouts?: { readonly lookup?: number; readonly load?: number; readonly save?: number };
 }
@@ -26,6 +29,7 @@ export function openEngineWithTier({
   hostBytes,
   maxNumSeqs,
   settings = {},
+  options,
   timeouts,
 }: EngineWithTier): Promise<AsyncEngine> {
   const { lookup = 60, load = 60, save = 60 } = timeouts ?? {};
@@ -34,6 +38,7 @@ export function openEngineWithTier({
     threads: 1,
     kvCacheMemory: 3 << 20,
     maxModelLen: 512,
+    ...options,
     ...(maxNumSeqs === undefined ? {} : { maxNumSeqs }),
     ...(tier === undefined
       ? {}

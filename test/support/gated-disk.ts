@@ -6,7 +6,7 @@ import { replacing } from './replacing.ts';
 
 interface Gate {
   isOpen: boolean;
-  /** Stores that wait. */
+  /** Stores and clears that wait. */
   readonly waiting: (() => void)[];
 }
 
@@ -15,7 +15,7 @@ const gates = globalThis as unknown as { kvasirGate?: Gate };
 gates.kvasirGate ??= { isOpen: true, waiting: [] };
 const gate = gates.kvasirGate;
 
-/** From now on, no store of a `GatedDisk` writes, as if the thread that writes were stopped. */
+/** From now on, no store of a `GatedDisk` writes and no clear removes, as if the thread that does it were stopped. */
 export function closeGate(): void {
   gate.isOpen = false;
 }
@@ -25,16 +25,24 @@ export function openGate(): void {
   for (const go of gate.waiting.splice(0)) go();
 }
 
-export const waitingStores = (): number => gate.waiting.length;
+export const waitingCalls = (): number => gate.waiting.length;
 
-/** A disk tier whose stores wait while the gate is closed. They ignore the abort at their deadline. */
+const pass = async (): Promise<void> => {
+  if (!gate.isOpen) await new Promise<void>((go) => gate.waiting.push(go));
+};
+
+/** A disk tier whose stores and clears wait while the gate is closed. They ignore the abort at their deadline. */
 export const GatedDisk = {
   async open({ folder, max_bytes }: JsonObject, { name, identity, crc32 }: OwnTierContext): Promise<Tier> {
     const disk = await DiskTier.open({ root: `${folder}`, identity, maxBytes: Number(max_bytes), name, crc32 });
     return replacing<Tier>(disk, {
       store: async (key, bytes, signal, context) => {
-        if (!gate.isOpen) await new Promise<void>((go) => gate.waiting.push(go));
+        await pass();
         return disk.store(key, bytes, signal, context);
+      },
+      clear: async (filter, signal) => {
+        await pass();
+        return disk.clear(filter, signal);
       },
     });
   },

@@ -5,6 +5,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 export const heavyFiles = [
   'test/e2e/kv-transfer.test.ts',
   'test/e2e/offloading.test.ts',
+  'test/e2e/fleet.test.ts',
   'test/e2e/shutdown.test.ts',
   'test/e2e/demo.test.ts',
   'test/cpu-builds.test.ts',

@@ -12,12 +12,12 @@ export class RedisCluster {
     this.nodes = nodes;
   }
 
-  static async start(count: number): Promise<RedisCluster> {
+  /** A cluster without a node stays in use for the slots of the others. `more`: settings on the command lines of the servers. */
+  static async start(count: number, more: readonly string[] = []): Promise<RedisCluster> {
     const nodes: RedisServer[] = [];
     for (let i = 0; i < count; i++) {
       const busPort = await freePort();
-      // A cluster without a node stays in use for the slots of the others.
-      const settings = [
+      const ofCluster = [
         '--cluster-enabled',
         'yes',
         '--cluster-port',
@@ -25,6 +25,7 @@ export class RedisCluster {
         '--cluster-require-full-coverage',
         'no',
       ];
+      const settings = [...ofCluster, ...more];
       const node = await RedisServer.start(settings);
       nodes.push(node);
       const [first, last] = [i, i + 1].map((part) => Math.round((slots * part) / count)) as [number, number];
@@ -56,6 +57,21 @@ export class RedisCluster {
     }
   }
 
+  /** From now on, as by default, the cluster refuses all commands while a node is missing. */
+  async needAllSlots(): Promise<void> {
+    for (const node of this.nodes)
+      await withClient(node, async (client) => {
+        await client.config('SET', 'cluster-require-full-coverage', 'yes');
+      });
+  }
+
+  /** Resolves when the first node refuses commands. */
+  async untilRefused(): Promise<void> {
+    await withClient(this.nodes[0]!, async (client) => {
+      while (!String(await client.call('CLUSTER', 'INFO')).includes('cluster_state:fail')) await wait(20);
+    });
+  }
+
   async stop(): Promise<void> {
     for (const node of this.nodes) await node.stop();
   }
@@ -63,6 +79,8 @@ export class RedisCluster {
 
 export async function withClient(node: RedisServer, use: (client: Redis) => Promise<void>): Promise<void> {
   const client = new Redis(node.url);
+  // A node that dies closes the connection.
+  client.on('error', () => undefined);
   try {
     await use(client);
   } finally {

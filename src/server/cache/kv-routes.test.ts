@@ -1,6 +1,10 @@
+import { pathToFileURL } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { openEngineWithTier } from '../../../test/support/engine-with-tier.ts';
+import { closeGate, openGate, waitingCalls } from '../../../test/support/gated-disk.ts';
 import { temporaryFolder } from '../../../test/support/tiny-model.ts';
+import { until } from '../../../test/support/until.ts';
+import type { JsonObject } from '../../base/json.ts';
 import { Server, type ServerOptions } from '../server.ts';
 
 const closers: (() => unknown)[] = [];
@@ -9,13 +13,21 @@ afterEach(async () => {
 });
 
 type Json = Readonly<Record<string, unknown>>;
+const diskTier = (folder: string): JsonObject => ({ type: 'fs', root_dir: folder });
 
-async function serve(options: Partial<ServerOptions> = {}) {
+async function serve(options: Partial<ServerOptions> = {}, tier: (folder: string) => JsonObject = diskTier) {
   const folder = temporaryFolder();
-  const engine = await openEngineWithTier({ tier: { type: 'fs', root_dir: folder.file('blocks') } });
+  const engine = await openEngineWithTier({ tier: tier(folder.file('blocks')) });
   const lines: string[] = [];
   const logDestination = { write: (line: string) => lines.push(line) };
   const server = new Server(engine, { version: '0', logLevel: 'info', logDestination, ...options });
+  let leftCount = 0;
+  server.app.addHook('onRequest', (_request, { raw }, done) => {
+    raw.once('close', () => {
+      if (!raw.writableFinished) leftCount++;
+    });
+    done();
+  });
   const url = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
   closers.push(
     () => folder.remove(),
@@ -37,7 +49,7 @@ async function serve(options: Partial<ServerOptions> = {}) {
     const json = (text.startsWith('{') ? JSON.parse(text) : {}) as Json & { error?: { code: string; message: string } };
     return { status: response.status, body: json, text };
   };
-  return { engine, send, lines, folder };
+  return { engine, send, lines, folder, url, leftCount: () => leftCount };
 }
 
 const text = 'Once upon a time there was a fox that lived in the forest and liked to count its mice. '.repeat(3);
@@ -128,6 +140,35 @@ describe('orders about cached KV over HTTP', () => {
     expect((await send('GET', '/tiers', undefined, 'ops')).text).not.toContain('"second"');
     expect(await send('DELETE', '/tiers/second', undefined, 'ops')).toMatchObject({ status: 404 });
     expect(await send('DELETE', '/tiers/host', undefined, 'ops')).toMatchObject({ status: 404 });
+  });
+
+  it('a client that leaves during a clear does not stop it, and later orders work', async () => {
+    const module_path = pathToFileURL('test/support/gated-disk.ts').href;
+    const gated = (folder: string): JsonObject => ({ type: 'GatedDisk', module_path, folder, max_bytes: 1 << 30 });
+    const { send, lines, url, engine, leftCount } = await serve({}, gated);
+    const lookUp = async () => (await send('POST', '/cache/lookup', { prompt: text })).body.tokens as Json;
+    await send('POST', '/v1/completions', { prompt: text, max_tokens: 1, temperature: 0 });
+    await expect.poll(lookUp, { timeout: 60_000 }).toMatchObject({ GatedDisk: expect.any(Number) });
+    const stored = (await lookUp()).pool as number;
+    await expect.poll(async () => (await lookUp()).GatedDisk, { timeout: 60_000 }).toBe(stored);
+    closeGate();
+    closers.push(openGate);
+    const client = new AbortController();
+    const { signal } = client;
+    const headers = { 'content-type': 'application/json' };
+    const clear = fetch(`${url}/tiers/GatedDisk/clear`, { method: 'POST', headers, body: '{}', signal });
+    await until(() => waitingCalls() === 1);
+    client.abort();
+    await expect(clear).rejects.toThrow('aborted');
+    await expect.poll(leftCount).toBe(1);
+    openGate();
+    await expect.poll(() => lines.some((line) => /"order":"clear".*an order about/.test(line))).toBe(true);
+    expect(await lookUp()).toMatchObject({ GatedDisk: 0, host: stored });
+    expect(engine.kv!.counters().removedBlocks.GatedDisk).toBeGreaterThan(0);
+    expect(await send('POST', '/tiers/GatedDisk/clear', {})).toMatchObject({
+      status: 200,
+      body: { blocks: 0, failed: 0 },
+    });
   });
 
   it('is for administrators', async () => {
