@@ -343,7 +343,7 @@ async function openDraftModel(
     threads,
     ...(cpus === undefined ? {} : { cpus }),
     device,
-    numerics,
+    ...(numerics === undefined ? {} : { numerics }),
     attention,
     maxNumSeqs,
     maxModelLen: Math.min(contextLength, maxModelLen),
