@@ -121,7 +121,7 @@ export class GgmlRunner implements Runner {
     const { config, file } = options;
     const compile = { event: options.onEvent };
     const barrier = await openPoolWatcher(options, compile);
-    const { threads } = options;
+    const { threads, rowsMax = 512 } = options;
     const device = openDevice({ device: options.device, threads, exact: options.numerics !== 'fast', barrier });
     const isExact = (options.numerics ?? defaultNumerics[device.kind]) === 'exact';
     let weights: ModelWeights | undefined;
@@ -168,7 +168,7 @@ export class GgmlRunner implements Runner {
       const experts = weights.expertMatrices.filter(isOther);
       const rowMatmul = isExact ? await openRowMatmul(device, others, compile) : undefined;
       const kernels: ExactKernels = isExact
-        ? await findExactKernels({ device, file, rowsMax: options.rowsMax ?? 512 }, { matrices: others, experts, rowMatmul })
+        ? await findExactKernels({ device, file, rowsMax }, { matrices: others, experts, rowMatmul })
         : { rule: anyRows };
       const mixers = await mixersOf(device, options);
       const passes = await openLogitsPasses(device.native, compile);
