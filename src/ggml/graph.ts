@@ -412,14 +412,6 @@ export class GraphBuilder {
     return new Data(memory, byteOffset, length ?? most);
   }
 
-  /** A copy of the first elements of the tensor's data (default: all), on any device. */
-  copyOf<Data extends ArrayBufferView>(tensor: TensorPtr, Data: TypedArrayOf<Data>, length?: number): Data {
-    const count = length ?? Number(this.#device.native.ggml_nbytes(tensor)) / Data.BYTES_PER_ELEMENT;
-    const copy = new Data(new ArrayBuffer(count * Data.BYTES_PER_ELEMENT), 0, count);
-    this.read(tensor, copy);
-    return copy;
-  }
-
   /** Runs the graph on the device's thread; the event loop stays free. Throws `outOfNativeMemory`. */
   async compute(): Promise<void> {
     const { main, kind } = this.#device;

@@ -118,10 +118,9 @@ export class GgmlRunner implements Runner {
 
   /** Reads the weights and allocates the pool. Throws errors of the catalogues of ggml and runner. */
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
-    const { config, file } = options;
+    const { config, file, threads, rowsMax = 512 } = options;
     const compile = { event: options.onEvent };
     const barrier = await openPoolWatcher(options, compile);
-    const { threads, rowsMax = 512 } = options;
     const device = openDevice({ device: options.device, threads, exact: options.numerics !== 'fast', barrier });
     const isExact = (options.numerics ?? defaultNumerics[device.kind]) === 'exact';
     let weights: ModelWeights | undefined;

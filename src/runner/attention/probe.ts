@@ -2,6 +2,7 @@ import { requestId, stepId, tokenCount } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import { copyOf } from '../../ggml/graph-copy.ts';
 import { F32 } from '../../ggml/types.ts';
 import { type Batch, layOutBatch } from '../batch.ts';
 import type { KvMemory } from '../kv-memory.ts';
@@ -71,7 +72,7 @@ export function attendIn(graph: GraphBuilder, attention: Attention, batch: Batch
   graph.write(q, query.values);
   attention.writeInputs(graph);
   graph.computeNow();
-  return graph.copyOf(result, Float32Array);
+  return copyOf(graph, result, Float32Array, graph.columnCountOf(result) * graph.rowCountOf(result));
 }
 
 /** The first `count` elements of each head: the values of a layout with V in K. */

@@ -1,6 +1,7 @@
 import { allocateTensors } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import { copyOf } from '../../ggml/graph-copy.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, I32, rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
@@ -102,7 +103,7 @@ async function withProbe<T>(
         graph.write(x, rows.subarray(first * inputs, (first + count) * inputs));
         graph.write(wanted, chosen.subarray(first * chosenCount, (first + count) * chosenCount));
         graph.computeNow();
-        return graph.copyOf(product, Uint32Array);
+        return copyOf(graph, product, Uint32Array, outputs * chosenCount * count);
       });
     } finally {
       native.ggml_backend_buffer_free(buffer);

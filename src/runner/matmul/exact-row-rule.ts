@@ -3,6 +3,7 @@ import { allocateTensors, type ComputeDevice } from '../../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GgufFile } from '../../ggml/gguf.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import { copyOf } from '../../ggml/graph-copy.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
@@ -264,7 +265,7 @@ class MatrixProbe {
     data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
     graph.write(x, data);
     graph.computeNow();
-    return graph.copyOf(product, Uint32Array, count * this.#outputLength);
+    return copyOf(graph, product, Uint32Array, count * this.#outputLength);
   }
 }
 
