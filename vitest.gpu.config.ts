@@ -1,3 +1,14 @@
 import { defineConfig } from 'vitest/config';
 
-export default defineConfig({ test: { include: ['test/gpu/*.gpu.ts'], pool: 'forks', testTimeout: 600_000 } });
+/** Tests on a GPU backend. A crash of a driver must not end other files, so each has a process. */
+export default defineConfig({
+  test: {
+    include: ['test/gpu/*.gpu.ts', 'test/recovery-schedules.test.ts'],
+    pool: 'forks',
+    // Software Vulkan computes with all cores.
+    maxWorkers: 1,
+    env: { KVASIR_PREBUILT: 'off', KVASIR_TEST_DEVICE: 'gpu' },
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
+  },
+});

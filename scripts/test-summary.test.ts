@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { summaryOf, type TestReport } from './test-summary.ts';
+import { summaryOf, type TestReport, type TestRun } from './test-summary.ts';
 
 const test = (fullName: string, status: string, failureMessages: string[] = [], skipReason?: string) => ({
   fullName,
@@ -18,8 +18,12 @@ const report = (...testResults: TestReport['testResults']): TestReport => ({
   numPassedTests: testResults.flatMap((one) => one.assertionResults).filter(({ status }) => status === 'passed').length,
   testResults,
 });
+const runOf = (...testResults: TestReport['testResults']): TestRun => ({
+  report: report(...testResults),
+  exitCode: testResults.some(({ status }) => status === 'failed') ? 1 : 0,
+});
 const summary = (...testResults: TestReport['testResults']): readonly string[] =>
-  summaryOf(report(...testResults), testResults.some(({ status }) => status === 'failed') ? 1 : 0).lines;
+  summaryOf([runOf(...testResults)]).lines;
 
 describe('summary of a run of the tests', () => {
   it('counts passed tests', () => {
@@ -56,12 +60,23 @@ describe('summary of a run of the tests', () => {
 
   it('counts failures that are not failed tests', () => {
     const passed = report(file('a.test.ts', [test('x', 'passed')]));
-    expect(summaryOf(passed, 0, ['the coverage']).lines).toEqual([
+    expect(summaryOf([{ report: passed, exitCode: 0 }], ['the coverage']).lines).toEqual([
       'FAILED: the coverage',
       '1 passed, 1 failed, 0 skipped',
     ]);
-    const { lines, failed } = summaryOf(passed, 1);
+    const { lines, failed } = summaryOf([{ report: passed, exitCode: 1 }]);
     expect(lines).toEqual([expect.stringMatching(/^FAILED: .* exit code 1/), '1 passed, 1 failed, 0 skipped']);
     expect(failed).toBe(1);
+  });
+
+  it('counts several runs together, each with its own exit code', () => {
+    const first = runOf(file('a.test.ts', [test('x', 'passed'), test('y', 'failed', ['wrong'])]));
+    const second = runOf(file('b.gpu.ts', [test('x', 'passed'), test('y', 'skipped', [], 'no GPU')]));
+    expect(summaryOf([first, second]).lines.at(-1)).toBe('2 passed, 1 failed, 1 skipped');
+    const crashed = { report: report(), exitCode: 134 };
+    expect(summaryOf([first, second, crashed]).lines.slice(-2)).toEqual([
+      expect.stringMatching(/^FAILED: .* exit code 134/),
+      '2 passed, 2 failed, 1 skipped',
+    ]);
   });
 });

@@ -1,7 +1,7 @@
 /**
- * `node dist/scripts/test-summary.js REPORT.json EXIT-CODE [FAILURE...]` prints the end of a run of the tests from Vitest's JSON report and
- * exit code: tests that this machine cannot run, one line for each reason; failed tests with their first error; the other failures; and a
- * line "N passed, N failed, N skipped". Exits with 1 if anything failed.
+ * `node dist/scripts/test-summary.js RUNS [REPORT.json EXIT-CODE]... [FAILURE...]` prints the end of so many runs of tests from Vitest's JSON
+ * reports and exit codes: tests that this machine cannot run, one line for each reason; failed tests with their first error; the other
+ * failures; and a line "N passed, N failed, N skipped". Exits with 1 if anything failed.
  */
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
@@ -27,19 +27,26 @@ interface Summary {
   readonly failed: number;
 }
 
+export interface TestRun {
+  readonly report: TestReport;
+  readonly exitCode: number;
+}
+
 /** `others`: failures of checks that are no tests. */
-export function summaryOf(report: TestReport, exitCode: number, others: readonly string[] = []): Summary {
-  const tests = report.testResults.flatMap((file) =>
-    file.assertionResults.map((test) => ({ ...test, file: file.name })),
-  );
+export function summaryOf(runs: readonly TestRun[], others: readonly string[] = []): Summary {
+  const files = runs.flatMap(({ report }) => report.testResults);
+  const tests = files.flatMap((file) => file.assertionResults.map((test) => ({ ...test, file: file.name })));
   const skipped = tests.filter(({ status }) => status === 'skipped' || status === 'pending');
   const failed = tests.filter(({ status }) => status === 'failed');
-  const failedFiles = report.testResults.filter(
+  const failedFiles = files.filter(
     (file) => file.status === 'failed' && !file.assertionResults.some(({ status }) => status === 'failed'),
   );
-  const failures = [...others];
-  if (exitCode !== 0 && failed.length + failedFiles.length === 0)
-    failures.unshift(`the tests ended with exit code ${exitCode}, though none failed: see "Unhandled Errors" above`);
+  const failures = [
+    ...runs.filter(endedOtherwise).map(({ exitCode }) => {
+      return `the tests ended with exit code ${exitCode}, though none failed: see "Unhandled Errors" above`;
+    }),
+    ...others,
+  ];
   const failedCount = failed.length + failedFiles.length + failures.length;
   const reasons = new Map<string, number>();
   for (const { file, meta } of skipped) {
@@ -54,9 +61,19 @@ export function summaryOf(report: TestReport, exitCode: number, others: readonly
       ...firstLines(message ?? ''),
     ]),
     ...failures.map((failure) => `FAILED: ${failure}`),
-    `${report.numPassedTests} passed, ${failedCount} failed, ${skipped.length} skipped`,
+    `${runs.reduce((sum, { report }) => sum + report.numPassedTests, 0)} passed, ${failedCount} failed, ${skipped.length} skipped`,
   ];
   return { lines, failed: failedCount };
+}
+
+/** The exit code reports a failure, and no test or file does. */
+const endedOtherwise = ({ report, exitCode }: TestRun): boolean =>
+  exitCode !== 0 && !report.testResults.some(({ status }) => status === 'failed');
+
+/** A run that crashed has an empty file. */
+function readReport(path: string): TestReport {
+  const text = readFileSync(path, 'utf8');
+  return text === '' ? { numPassedTests: 0, testResults: [] } : (JSON.parse(text) as TestReport);
 }
 
 function firstLines(message: string): string[] {
@@ -67,8 +84,12 @@ function firstLines(message: string): string[] {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [path, exitCode, ...others] = process.argv.slice(2);
-  const { lines, failed } = summaryOf(JSON.parse(readFileSync(path!, 'utf8')), Number(exitCode), others);
+  const [count, ...rest] = process.argv.slice(2);
+  const runs = Array.from({ length: Number(count) }, () => {
+    const [path, exitCode] = rest.splice(0, 2);
+    return { report: readReport(path!), exitCode: Number(exitCode) };
+  });
+  const { lines, failed } = summaryOf(runs, rest);
   for (const line of lines) console.log(line);
   if (failed > 0) process.exitCode = 1;
 }

@@ -151,6 +151,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     threads: options.threads,
     cpus: options.cpus,
     numerics: options.numerics,
+    rowsMax: options.maxNumBatchedTokens,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
     stateCheckpointTokens: options.stateCheckpointTokens,

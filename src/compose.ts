@@ -345,7 +345,7 @@ async function openDraftModel(
     device,
     // The number is of layers of the other model.
     gpuLayers: gpuLayers === 0 ? 0 : 'auto',
-    numerics,
+    ...(numerics === undefined ? {} : { numerics }),
     attention,
     maxNumSeqs,
     maxModelLen: Math.min(contextLength, maxModelLen),

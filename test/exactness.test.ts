@@ -4,25 +4,14 @@
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { blockId } from '../src/core/ids.ts';
-import type { Architecture } from '../src/ggml/model-config.ts';
 import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import {
-  gemma4WithExperts,
-  isHybrid,
-  isNemotron,
-  longContexts,
-  smallStates,
-  temporaryFolder,
-  tinyHybrid,
-  writeTinyModel,
-} from './support/tiny-model.ts';
+import { fewLayers, isHybrid, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
 const folder = temporaryFolder();
@@ -94,20 +83,6 @@ const models = allModels.filter(
   ([architecture, type, , matmuls]) => isLongForm || shortForm.test(`${architecture} ${type} ${matmuls}`),
 );
 
-/** Few layers. */
-function layersOf(architecture: Architecture, type: ModelOptions['type']): Partial<ModelOptions> {
-  if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
-  if (architecture === 'gemma4') return type === 'Q4_K_M' ? gemma4WithExperts : {};
-  if (architecture === 'lfm2') return tinyHybrid;
-  if (architecture === 'lfm2moe') return { layers: 3, stateLayers: [0, 1] };
-  if (architecture in longContexts) return longContexts[architecture] ?? {};
-  return isHybrid(architecture) ? { layers: isNemotron(architecture) ? 4 : 3, ...smallStates } : {};
-}
-
-/** The gate and the up projection in one matrix. */
-const expertsOf = (architecture: Architecture): Partial<ModelOptions> =>
-  architecture === 'qwen3next' ? { experts: { count: 8, used: 3, feedForwardLength: 256, hasFusedGate: true } } : {};
-
 /** A checkpoint in each second block. */
 const stateCheckpointTokens = 32;
 const name = '%s with %s weights, KV of type %s, %s matmuls and %s attention';
@@ -121,8 +96,7 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
   beforeAll(async () => {
     const isBundled = architecture === 'lfm2' && type === 'Q8_0';
     const path = isBundled ? 'models/kvasir-hybrid.gguf' : folder.file(`${architecture}-${type}.gguf`);
-    if (!isBundled)
-      await writeTinyModel(path, { architecture, type, ...layersOf(architecture, type), ...expertsOf(architecture) });
+    if (!isBundled) await writeTinyModel(path, { architecture, type, ...fewLayers(architecture, type) });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, {
       kvCacheBytes,

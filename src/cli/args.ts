@@ -158,7 +158,7 @@ export interface EngineFlags {
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
   readonly cpus?: readonly number[];
-  readonly numerics: 'exact' | 'fast';
+  readonly numerics?: 'exact' | 'fast';
   readonly attention: 'auto' | 'native' | 'gather';
   readonly device: 'auto' | 'cpu' | 'gpu';
   readonly gpuLayers: GpuLayers;
@@ -220,12 +220,10 @@ export function addEngineFlags(command: Command): Command {
     .option('--threads <n>', 'threads that compute (default: all cores, or those of --cpus)', count)
     .option('--cpus <list>', 'cores to which the compute threads are pinned, like 0-3,8 (Linux)', cpusFlag)
     .addOption(
-      oneOf(
+      new Option(
         '--numerics <how>',
-        'exact: the same bits in any batch; fast: the fastest kernels',
-        ['exact', 'fast'],
-        defaults.numerics,
-      ),
+        'exact: the same bits in any batch; fast: the fastest kernels (default: exact on a CPU, fast on a GPU)',
+      ).choices(['exact', 'fast']),
     )
     .addOption(
       oneOf(
@@ -368,10 +366,10 @@ export function engineOptionsOf(
     targetInterTokenLatency: flags.targetInterTokenLatency,
     blockSize,
     kvCacheDtype: flags.kvCacheDtype,
-    numerics,
     attention,
     device,
     gpuLayers: flags.gpuLayers,
+    ...(numerics === undefined ? {} : { numerics }),
     enablePrefixCaching: flags.enablePrefixCaching,
     schedulingPolicy: flags.schedulingPolicy,
     maxWaiting: flags.maxWaiting,

@@ -49,7 +49,7 @@ export interface EngineOptions {
   readonly threads?: number;
   /** Cores to which the compute threads are pinned, one after the other. Linux only. */
   readonly cpus?: readonly number[];
-  /** `exact`: the bits do not depend on the batch. `fast`: ggml's fastest kernels. */
+  /** `exact`: the bits do not depend on the batch. `fast`: ggml's fastest kernels. Default: `exact` on a CPU, `fast` on a GPU. */
   readonly numerics?: Numerics;
   /** `native`: a compiled C kernel. `gather`: ggml's attention. `auto`: `native` if it is available, else `gather`. */
   readonly attention?: AttentionKind;
@@ -124,6 +124,7 @@ type DecidedLater =
   | 'cpus'
   | 'stateCheckpointTokens'
   | 'kvCacheMemory'
+  | 'numerics'
   | 'chatTemplate'
   | 'pooling'
   | 'loraModules'
@@ -146,7 +147,6 @@ export const engineDefaults = {
   targetInterTokenLatency: 'auto',
   blockSize: 16,
   kvCacheDtype: 'f16',
-  numerics: 'exact',
   attention: 'auto',
   device: 'auto',
   gpuLayers: 'auto',

@@ -55,6 +55,10 @@ export interface ComputeDevice {
   readonly kind: 'cpu' | 'gpu';
   /** For people: `CPU (Intel Xeon ...)`. */
   readonly description: string;
+  /** `CPU`, `CUDA`, `Vulkan`, ... */
+  readonly backendName: string;
+  /** Of the CPU or the GPU, as its maker calls it. */
+  readonly modelName: string;
   readonly threads: number;
   /** The backend that computes. With a GPU, the CPU backend computes operations that the GPU does not support. */
   readonly main: BackendPtr;
@@ -170,6 +174,9 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
     description: `${chosen.name} (${chosen.description.trim()})`,
+    // ggml numbers the devices of a backend.
+    backendName: chosen.name.replace(/\d+$/, ''),
+    modelName: chosen.description.trim(),
     threads,
     main,
     cpu,

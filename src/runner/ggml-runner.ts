@@ -31,8 +31,8 @@ import { DecoderGraphs } from './decoder-graphs.ts';
 import { groupSpecs, kvLayouts, layerGroups, layersKv, predictionLayout, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
-import { checkExactExperts } from './matmul/exact-experts.ts';
-import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
+import { findExactKernels } from './matmul/exact-kernels.ts';
+import type { ExactKernels } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
 import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
@@ -49,7 +49,7 @@ import { otherMatrices } from './own-matmuls.ts';
 import { createPredictor } from './prediction/create-predictor.ts';
 import { loadPredictionWeights } from './prediction/prediction-weights.ts';
 import type { Predictor } from './prediction/predictor.ts';
-import { blockOptionsOf, type GgmlRunnerOptions, stageOf } from './runner-options.ts';
+import { blockOptionsOf, defaultNumerics, type GgmlRunnerOptions, stageOf } from './runner-options.ts';
 import { BatchSampler, type BestOfRow } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { scriptPasses } from './sampling/logits-candidates.ts';
@@ -118,11 +118,11 @@ export class GgmlRunner implements Runner {
 
   /** Reads the weights and allocates the pool. Throws errors of the catalogues of ggml and runner. */
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
-    const { config, file } = options;
-    const isExact = options.numerics === 'exact';
+    const { config, file, threads, rowsMax = 512 } = options;
     const compile = { event: options.onEvent };
     const barrier = await openPoolWatcher(options, compile);
-    const device = openDevice({ device: options.device, threads: options.threads, exact: isExact, barrier });
+    const device = openDevice({ device: options.device, threads, exact: options.numerics !== 'fast', barrier });
+    const isExact = (options.numerics ?? defaultNumerics[device.kind]) === 'exact';
     let weights: ModelWeights | undefined;
     let prediction: ModelWeights | undefined;
     try {
@@ -150,6 +150,7 @@ export class GgmlRunner implements Runner {
           headCount: config.headCount,
           layouts: [...new Set(kvLayouts(config, wholeModel(config.layerCount), blockOptionsOf(options)))],
           hasTwoSidedWindows: config.isEncoder === true && config.slidingWindow !== undefined,
+          isExact,
         }),
         tiles?.takeAll(weights),
         prediction && tiles?.takeAll(prediction),
@@ -163,12 +164,11 @@ export class GgmlRunner implements Runner {
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather' || (isExact && hasSuchExperts));
       const isOther = ({ source }: PlacedMatrix): boolean => tiles?.fits(source) !== true;
       const others = weights.matrices.filter(isOther);
-      const kernels =
-        isExact && device.kind === 'cpu'
-          ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
-          : { rule: anyRows };
-      if (isExact && device.kind === 'cpu')
-        await checkExactExperts(device, file, weights.expertMatrices.filter(isOther));
+      const experts = weights.expertMatrices.filter(isOther);
+      const rowMatmul = isExact ? await openRowMatmul(device, others, compile) : undefined;
+      const kernels: ExactKernels = isExact
+        ? await findExactKernels({ device, file, rowsMax }, { matrices: others, experts, rowMatmul })
+        : { rule: anyRows };
       const mixers = await mixersOf(device, options);
       const passes = await openLogitsPasses(device.native, compile);
       const operations = options.matmulKernels === false ? undefined : await openRowOperations(device, compile);
@@ -242,7 +242,7 @@ export class GgmlRunner implements Runner {
     this.#rowRule = kernels.rule;
     this.#operations = kernels.operations;
     this.#graphs = new DecoderGraphs(device, kernels.operations);
-    const { passes } = kernels;
+    const { passes, tiles, rowMatmul, weightedSum, byRow } = kernels;
     const lowRank = kernels.operations?.lowRank;
     this.adapters = new AdapterStore({
       ...{ device, base: options, matrices: weights.matrices, kernels: lowRank, idle: () => this.#running },
@@ -260,7 +260,7 @@ export class GgmlRunner implements Runner {
         mixers,
         states: new StateTables(device.native, this.memory, kv),
         attention: attention.create(memories, attentionLayers(device.native, config, kv, weights)),
-        kernels: { tiles: kernels.tiles, row: kernels.rowMatmul, weightedSum: kernels.weightedSum },
+        kernels: { tiles, row: rowMatmul, weightedSum, byRow },
         headRotation: kernels.headRotation,
         bestTokens:
           passes === undefined || device.kind !== 'cpu'

@@ -1,6 +1,7 @@
 import { backendFeatures } from '../ggml/backend-features.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
+import { driverOf } from '../ggml/gpu-driver.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import type { RopeConfig } from '../ggml/rope-config.ts';
 import { cpuFeatures } from '../native/cpu-features.ts';
@@ -54,15 +55,18 @@ export function modelConstants(config: ModelConfig): ModelConstants {
  * instructions of this CPU, those for which ggml's kernels were built, and the C library. Threads, sizes of batches and the kernel for single
  * rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows
  * with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
+ *
+ * On a GPU, also the backend, the GPU's model, its driver and its version. Operations that the GPU lacks are computed by ggml on the CPU.
  */
 export async function numericsIdentity(device: ComputeDevice, settings: NumericsSettings): Promise<string> {
   const { native } = device;
   const ggml = `ggml ${native.ggml_version()} ${native.ggml_commit()}`;
-  if (!settings.isExact) return `fast, ${ggml}`;
+  const gpu = device.kind === 'cpu' ? '' : `, ${device.backendName} ${device.modelName}, ${await driverOf(device)}`;
+  if (!settings.isExact) return `fast, ${ggml}${gpu}`;
   const parts = [
     'exact',
     ggml,
-    device.kind === 'cpu' ? 'CPU' : device.description,
+    `${device.kind === 'cpu' ? 'CPU' : 'GPU'}${gpu}`,
     ...(settings.isSameOnAllCpus
       ? [`operations ${operationBits(device)}`]
       : [await cpuFeatures(), backendFeatures(device), libraryOfMathematics(native)]),

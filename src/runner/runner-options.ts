@@ -23,8 +23,10 @@ export interface GgmlRunnerOptions {
   readonly threads: number;
   /** The cores of the compute threads (Linux only); default: all that the process may use. */
   readonly cpus?: readonly number[] | undefined;
-  /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
-  readonly numerics: 'exact' | 'fast';
+  /** `exact`: a token's KV and logits have the same bits in any batch. Default: `defaultNumerics`. */
+  readonly numerics?: 'exact' | 'fast' | undefined;
+  /** The largest batch of a step, for the probe of exact numerics on a GPU; default 512. */
+  readonly rowsMax?: number;
   readonly blockSize: TokenCount;
   /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
   readonly stateCheckpointTokens?: number | undefined;
@@ -60,6 +62,9 @@ export interface GgmlRunnerOptions {
   /** For tests: called with the logits of each draft of the prediction layer. */
   readonly onDraftLogits?: (logits: Float32Array) => void;
 }
+
+/** On a GPU, exact numerics cost more than elsewhere: prompts are computed row by row. */
+export const defaultNumerics = { cpu: 'exact', gpu: 'fast' } as const;
 
 export const blockOptionsOf = ({
   blockSize,

@@ -291,7 +291,9 @@ export class Drive {
   #crcOfBlock(group: number, block: BlockId): number {
     return this.stages.reduce((sum, { memory, kvCacheSpec }) => {
       const used = usedBytes(kvCacheSpec.groups[group]!, memory.layout, this.#config);
-      return crc32(memory.bytesOf(block).subarray(0, used), sum);
+      const bytes = memory.isHost ? memory.bytesOf(block) : new Uint8Array(memory.blockBytes);
+      if (!memory.isHost) memory.read(block, bytes);
+      return crc32(bytes.subarray(0, used), sum);
     }, 0);
   }
 }

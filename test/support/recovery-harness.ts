@@ -37,6 +37,7 @@ import type { Executor } from '../../src/worker/executor.ts';
 import { PipelineExecutor } from '../../src/worker/executor-pipeline.ts';
 import { InlineRank } from '../../src/worker/rank-inline.ts';
 import { stagesOf } from './drive.ts';
+import { rowsOnGpu } from './gpu.ts';
 import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from './memory-connector.ts';
 
 export const blockSize = 16;
@@ -102,7 +103,10 @@ export const ignoredReports = ({ stats: { transfers } }: RunResult): number => t
 const maxModelLen = 512;
 
 /** `npm run test:gpu` runs files on a GPU. */
-const testDevice = process.env.KVASIR_TEST_DEVICE === 'gpu' ? 'gpu' : 'cpu';
+export const testDevice = process.env.KVASIR_TEST_DEVICE === 'gpu' ? 'gpu' : 'cpu';
+
+/** Of a step. */
+const mostRows = (): number => (testDevice === 'gpu' ? rowsOnGpu() : 256);
 
 export class RecoveryHarness {
   readonly #runners: readonly GgmlRunner[];
@@ -155,6 +159,7 @@ export class RecoveryHarness {
           device: isDivided && stage.firstLayer === 0 ? 'cpu' : testDevice,
           threads: 1,
           numerics: 'exact',
+          rowsMax: mostRows(),
           blockSize: tokenCount(blockSize),
           stateCheckpointTokens: checkpointTokens,
           kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
@@ -256,13 +261,14 @@ export class RecoveryHarness {
     const drafts = this.#extras.predicts === true && connector !== undefined;
     const pipeline = new PipelineExecutor(ranks);
     const executor = checkedBefore(pipeline, () => scheduler.checkInvariants());
+    const { maxNumBatchedTokens = 64, ...otherScheduling } = options.scheduler ?? {};
     const scheduling: SchedulerOptions = {
-      maxNumBatchedTokens: 64,
+      maxNumBatchedTokens: Math.min(maxNumBatchedTokens, mostRows()),
       maxNumSeqs: 16,
       maxModelLen: longestRequest({ ...executor.kvCacheSpec, blockCount: blockCount(blocks) }, maxModelLen),
       enablePrefixCaching: true,
       policy: 'fcfs',
-      ...options.scheduler,
+      ...otherScheduling,
     };
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, {
       connector: side,

@@ -10,7 +10,7 @@ import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 import type { AttentionKv, LayerKv } from '../kv-groups.ts';
 import { type KvMemory, type KvPart, partCount } from '../kv-memory.ts';
-import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
+import { type MatmulKernels, Matmuls, nodesPerToken } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { HeadRotation } from '../operations/head-rotation.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
@@ -28,6 +28,8 @@ import { TokenInputs } from './token-inputs.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
 const nodesPerLayer = 60;
+/** Two reshapes of each matmul. */
+const nodesPerLayerByRow = 24;
 
 /** The parts from which all graphs of one runner are built. */
 export interface DecoderParts {
@@ -93,13 +95,15 @@ export interface DecoderGraph {
  * previous stage. If they have no output head, x of all rows is the result.
  */
 export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
-  const { graph, config, weights, attention, mixers, states } = parts;
+  const { graph, config, weights, attention, mixers, states, kernels } = parts;
   const layerCount = weights.layers.length;
-  const experts = config.experts === undefined ? 0 : expertNetworkNodes(config.experts);
+  const byRow = kernels.byRow === undefined ? 0 : nodesPerLayerByRow;
+  const byToken = kernels.byRow === undefined ? 0 : 3 * nodesPerToken * batch.paddedRowCount;
+  const experts = config.experts === undefined ? 0 : expertNetworkNodes(config.experts) + byToken;
   const segments = Math.max(0, ...batch.segments.map(({ length }) => length));
   const mixer = (mixers?.nodesPerSegment ?? 0) * (1 + segments);
   const added = attention.nodeCount(batch, layerCount) + GraphAdapters.nodeCount(parts.adapters, batch);
-  graph.begin(64 + layerCount * (nodesPerLayer + experts + mixer) + added);
+  graph.begin(64 + layerCount * (nodesPerLayer + byRow + experts + mixer) + added);
   states.begin(batch.segments);
   const builder = new DecoderBuilder(parts, batch);
   const result = builder.build();

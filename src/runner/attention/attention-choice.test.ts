@@ -6,7 +6,13 @@ import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { itNeeds } from '../../../test/support/needs.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { F16 } from '../../ggml/types.ts';
+import { KvMemory } from '../kv-memory.ts';
+import { fillRandomKv, randomFloats } from '../random-values.ts';
+import { equalLayers } from './attention.ts';
 import { chooseAttention } from './attention-choice.ts';
+import { GatherAttention } from './attention-gather.ts';
+import { exactGatherForm, gatherOnCpu } from './gather-form.ts';
+import { attendOnce, probeBatch } from './probe.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-choice-'));
 const device = openDevice({ device: 'cpu', threads: 1, exact: true });
@@ -40,5 +46,33 @@ describe('the choice of attention', () => {
     await expect(chooseAttention(device, options)).rejects.toMatchObject({
       code: 'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
     });
+  });
+});
+
+describe('gathered attention row by row', () => {
+  it('has the same bits in any batch on a backend whose kernels depend on the number of rows', () => {
+    const fast = openDevice({ device: 'cpu', threads: 1, exact: false });
+    const form = exactGatherForm(fast, model.headCount, model.layouts);
+    fast.close();
+    expect(form).toBeDefined();
+  });
+
+  it('equals attention of all rows together, also with a window', () => {
+    const memory = new KvMemory(device, layout, 40);
+    try {
+      fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, 40 * memory.blockBytes)), F16, 1);
+      const blocks = Int32Array.from({ length: 39 }, (_, i) => 39 - i);
+      const batch = probeBatch([{ spans: [[270, 300]], blocks }], memory);
+      const query = { values: randomFloats(30 * 4 * 64, 2), headDim: 64, heads: 4 };
+      for (const window of [undefined, 20, 100]) {
+        const layers = equalLayers(layout, { window });
+        const [whole, byRow] = [gatherOnCpu, { kvMultiple: 64, isByRow: true }].map((options) =>
+          attendOnce(device, new GatherAttention(memory, 4, options, layers), batch, query),
+        );
+        expect(byRow!.every((value, i) => Math.abs(value - whole![i]!) < 0.001)).toBe(true);
+      }
+    } finally {
+      memory.close();
+    }
   });
 });

@@ -3,11 +3,13 @@ import { defineError } from '../../base/errors.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import { CompileFailure, type CompileOptions, doWithout } from '../../native/compiler.ts';
 import type { KvLayout, KvMemory } from '../kv-memory.ts';
+import { exactUnavailable } from '../matmul/exact-row-rule.ts';
 import type { Attention, AttentionLayer } from './attention.ts';
-import { GatherAttention } from './attention-gather.ts';
+import { GatherAttention, type GatherOptions } from './attention-gather.ts';
 import { type AttentionKernel, loadAttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
 import { AttentionOfParts } from './attention-of-parts.ts';
+import { exactGatherForm, fastGather, gatherOnCpu } from './gather-form.ts';
 import { selfTest } from './self-test.ts';
 
 /** `auto`: the native kernel if it can be loaded, else ggml over gathered blocks. */
@@ -44,23 +46,29 @@ export interface AttentionOptions extends CompileOptions {
   readonly layouts: readonly KvLayout[];
   /** Windows are before and after a token, as in encoders; default false. */
   readonly hasTwoSidedWindows?: boolean;
+  /** On a GPU: whether a row must have the same bits in any batch; default false. On a CPU it always has. */
+  readonly isExact?: boolean;
 }
 
 /**
- * Compiles, loads and tests the native kernels, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for
- * `native`.
+ * Compiles, loads and tests the native kernels, unless `option` is `gather` or the device a GPU. Throws `nativeAttentionUnavailable`
+ * for `native`, and `exactUnavailable`.
  */
-export async function chooseAttention(
-  device: ComputeDevice,
-  { option, headCount, layouts, hasTwoSidedWindows = false, ...compile }: AttentionOptions,
-): Promise<AttentionChoice> {
+export async function chooseAttention(device: ComputeDevice, options: AttentionOptions): Promise<AttentionChoice> {
+  const { option, headCount, layouts, hasTwoSidedWindows = false, isExact: _, ...compile } = options;
   for (const { type, headDim, valueInKey = headDim } of layouts) {
     if (headDim % type.blockSize !== 0 || valueInKey % type.blockSize !== 0) {
       throw kvTypeUnsupported({ type: type.name.toLowerCase(), headDim, multiple: type.blockSize });
     }
   }
-  if (option === 'gather') return gather(device, headCount, '--attention gather');
-  if (hasTwoSidedWindows) return gather(device, headCount, 'the windows of this model are before and after a token');
+  if (device.kind !== 'cpu') {
+    if (option === 'native') throw nativeAttentionUnavailable({ reason: 'the pool is on a GPU' });
+    return gatherOnGpu(device, options);
+  }
+  const form = gatherOnCpu;
+  if (option === 'gather') return gather(headCount, { form, reason: '--attention gather' });
+  if (hasTwoSidedWindows)
+    return gather(headCount, { form, reason: 'the windows of this model are before and after a token' });
   try {
     const kernels = new Map<KvLayout, AttentionKernel>();
     for (const layout of layouts) kernels.set(layout, await loadTested(device, headCount, layout, compile));
@@ -71,7 +79,7 @@ export async function chooseAttention(
     const instead =
       'ggml computes attention instead, which is slower, and the text may differ from engines that have the kernel.';
     doWithout(error, 'The native attention kernel', instead, compile);
-    return gather(device, headCount, `no native kernel: ${error.message}`);
+    return gather(headCount, { form, reason: `no native kernel: ${error.message}` });
   }
 }
 
@@ -81,7 +89,6 @@ async function loadTested(
   { headDim, headCountKv, blockSize, type: kvType, valueInKey }: KvLayout,
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
-  if (device.kind !== 'cpu') throw new CompileFailure('the pool is on a GPU');
   const shape = { headDim, group: headCount / headCountKv, blockSize, kvType, valueInKey };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
   const mistake = mistakeOf(device, kernel, headCountKv);
@@ -144,17 +151,26 @@ function mistakeOf(device: ComputeDevice, kernel: AttentionKernel, headCountKv: 
 /** For tests: kernels are tested again. */
 export const forgetSelfTests = (): void => tested.clear();
 
-/** llama.cpp pads KV to this multiple, so ggml's GPU kernels are tested and tuned only for it. */
-const gpuKvMultiple = 256;
+interface Gathered {
+  readonly form: GatherOptions;
+  /** Why it was chosen. */
+  readonly reason: string;
+}
 
-const gather = (device: ComputeDevice, headCount: number, why: string): AttentionChoice => ({
+const gather = (headCount: number, { form, reason }: Gathered): AttentionChoice => ({
   kind: 'gather',
-  identity: 'gather',
-  description: `ggml over gathered blocks (${why})`,
+  identity: form.isByRow === true ? 'gather by row' : 'gather',
+  description: `ggml over gathered blocks${form.isByRow === true ? ', row by row' : ''} (${reason})`,
   create: (memories, layers) =>
-    byMemory(
-      memories,
-      layers,
-      (memory, ofMemory) => new GatherAttention(memory, headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple, ofMemory),
-    ),
+    byMemory(memories, layers, (memory, ofMemory) => new GatherAttention(memory, headCount, form, ofMemory)),
 });
+
+/** On a GPU. @throws exactUnavailable */
+function gatherOnGpu(
+  device: ComputeDevice,
+  { headCount, layouts, isExact = false }: AttentionOptions,
+): AttentionChoice {
+  const form = isExact ? exactGatherForm(device, headCount, layouts) : fastGather;
+  if (form === undefined) throw exactUnavailable({ device: device.description, operation: 'attention' });
+  return gather(headCount, { form, reason: 'the pool is on a GPU' });
+}

@@ -13,11 +13,39 @@ interface SequenceInputs {
   /** The first block that a row sees; later than block 0 only with a window. */
   readonly firstBlock: number;
   readonly blockCount: number;
-  /** Tokens of KV that attention reads, from the first block to the last row's token, and padding that is masked out. */
-  readonly kvLength: number;
   readonly granules: TensorPtr;
-  /** Undefined for a single row that sees all of its KV. */
+  /** One part with all rows, or a part for each row. */
+  readonly parts: readonly Part[];
+  /** F16 `[kvLength, rows]` of each part, one after another. Undefined for a single row that sees all of its KV. */
   readonly mask: TensorPtr | undefined;
+}
+
+/** Adjacent rows of a sequence for which ggml's attention is called once. */
+interface Part {
+  /** Of the sequence. */
+  readonly firstRow: number;
+  readonly rowCount: number;
+  /** Tokens from the sequence's first block to the first that the part reads: whole blocks. */
+  readonly skipped: number;
+  /** Tokens of KV that the part reads, to the last row's token, and padding that is masked out. */
+  readonly kvLength: number;
+  /** The index of the part's first element in the mask. */
+  readonly maskStart: number;
+}
+
+/** A call of ggml's attention: rows of q from `firstRow` on. */
+interface Call extends Omit<Part, 'maskStart'> {
+  readonly mask: TensorPtr | undefined;
+}
+
+export interface GatherOptions {
+  /** GPU kernels need KV in whole tiles; CPU kernels compute any length (1). */
+  readonly kvMultiple: number;
+  /**
+   * ggml's attention is called for each row with a shape that depends only on the row's position. So a row has the same bits in any
+   * batch, whatever kernels and splits of KV the backend chooses for a shape.
+   */
+  readonly isByRow?: boolean;
 }
 
 /** A layer's sinks as an input of the graph. */
@@ -41,7 +69,9 @@ interface Reader {
 export class GatherAttention implements Attention {
   readonly #memory: KvMemory;
   readonly #headCount: number;
-  readonly #kvMultiple: number;
+  readonly #options: GatherOptions;
+  /** The first block that a row reads is a multiple of it. */
+  readonly #blockMultiple: number;
   readonly #layers: readonly AttentionLayer[];
   readonly #readers: Reader[] = [];
   /** By layer. */
@@ -51,16 +81,16 @@ export class GatherAttention implements Attention {
   /** The tensor into which the results of all sequences are written, for each kind of rows; every layer reuses it. */
   #canvases = new Map<AttentionRows, TensorPtr>();
 
-  /** `kvMultiple`: GPU kernels need KV in whole tiles; CPU kernels compute any length (1). */
   constructor(
     memory: KvMemory,
     headCount: number,
-    kvMultiple: number,
+    options: GatherOptions,
     layers: readonly AttentionLayer[] = equalLayers(memory.layout),
   ) {
     this.#memory = memory;
     this.#headCount = headCount;
-    this.#kvMultiple = kvMultiple;
+    this.#options = options;
+    this.#blockMultiple = options.isByRow === true ? alignedBlocks(memory.layout) : 1;
     this.#layers = layers;
     this.#readerOf = layers.map(({ group, window = Infinity, ahead = Infinity, softCap }) => {
       assert(softCap === undefined, 'ggml over gathered blocks has no soft cap');
@@ -71,8 +101,9 @@ export class GatherAttention implements Attention {
     });
   }
 
-  nodeCount(batch: Batch, layerCount: number): number {
-    return batch.sequences.length * (2 * this.#readers.length + 8 * layerCount) + layerCount + 2;
+  nodeCount({ sequences, rowCount }: Batch, layerCount: number): number {
+    const calls = this.#options.isByRow === true ? rowCount : sequences.length;
+    return sequences.length * (2 * this.#readers.length + 4 * layerCount) + calls * 6 * layerCount + layerCount + 2;
   }
 
   prepare(graph: GraphBuilder, batch: Batch): void {
@@ -80,26 +111,58 @@ export class GatherAttention implements Attention {
     this.#canvases.clear();
     this.#sinks = [];
     for (const reader of this.#readers) {
-      reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, sequence, batch.positions, reader));
+      reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, sequence, batch, reader));
     }
   }
 
-  #inputsOf(graph: GraphBuilder, sequence: BatchSequence, positions: Int32Array, { window }: Reader): SequenceInputs {
+  #inputsOf(graph: GraphBuilder, sequence: BatchSequence, batch: Batch, reader: Reader): SequenceInputs {
     const { blockSize } = this.#memory.layout;
-    const firstSeen = Math.max(0, positions[sequence.firstRow]! + 1 - window);
-    const firstBlock = Math.floor(firstSeen / blockSize);
-    const read = sequence.kvLength - firstBlock * blockSize;
-    const kvLength = Math.ceil(read / this.#kvMultiple) * this.#kvMultiple;
-    const blockCount = Math.ceil(kvLength / blockSize);
-    const seesAll = sequence.rowCount === 1 && kvLength === read && firstSeen === firstBlock * blockSize;
+    const { firstRow, rowCount, kvLength: end } = sequence;
+    const firstBlock = this.#firstBlockOf(batch.positions[firstRow]!, reader);
+    const parts: Part[] = [];
+    let maskLength = 0;
+    const add = (part: Omit<Part, 'maskStart'>): void => {
+      parts.push({ ...part, maskStart: maskLength });
+      maskLength += part.kvLength * part.rowCount;
+    };
+    if (this.#options.isByRow === true) {
+      for (let row = 0; row < rowCount; row++) {
+        const position = batch.positions[firstRow + row]!;
+        const skipped = (this.#firstBlockOf(position, reader) - firstBlock) * blockSize;
+        const seenEnd = Math.min(position + 1 + reader.ahead, batch.seen[firstRow + row]! + 1);
+        add({
+          firstRow: row,
+          rowCount: 1,
+          skipped,
+          kvLength: this.#padded(seenEnd - firstBlock * blockSize - skipped),
+        });
+      }
+    } else add({ firstRow: 0, rowCount, skipped: 0, kvLength: this.#padded(end - firstBlock * blockSize) });
+    const read = Math.max(...parts.map(({ skipped, kvLength }) => skipped + kvLength));
+    const blockCount = Math.ceil(read / blockSize);
+    const firstSeen = Math.max(0, batch.positions[firstRow]! + 1 - reader.window);
+    const seesAll = rowCount === 1 && read === end - firstBlock * blockSize && firstSeen === firstBlock * blockSize;
+    // A row by itself always has a mask, because the kernel may depend on that.
+    const maskRows = parts.length === 1 ? rowCount : 1;
+    const hasMask = this.#options.isByRow === true || !seesAll;
     return {
       sequence,
       firstBlock,
       blockCount,
-      kvLength,
+      parts,
       granules: graph.input(I32, blockCount * this.#memory.granulesPerPart),
-      mask: seesAll ? undefined : graph.input(F16, kvLength, sequence.rowCount),
+      mask: hasMask ? graph.input(F16, maskLength / maskRows, maskRows) : undefined,
     };
+  }
+
+  #firstBlockOf(position: number, { window }: Reader): number {
+    const block = Math.floor(Math.max(0, position + 1 - window) / this.#memory.layout.blockSize);
+    return block - (block % this.#blockMultiple);
+  }
+
+  #padded(tokens: number): number {
+    const { kvMultiple } = this.#options;
+    return Math.ceil(tokens / kvMultiple) * kvMultiple;
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
@@ -111,32 +174,51 @@ export class GatherAttention implements Attention {
     const { window, inputs: ofSequences } = this.#readerOf[layer]!;
     const sinkInput = sinks === undefined ? undefined : this.#sinkInput(graph, sinks);
     for (const inputs of ofSequences) {
-      const { sequence } = inputs;
-      if (rows === 'outputs' && sequence.outputIndex === undefined) continue;
-      const first = rows === 'all' ? sequence.firstRow : (sequence.outputIndex ?? 0);
-      const count = rows === 'all' ? sequence.rowCount : sequence.outputCount;
-      const part = graph.view3d(
-        q,
-        [headDim, count, this.#headCount],
-        [width * F32.typeSize, headDim * F32.typeSize],
-        first * width * F32.typeSize,
-      );
-      assert(count === 1 || count === sequence.rowCount, 'a sequence with drafts has only sampled rows');
-      const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs, window);
+      if (rows === 'outputs' && inputs.sequence.outputIndex === undefined) continue;
       const keys = this.#gather(graph, place, keyPart, inputs);
       const values = valueInKey === undefined ? this.#gather(graph, place, valuePart, inputs) : keys;
-      const result = graph.flashAttention(
-        part,
-        this.#heads(graph, keys, headDim, inputs),
-        this.#heads(graph, values, valueInKey ?? headDim, inputs),
-        mask,
-        scale,
-      );
-      if (sinkInput !== undefined) graph.addSinks(result, sinkInput);
-      graph.placeInto(result, canvas, first * valueWidth * F32.typeSize);
-      graph.expand(result);
+      for (const call of this.#callsOf(graph, inputs, rows, window)) {
+        const part = graph.view3d(
+          q,
+          [headDim, call.rowCount, this.#headCount],
+          [width * F32.typeSize, headDim * F32.typeSize],
+          call.firstRow * width * F32.typeSize,
+        );
+        const result = graph.flashAttention(
+          part,
+          this.#heads(graph, keys, headDim, call),
+          this.#heads(graph, values, valueInKey ?? headDim, call),
+          call.mask,
+          scale,
+        );
+        if (sinkInput !== undefined) graph.addSinks(result, sinkInput);
+        graph.placeInto(result, canvas, call.firstRow * valueWidth * F32.typeSize);
+        graph.expand(result);
+      }
     }
     return canvas;
+  }
+
+  #callsOf(graph: GraphBuilder, inputs: SequenceInputs, rows: AttentionRows, window: number): readonly Call[] {
+    const { sequence, parts } = inputs;
+    const { rowCount, outputCount, outputIndex = 0 } = sequence;
+    const maskOfPart = (part: Part): TensorPtr | undefined => {
+      if (inputs.mask === undefined || parts.length === 1) return inputs.mask;
+      const { kvLength, maskStart } = part;
+      const bytes = kvLength * F16.typeSize;
+      return graph.view2d(inputs.mask, kvLength, part.rowCount, bytes, maskStart * F16.typeSize);
+    };
+    if (rows === 'all')
+      return parts.map((part) => ({ ...part, firstRow: sequence.firstRow + part.firstRow, mask: maskOfPart(part) }));
+    const before = rowCount - outputCount;
+    const [only] = parts;
+    if (before > 0 && only?.rowCount === rowCount) {
+      assert(outputCount === 1, 'a sequence with drafts has only sampled rows');
+      return [{ ...only, firstRow: outputIndex, rowCount: 1, mask: this.#lastRowMask(graph, inputs, only, window) }];
+    }
+    return parts
+      .filter(({ firstRow }) => firstRow >= before)
+      .map((part) => ({ ...part, firstRow: outputIndex + part.firstRow - before, mask: maskOfPart(part) }));
   }
 
   writeInputs(graph: GraphBuilder): void {
@@ -144,7 +226,7 @@ export class GatherAttention implements Attention {
     const { positions, seen } = assertDefined(this.#batch, 'attention is prepared');
     const { blockSize } = this.#memory.layout;
     for (const { group, window, ahead, inputs } of this.#readers) {
-      for (const { sequence, firstBlock, kvLength, blockCount, granules, mask } of inputs) {
+      for (const { sequence, firstBlock, blockCount, granules, parts, mask } of inputs) {
         const table = sequence.plan.blockTables[group];
         const isCovered = table !== undefined && table.length * blockSize >= sequence.kvLength;
         assert(isCovered, 'a block table that covers all KV that is read');
@@ -153,10 +235,11 @@ export class GatherAttention implements Attention {
         ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
         graph.write(granules, this.#memory.granulesOf(ids));
         if (mask === undefined) continue;
-        graph.write(
-          mask,
-          maskOf({ positions, seen }, sequence, { first: firstBlock * blockSize, kvLength, window, ahead }),
-        );
+        for (const { firstRow, rowCount, skipped, kvLength, maskStart } of parts) {
+          const rows = { firstRow: sequence.firstRow + firstRow, rowCount };
+          const shape = { first: firstBlock * blockSize + skipped, kvLength, window, ahead };
+          graph.write(mask, maskOf({ positions, seen }, rows, shape), maskStart * F16.typeSize);
+        }
       }
     }
   }
@@ -164,7 +247,8 @@ export class GatherAttention implements Attention {
   /** A sampled row sees all of its request's KV: no mask, or the last row of the mask if there are other tokens. */
   #lastRowMask(
     graph: GraphBuilder,
-    { sequence, firstBlock, kvLength, mask }: SequenceInputs,
+    { sequence, firstBlock, mask }: SequenceInputs,
+    { kvLength }: Part,
     window: number,
   ): TensorPtr | undefined {
     if (mask === undefined) return undefined;
@@ -182,11 +266,12 @@ export class GatherAttention implements Attention {
   }
 
   /** `[elements, kvLength, headsKv]` of the pool's type: the first elements of each head in gathered granules. */
-  #heads(graph: GraphBuilder, gathered: TensorPtr, elements: number, { kvLength }: SequenceInputs): TensorPtr {
+  #heads(graph: GraphBuilder, gathered: TensorPtr, elements: number, { kvLength, skipped }: Call): TensorPtr {
     const { layout } = this.#memory;
     const { headDim, headCountKv, type } = layout;
-    const strides = [kvRowBytes(layout), rowBytes(type, headDim)] as const;
-    return graph.reinterpret(gathered, type, [elements, kvLength, headCountKv], strides);
+    const bytes = kvRowBytes(layout);
+    const strides = [bytes, rowBytes(type, headDim)] as const;
+    return graph.reinterpret(gathered, type, [elements, kvLength, headCountKv], strides, skipped * bytes);
   }
 
   #sinkInput(graph: GraphBuilder, values: Float32Array): TensorPtr {
@@ -220,7 +305,7 @@ interface MaskShape {
  */
 function maskOf(
   { positions, seen }: Pick<Batch, 'positions' | 'seen'>,
-  { firstRow, rowCount }: BatchSequence,
+  { firstRow, rowCount }: Pick<BatchSequence, 'firstRow' | 'rowCount'>,
   { first, kvLength, window, ahead }: MaskShape,
 ): Uint16Array {
   const mask = new Uint16Array(kvLength * rowCount);
@@ -231,4 +316,15 @@ function maskOf(
     mask.fill(maskedOut, row * kvLength + seenEnd, (row + 1) * kvLength);
   }
   return mask;
+}
+
+/** Backends need the views of KV at multiples of so many bytes. */
+const viewAlignment = 256;
+
+/** The number of blocks after which KV in a row is aligned again. */
+function alignedBlocks(layout: KvMemory['layout']): number {
+  const bytes = layout.blockSize * kvRowBytes(layout);
+  let blocks = 1;
+  while ((blocks * bytes) % viewAlignment !== 0) blocks++;
+  return blocks;
 }

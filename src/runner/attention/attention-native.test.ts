@@ -154,7 +154,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
       { group: 0, place: 1, window: 37, sinks: randomFloats(heads, 8).map((value) => 3 * value) },
     ];
     const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), each);
-    const gather = new GatherAttention(memory, heads, 1, each);
+    const gather = new GatherAttention(memory, heads, { kvMultiple: 1 }, each);
     for (const layer of [0, 1]) {
       const found = attendOnce(deviceOf(1), native, batch, { ...query, layer });
       const gathered = attendOnce(deviceOf(1), gather, batch, { ...query, layer });

@@ -2,6 +2,7 @@ import { requestId, stepId, tokenCount } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import { copyOf } from '../../ggml/graph-copy.ts';
 import { F32 } from '../../ggml/types.ts';
 import { type Batch, layOutBatch } from '../batch.ts';
 import type { KvMemory } from '../kv-memory.ts';
@@ -47,24 +48,31 @@ export interface ProbeQuery {
 
 /** Computes one attention in its own graph: F32 `[rows, heads * headDim]`. */
 export function attendOnce(device: ComputeDevice, attention: Attention, batch: Batch, query: ProbeQuery): Float32Array {
-  const { layer = 0, rows = 'all' } = query;
   const graph = new GraphBuilder(device);
   try {
-    graph.begin(64 + attention.nodeCount(batch, 1));
-    const width = query.headDim * query.heads;
-    const count = query.values.length / width;
-    const q = graph.input(F32, width, count);
-    attention.prepare(graph, batch);
-    const result = attention.attend(graph, layer, graph.reshape3d(q, query.headDim, query.heads, count), rows);
-    graph.output(result);
-    graph.allocate();
-    graph.write(q, query.values);
-    attention.writeInputs(graph);
-    graph.computeNow();
-    return graph.dataOf(result, Float32Array).slice();
+    return attendIn(graph, attention, batch, query);
   } finally {
     graph.close();
   }
+}
+
+/** The same in a builder that computes several of them. */
+export function attendIn(graph: GraphBuilder, attention: Attention, batch: Batch, query: ProbeQuery): Float32Array {
+  const { layer = 0, rows = 'all' } = query;
+  graph.begin(64 + attention.nodeCount(batch, 1));
+  const width = query.headDim * query.heads;
+  const count = query.values.length / width;
+  const q = graph.input(F32, width, count);
+  attention.prepare(graph, batch);
+  const attended = attention.attend(graph, layer, graph.reshape3d(q, query.headDim, query.heads, count), rows);
+  // With a GPU, ggml's scheduler needs a node that reads the canvas.
+  const result = graph.contiguous(attended);
+  graph.output(result);
+  graph.allocate();
+  graph.write(q, query.values);
+  attention.writeInputs(graph);
+  graph.computeNow();
+  return copyOf(graph, result, Float32Array, graph.columnCountOf(result) * graph.rowCountOf(result));
 }
 
 /** The first `count` elements of each head: the values of a layout with V in K. */

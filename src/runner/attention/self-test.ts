@@ -26,7 +26,7 @@ export function selfTest(
     fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, blockCount * memory.blockBytes)), kvType, 1);
     const blocks = Int32Array.from({ length: blockCount - 1 }, (_, i) => blockCount - 1 - i);
     const native = new NativeAttention(device, memory, kernel);
-    const gather = new GatherAttention(memory, heads, 1);
+    const gather = new GatherAttention(memory, heads, { kvMultiple: 1 });
     const values = randomFloats(40 * heads * headDim, 2);
     const prompt = probeBatch([{ spans: [[length - 40, length]], blocks }], memory);
     const together = attendOnce(device, native, prompt, { values, headDim, heads });

@@ -1,12 +1,22 @@
-import { allocateTensors, type ComputeDevice } from '../../ggml/device.ts';
-import type { GgufFile } from '../../ggml/gguf.ts';
+import { allocateTensors } from '../../ggml/device.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
+import { copyOf } from '../../ggml/graph-copy.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, I32, rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
-import { distinctShapes, exactUnavailable, probedOutputs, randomRows } from './exact-row-rule.ts';
+import {
+  distinctShapes,
+  exactUnavailable,
+  type MatmulProbe,
+  matmulWith,
+  probedOutputs,
+  randomRows,
+  shapeOf,
+} from './exact-row-rule.ts';
+import { multiplyByToken, nodesPerToken } from './matmuls.ts';
 
-const tokensMax = 64;
+const tokensMaxOnCpu = 64;
 /** Batches that are tested: first token and number of tokens. */
 const testedBatches: readonly (readonly [number, number])[] = [
   [0, 1],
@@ -17,37 +27,48 @@ const testedBatches: readonly (readonly [number, number])[] = [
   [3, 8],
   [33, 16],
   [0, 48],
+  [60, 200],
 ];
 
 /**
- * Checks that ggml's matmuls with experts give a token the same bits whichever tokens share its experts. ggml multiplies
- * each row alone for the types of weights that Kvasir supports, so no padding is needed; this test would find a build
- * of ggml that does not. Throws `exactUnavailable`.
+ * Finds the experts' matrices of which ggml must multiply each token by itself, so that a token has the same bits whichever tokens share
+ * its experts. On a CPU there are none: ggml multiplies each row alone for the types of weights that Kvasir supports, and this test
+ * would find a build of ggml that does not. Throws `exactUnavailable`.
  */
-export async function checkExactExperts(
-  device: ComputeDevice,
-  file: GgufFile,
+export async function findExactExperts(
+  { device, file, rowsMax }: MatmulProbe,
   matrices: readonly PlacedMatrix[],
-): Promise<void> {
+): Promise<readonly TensorPtr[]> {
+  const tokensMax = device.kind === 'cpu' ? tokensMaxOnCpu : rowsMax;
+  const batches = testedBatches.filter(([first, count]) => first + count <= tokensMax);
+  const byToken = new Set<string>();
+  const refused: string[] = [];
   for (const matrix of distinctShapes(matrices)) {
-    const isExact = await withProbe(device, file, matrix, (multiply) => {
-      const together = multiply(0, tokensMax);
-      const perToken = together.length / tokensMax;
-      return testedBatches.every(([first, count]) =>
-        multiply(first, count).every((bits, i) => bits === together[first * perToken + i]),
-      );
-    });
-    if (!isExact) throw exactUnavailable({ cpu: device.description, type: matrix.source.type.name });
+    const isExact = (form: Form): Promise<boolean> =>
+      withProbe({ device, file, rowsMax: tokensMax }, matrix, (multiply) => {
+        const together = multiply(0, tokensMax, form);
+        const perToken = together.length / tokensMax;
+        return batches.every(([first, count]) =>
+          multiply(first, count, form).every((bits, i) => bits === together[first * perToken + i]),
+        );
+      });
+    if (await isExact(mulMatId)) continue;
+    if (device.kind === 'gpu' && (await isExact(multiplyByToken))) byToken.add(shapeOf(matrix));
+    else refused.push(matrix.source.type.name);
   }
+  if (refused.length > 0) throw exactUnavailable({ device: device.description, operation: matmulWith(refused) });
+  return matrices.filter((matrix) => byToken.has(shapeOf(matrix))).map(({ tensor }) => tensor);
 }
 
+type Form = typeof multiplyByToken;
+const mulMatId: Form = (graph, matrices, x, chosen) => graph.mulMatId(matrices, x, chosen);
+
 /** The bits of the products of tokens [first, first + count). */
-type Multiply = (first: number, count: number) => Uint32Array;
+type Multiply = (first: number, count: number, form: Form) => Uint32Array;
 
 /** Calls `test` with matmuls of the first weights of a matrix, as a few experts. */
 async function withProbe<T>(
-  device: ComputeDevice,
-  file: GgufFile,
+  { device, file, rowsMax: tokensMax }: MatmulProbe,
   { source, buffers }: PlacedMatrix,
   test: (multiply: Multiply) => T,
 ): Promise<T> {
@@ -71,17 +92,18 @@ async function withProbe<T>(
       native.ggml_backend_buffer_set_usage(buffer, 1);
       const accept = (bytes: Uint8Array): void => native.ggml_backend_tensor_set(tensor, bytes, 0, byteLength);
       await readTensors(file, [{ tensor: { ...source, byteLength }, accept }]);
-      return test((first, count) => {
-        graph.begin(8);
+      return test((first, count, form) => {
+        graph.begin(8 + nodesPerToken * count);
         const x = graph.input(F32, inputs, count);
         const wanted = graph.input(I32, chosenCount, count);
-        const product = graph.mulMatId(tensor, graph.reshape3d(x, inputs, 1, count), wanted);
+        // With a GPU, ggml's scheduler needs a node that reads a canvas.
+        const product = graph.contiguous(form(graph, tensor, graph.reshape3d(x, inputs, 1, count), wanted));
         graph.output(product);
         graph.allocate();
         graph.write(x, rows.subarray(first * inputs, (first + count) * inputs));
         graph.write(wanted, chosen.subarray(first * chosenCount, (first + count) * chosenCount));
         graph.computeNow();
-        return graph.dataOf(product, Uint32Array).slice();
+        return copyOf(graph, product, Uint32Array, outputs * chosenCount * count);
       });
     } finally {
       native.ggml_backend_buffer_free(buffer);

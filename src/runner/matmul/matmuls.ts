@@ -1,5 +1,6 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
+import { F32 } from '../../ggml/types.ts';
 import type { GraphAdapters } from '../adapters/graph-adapters.ts';
 import type { RowMatmul } from './row-matmul.ts';
 import type { ActivationQuantization } from './tile-kernels.ts';
@@ -12,6 +13,8 @@ export interface MatmulKernels {
   readonly tiles?: TiledMatmul | undefined;
   readonly row?: RowMatmul | undefined;
   readonly weightedSum?: WeightedSum | undefined;
+  /** Matrices, also of experts, of which each row or token is multiplied by itself: `ExactKernels.byRow`. */
+  readonly byRow?: ReadonlySet<TensorPtr> | undefined;
 }
 
 /** Quantized activations by how they are quantized and by what was quantized. */
@@ -53,7 +56,7 @@ export class Matmuls {
 
   #product(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several'): TensorPtr {
     const graph = this.#graph;
-    const { tiles, row } = this.#kernels;
+    const { tiles, row, byRow } = this.#kernels;
     const isSingle = graph.rowCountOf(x) === 1;
     const tiled = tiles?.matrix(matrix);
     if (tiled !== undefined) {
@@ -62,7 +65,7 @@ export class Matmuls {
     }
     // This kernel gives a single row the bits that the row has in a batch.
     if (isSingle && row?.has(matrix)) return row.multiply(graph, matrix, x);
-    return graph.mulMat(matrix, x);
+    return byRow?.has(matrix) === true ? graph.multiplySingleRows(matrix, x) : graph.mulMat(matrix, x);
   }
 
   /**
@@ -72,7 +75,10 @@ export class Matmuls {
   multiplyExperts(matrices: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
     const graph = this.#graph;
     const tiled = this.#kernels.tiles?.experts(matrices);
-    if (tiled === undefined) return graph.mulMatId(matrices, x, chosen);
+    if (tiled === undefined) {
+      const isByToken = this.#kernels.byRow?.has(matrices) === true;
+      return isByToken ? multiplyByToken(graph, matrices, x, chosen) : graph.mulMatId(matrices, x, chosen);
+    }
     const [count, tokens] = [graph.columnCountOf(chosen), graph.rowCountOf(chosen)];
     if (tokens === 1) return this.#byToken(tiled.multiplyToken(graph, x, chosen), count, tokens);
     const order = this.#once(this.#orders, chosen, () => tiled.orderPairs(graph, chosen));
@@ -112,4 +118,25 @@ export class Matmuls {
     }
     return made;
   }
+}
+
+/** The largest number of tensors that a matmul by token has for each token. */
+export const nodesPerToken = 3;
+
+/** `multiplyExperts` by ggml, with a matmul for each token: F32 `[outputs, chosen, tokens]`. */
+export function multiplyByToken(graph: GraphBuilder, matrices: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
+  const [count, tokens] = [graph.columnCountOf(chosen), graph.rowCountOf(chosen)];
+  const [inputs, xRows, outputs] = [graph.columnCountOf(x), graph.rowCountOf(x), graph.rowCountOf(matrices)];
+  const [rowBytes, xBytes, chosenBytes] = [graph.strideOf(x, 1), graph.strideOf(x, 2), graph.strideOf(chosen, 1)];
+  const canvas = graph.canvas(F32, outputs, count * tokens);
+  for (let token = 0; token < tokens; token++) {
+    const product = graph.mulMatId(
+      matrices,
+      graph.view3d(x, [inputs, xRows, 1], [rowBytes, xBytes], token * xBytes),
+      graph.view2d(chosen, count, 1, chosenBytes, token * chosenBytes),
+    );
+    graph.placeInto(product, canvas, token * count * outputs * F32.typeSize);
+    graph.expand(product);
+  }
+  return graph.reshape3d(canvas, outputs, count, tokens);
 }

@@ -1,0 +1,39 @@
+import { openDevice } from '../../src/ggml/device.ts';
+import { isLongForm } from './long-form.ts';
+import { testsNeed } from './needs.ts';
+
+interface TestGpu {
+  readonly description: string;
+  /** Why there is none. */
+  readonly missing: string | undefined;
+}
+
+let found: TestGpu | undefined;
+
+/** The GPU that tests use. It is opened in processes that ask for it. */
+export function testGpu(): TestGpu {
+  found ??= find();
+  return found;
+}
+
+function find(): TestGpu {
+  try {
+    const device = openDevice({ device: 'gpu', threads: 1, exact: true });
+    device.close();
+    return { description: device.description, missing: undefined };
+  } catch (error) {
+    return { description: '', missing: `no GPU: ${(error as Error).message}` };
+  }
+}
+
+/** In a suite: all of its tests need a GPU. */
+export function needGpu(): void {
+  const { missing } = testGpu();
+  testsNeed(missing === undefined, missing ?? '');
+}
+
+/** Whether tests run all combinations of their tables: in the long form, and on a GPU that is none of software, which is slow. */
+export const isLongOnGpu = (): boolean => isLongForm || !/llvmpipe|swiftshader/i.test(testGpu().description);
+
+/** The largest step. Software Vulkan compiles a kernel for each number of rows, and slow ones for more than eight. */
+export const rowsOnGpu = (): number => (isLongOnGpu() ? 256 : 3);
