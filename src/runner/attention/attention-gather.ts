@@ -43,7 +43,7 @@ export interface GatherOptions {
   readonly kvMultiple: number;
   /**
    * ggml's attention is called for each row with a shape that depends only on the row's position. So a row has the same bits in any
-   * batch, whatever kernels and splits of KV the backend chooses for a shape.
+   * batch, with all kernels and splits of KV that a backend may choose for a shape.
    */
   readonly isByRow?: boolean;
 }
