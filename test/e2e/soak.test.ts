@@ -63,7 +63,7 @@ describe('kvasir bench soak', () => {
 
   // `growth.test.ts` has smaller leaks, in samples of longer runs.
   it('finds wrong tokens and files that stay open, which are planted in the server', async () => {
-    const { code, report } = await soak([...requests(100), '--start-up', '0'], { KVASIR_SOAK_PLANT: 'wrong,files' })
+    const { code, report } = await soak([...requests(200), '--start-up', '0'], { KVASIR_SOAK_PLANT: 'wrong,files' })
       .ended;
     expect(code).toBe(1);
     expect(report!.wrong).toBeGreaterThan(0);
