@@ -106,12 +106,15 @@ export function configureHttp(app: FastifyInstance, options: HttpOptions): void 
       const caller = access.callerOf(request, reply);
       if (caller === undefined) return;
       request.caller = caller;
-      // Before the body is read, which a wrong path says nothing about.
-      if (request.is404) answerNotFound(request, reply);
-      else done();
+      done();
     } catch (error) {
       done(error as Error);
     }
+  });
+  // Before the body is read, which a wrong path says nothing about, and after all hooks of `onRequest`: a server that loads has no paths yet.
+  app.addHook('preParsing', (request, reply, payload, done) => {
+    if (request.is404) answerNotFound(request, reply);
+    else done(null, payload);
   });
   app.removeAllContentTypeParsers();
   const intake = new BodyIntake(options);
