@@ -5,6 +5,7 @@ export default defineConfig({
   test: {
     include: ['test/gpu/*.gpu.ts', 'test/recovery-schedules.test.ts'],
     pool: 'forks',
+    experimental: { fsModuleCache: true },
     // Software Vulkan computes with all cores.
     maxWorkers: 1,
     env: { KVASIR_PREBUILT: 'off', KVASIR_TEST_DEVICE: 'gpu' },
