@@ -9,6 +9,7 @@ import { type SubjectOptions, type TierSubject, tierOptions } from './tier-subje
 /** The limit: as many plain files. The tier and the limit have folders of their own in the folder of the specification. */
 export async function diskSubject(spec: DiskSpec, subject: SubjectOptions): Promise<TierSubject> {
   const { identity, blocks } = subject;
+  await mkdir(spec.path, { recursive: true });
   const root = await mkdtemp(join(spec.path, 'kvasir-bench-'));
   const [path, rawFolder] = [join(root, 'tier'), join(root, 'raw')];
   await mkdir(path);
