@@ -1,3 +1,4 @@
+import { createContext, Script } from 'node:vm';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
@@ -42,7 +43,15 @@ const text = fc
 
 const budget = () => new Budget({ ...grammarLimits, steps: 30_000 });
 const automatonOf = (source: string) => automatonOfPattern(parseRegex(source), budget(), 500);
-const isFound = (source: string, sample: string): boolean => new RegExp(source, 'u').test(sample);
+const judge = createContext({ source: '', samples: [] as readonly string[] });
+const script = new Script("samples.filter((sample) => new RegExp(source, 'u').test(sample))");
+/** JavaScript's engine goes back so often with some patterns that it would not end: these are skipped. */
+function foundIn(source: string, samples: readonly string[]): string[] {
+  Object.assign(judge, { source, samples });
+  return [...(script.runInContext(judge, { timeout: 2000 }) as string[])];
+}
+const isJudgeLate = (error: unknown): boolean =>
+  (error as { readonly code?: unknown }).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
 /** V8 finds `\B` between the two halves of a character. */
 const known = (samples: readonly string[]): string[] => samples.map((sample) => sample.replaceAll('🐦', '!'));
 
@@ -50,6 +59,7 @@ function skipping(run: () => void): void {
   try {
     run();
   } catch (error) {
+    if (isJudgeLate(error)) return;
     if (!(error instanceof AutomatonTooLarge || error instanceof LimitError || error instanceof RegexError))
       throw error;
   }
@@ -63,7 +73,7 @@ it('automata match the texts that JavaScript matches', () => {
       const samples = source.includes('\\B') ? known(given) : given;
       skipping(() => {
         const automaton = automatonOf(source);
-        const expected = samples.filter((sample) => isFound(source, sample));
+        const expected = foundIn(source, samples);
         matched += expected.length;
         refused += samples.length - expected.length;
         expect(samples.filter((sample) => automaton !== undefined && matches(automaton, sample))).toEqual(expected);
@@ -91,8 +101,9 @@ it('an intersection matches what all its automata match', () => {
           }
           if (factors.length === 0) return;
           const all = trimmed(intersection(factors, 2000, budget()));
+          const found = given.map(([source]) => new Set(foundIn(source, samples)));
           const expected = samples.filter((sample) =>
-            given.every(([source, isNegated]) => isFound(source, sample) !== isNegated),
+            given.every(([, isNegated], i) => found[i]!.has(sample) !== isNegated),
           );
           expect(samples.filter((sample) => all !== undefined && matches(all, sample))).toEqual(expected);
         });
