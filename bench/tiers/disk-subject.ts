@@ -1,5 +1,6 @@
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeFolders } from '../../src/base/make-folders.ts';
 import { openTier } from '../../src/connector/offloading/open-tier.ts';
 import type { DiskSpec } from '../../src/connector/offloading/tier-spec.ts';
 import { RawFiles } from '../transfer/raw-files.ts';
@@ -9,7 +10,7 @@ import { type SubjectOptions, type TierSubject, tierOptions } from './tier-subje
 /** The limit: as many plain files. The tier and the limit have folders of their own in the folder of the specification. */
 export async function diskSubject(spec: DiskSpec, subject: SubjectOptions): Promise<TierSubject> {
   const { identity, blocks } = subject;
-  await mkdir(spec.path, { recursive: true });
+  await makeFolders(spec.path);
   const root = await mkdtemp(join(spec.path, 'kvasir-bench-'));
   const [path, rawFolder] = [join(root, 'tier'), join(root, 'raw')];
   await mkdir(path);
