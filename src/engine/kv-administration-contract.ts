@@ -48,7 +48,7 @@ export interface Pinned {
   readonly neededBlocks: number;
   /** Of the pin, in all places. Absent: the prompt has no full block. */
   readonly name?: string;
-  /** In the pool. Absent: nothing is pinned there, because nobody asked for it or other pins have the whole share. */
+  /** In the pool. Absent: nothing is pinned there. `places` does not name the pool, or other pins have the whole share. */
   readonly pin?: PinnedPrefixInfo;
   /** By the name of each tier that was asked. */
   readonly tiers: Readonly<Record<string, PinnedInTier>>;

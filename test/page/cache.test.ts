@@ -179,7 +179,7 @@ describe('the Cache view', () => {
     const page = await openCache(engine, true, undefined, { adminKey: 'ops' });
     await page.getByText('Pins are for administrators.').waitFor();
     const dialog = page.getByRole('dialog', { name: 'API key' });
-    // Nobody is asked for a key before he wants to see pins.
+    // The page asks for the key when the button is used, not before.
     expect(await dialog.isVisible()).toBe(false);
     await page.getByRole('button', { name: 'Enter the admin key' }).click();
     await dialog.getByLabel('Key').fill('ops');

@@ -4,7 +4,7 @@ import { testsNeed } from './needs.ts';
 
 interface TestGpu {
   readonly description: string;
-  /** Why there is none. */
+  /** The reason, if tests have no GPU. */
   readonly missing: string | undefined;
 }
 
@@ -32,7 +32,7 @@ export function needGpu(): void {
   testsNeed(missing === undefined, missing ?? '');
 }
 
-/** Whether tests run all combinations of their tables: in the long form, and on a GPU that is none of software, which is slow. */
+/** Whether tests run all combinations of their tables: in the long form, and on a real GPU. Software Vulkan is slow. */
 export const isLongOnGpu = (): boolean => isLongForm || !/llvmpipe|swiftshader/i.test(testGpu().description);
 
 /** The largest step. Software Vulkan compiles a kernel for each number of rows, and slow ones for more than eight. */
