@@ -76,6 +76,11 @@ export class HereProcess implements ModelProcess {
     void this.#server.drain(60_000).then(() => this.#end('exited with code 0'));
   }
 
+  /** As the first part of the end of a process, which others do not know yet. */
+  closeSockets(): Promise<void> {
+    return this.#server.close();
+  }
+
   kill(): void {
     this.#settle.reject(new Error('its process died of SIGKILL'));
     void this.#server.close().then(() => this.#end('died of SIGKILL'));

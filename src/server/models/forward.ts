@@ -42,6 +42,10 @@ export async function forward(request: FastifyRequest, reply: FastifyReply, targ
   else reply.hijack();
 }
 
+/** Whether a request did not reach the process of its model: nothing listens there. */
+export const isUnsent = (error: unknown): boolean =>
+  error instanceof Error && (error.cause as NodeJS.ErrnoException | undefined)?.syscall === 'connect';
+
 /** The answer of a process to the same request, or undefined if the client leaves before. @throws modelProcessEnded */
 export async function ask(request: FastifyRequest, target: Target): Promise<IncomingMessage | undefined> {
   const { signal } = request.exchange;

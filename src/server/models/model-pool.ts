@@ -25,6 +25,8 @@ export interface ModelPoolOptions {
 export interface ModelLease extends Disposable {
   readonly model: string;
   readonly socketPath: string;
+  /** Resolves when the process has ended, and the pool knows it. */
+  readonly gone: Promise<unknown>;
 }
 
 export interface PoolCounts {
@@ -210,6 +212,7 @@ export class ModelPool {
     return {
       model: model.name,
       socketPath: process.socketPath,
+      gone: process.gone,
       [Symbol.dispose]: () => {
         if (!isHeld) return;
         isHeld = false;

@@ -206,6 +206,19 @@ describe('a server of several models', () => {
     expect(await (await answer).json()).toMatchObject({ error: { code: 'KVASIR_MODEL_PROCESS_ENDED' } });
   });
 
+  it('a request that finds the sockets of a process closed waits for its end, and the model is loaded again', async () => {
+    const { post, processOf, pool, started } = await start();
+    const ask = async () => (await post('/v1/completions', { model: 'a', prompt: 'abc', max_tokens: 1 })).status;
+    expect(await ask()).toBe(200);
+    const process = processOf('a')!;
+    await process.closeSockets();
+    const answer = ask();
+    await Promise.race([answer, until(() => pool.counts().open === 1)]);
+    process.kill();
+    expect(await answer).toBe(200);
+    expect(started.length).toBe(2);
+  });
+
   it('wants the API key before it loads a model, and models know whose key it is', async () => {
     const keys = { apiKey: ['one', 'two'] };
     const { post, started, origin } = await start({ engine: keys }, keys);

@@ -9,7 +9,7 @@ import { responseNotFound } from '../responses/response-errors.ts';
 import { fieldMissing } from '../server-errors.ts';
 import { addShortPaths } from '../short-paths.ts';
 import { modelNotLoaded } from './errors.ts';
-import { ask, forward, passOn } from './forward.ts';
+import { ask, forward, isUnsent, passOn } from './forward.ts';
 import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
 import { registerModelLists } from './model-lists.ts';
 import type { ModelPool } from './model-pool.ts';
@@ -69,11 +69,20 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
       await this.#pool.unload(name);
       return unloadAnswer(name);
     }
-    const lease = await unlessGone(reply, abortWhenGone(reply).signal, (signal) => this.#pool.acquire(name, signal));
-    if (lease === undefined) return reply;
-    using _held = lease;
     request.body = undefined;
-    await forward(request, reply, { ...lease, ...bodyOf(given), ...this.#options });
+    for (let tries = 1; ; tries++) {
+      const lease = await unlessGone(reply, abortWhenGone(reply).signal, (signal) => this.#pool.acquire(name, signal));
+      if (lease === undefined) return reply;
+      using _held = lease;
+      try {
+        await forward(request, reply, { ...lease, ...bodyOf(given), ...this.#options });
+        break;
+      } catch (error) {
+        if (tries === 2 || !isUnsent(error)) throw error;
+        // The sockets of a process that ends are closed before its end is known. The model is loaded again.
+        await lease.gone;
+      }
+    }
     if (given?.fields.keep_alive === 0) await this.#pool.unload(name);
     return reply;
   }
