@@ -27,7 +27,8 @@ export interface DeviceOptions {
   readonly threads: number;
   /**
    * Whether attention must use ggml's one-row kernel for any number of rows. The default kernels (split KV for one row,
-   * tiles from 64 rows) are faster. With them, the bits of a token's output depend on the other rows of the batch.
+   * tiles from 64 rows) are faster. With them, the bits of a token's output depend on the other rows of the batch. A GPU then
+   * computes each operation by itself: which operations it fuses depends on the number of rows too.
    */
   readonly exact: boolean;
   /** Is told of the pool of threads; default: nothing. */
@@ -71,7 +72,9 @@ export interface ComputeDevice {
   readonly repackedBuffers: BufferType | undefined;
   /** The thread on which graphs compute; starts with the first call. */
   computeThread(): NativeThread;
-  /** Changes `DeviceOptions.exact`. Only ggml's attention needs reference kernels, which disable ggml's fusions. */
+  /** `DeviceOptions.exact` at the moment. */
+  readonly isExact: boolean;
+  /** Changes `DeviceOptions.exact`. On a CPU, only ggml's attention needs reference kernels, which disable ggml's fusions. */
   useExactKernels(isExact: boolean): void;
   close(): void;
 }
@@ -170,6 +173,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   setUseReference(cpu, options.exact);
   const closeThreads = keepThreads(native, cpu, { ...options, threads }, cpuFunction);
   let computeThread: NativeThread | undefined;
+  let isExact = options.exact;
   return {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
@@ -186,7 +190,13 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     cpuBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(cpuDevice.pointer)),
     repackedBuffers: findRepackedBuffers(native, cpuDevice.pointer, cpuFunction('ggml_backend_dev_get_extra_bufts')),
     computeThread: () => (computeThread ??= new NativeThread(native, 'compute')),
-    useExactKernels: (isExact) => setUseReference(cpu, isExact),
+    get isExact() {
+      return isExact;
+    },
+    useExactKernels(wanted) {
+      isExact = wanted;
+      setUseReference(cpu, wanted);
+    },
     close() {
       void computeThread?.close();
       if (main !== cpu) native.ggml_backend_free(main);

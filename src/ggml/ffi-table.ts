@@ -201,6 +201,7 @@ export const table = {
   ggml_new_graph_custom: ['base', 'graph', 'ctx', 'size', 'bool'],
   ggml_build_forward_expand: ['base', 'void', 'graph', 'tensor'],
   ggml_graph_n_nodes: ['base', 'i32', 'graph'],
+  ggml_graph_node: ['base', 'tensor', 'graph', 'i32'],
   ggml_gallocr_new: ['base', 'galloc', 'buft'],
   ggml_gallocr_free: ['base', 'void', 'galloc'],
   ggml_gallocr_alloc_graph: ['base', 'bool', 'galloc', 'graph'],
@@ -240,6 +241,7 @@ export const table = {
   ggml_backend_sched_new: ['base', 'sched', 'data', 'data', 'i32', 'size', 'bool', 'bool'],
   ggml_backend_sched_free: ['base', 'void', 'sched'],
   ggml_backend_sched_reset: ['base', 'void', 'sched'],
+  ggml_backend_sched_set_tensor_backend: ['base', 'void', 'sched', 'tensor', 'backend'],
   ggml_backend_sched_alloc_graph: ['base', 'bool', 'sched', 'graph'],
   ggml_backend_sched_graph_compute: ['base', 'i32', 'sched', 'graph'],
 

@@ -3,15 +3,8 @@ import { assert, assertDefined } from '../base/assert.ts';
 import { ComputeMemory, type TypedArrayOf } from './compute-memory.ts';
 import type { ComputeDevice } from './device.ts';
 import { outOfNativeMemory } from './errors.ts';
-import {
-  type BufferPtr,
-  type ContextPtr,
-  type GraphPtr,
-  nullPtr,
-  type RawPtr,
-  type SchedPtr,
-  type TensorPtr,
-} from './ffi.ts';
+import { type BufferPtr, type ContextPtr, type GraphPtr, nullPtr, type RawPtr, type TensorPtr } from './ffi.ts';
+import { GpuScheduler } from './gpu-scheduler.ts';
 import type { Activation, GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
@@ -36,10 +29,11 @@ export class GraphBuilder {
   readonly #owners = new Set<object>();
   #context: ContextPtr = nullPtr();
   #graph: GraphPtr = nullPtr();
-  /** On a CPU: where the results are. With a GPU: ggml's scheduler, which also moves tensors between backends. */
+  /** On a CPU: where the results are. */
   readonly #results: ComputeMemory | undefined;
   readonly #ownsResults: boolean;
-  #sched: SchedPtr = nullPtr();
+  /** With a GPU. */
+  #scheduler: GpuScheduler | undefined;
   readonly #kernels: GraphKernels | undefined;
 
   /** `results`: on a CPU, the memory that several builders share; default: memory of its own. */
@@ -55,6 +49,7 @@ export class GraphBuilder {
     if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
     else this.#device.native.ggml_reset(this.#context);
     this.#owners.clear();
+    this.#scheduler?.begin();
     this.#graph = this.#device.native.ggml_new_graph_custom(this.#context, this.#capacity, false);
   }
 
@@ -127,7 +122,7 @@ export class GraphBuilder {
   /** RMS norm over ne0, times a weight `[ne0]` if there is one. */
   rmsNorm(x: TensorPtr, weight: TensorPtr | undefined, epsilon: number): TensorPtr {
     const { native } = this.#device;
-    const normed = native.ggml_rms_norm(this.#context, x, epsilon);
+    const normed = native.ggml_rms_norm(this.#context, this.#separate(x), epsilon);
     return weight === undefined ? normed : native.ggml_mul(this.#context, normed, weight);
   }
   /** LayerNorm over ne0: times a weight `[ne0]`, plus a bias `[ne0]`. */
@@ -269,6 +264,12 @@ export class GraphBuilder {
     this.#device.native.ggml_flash_attn_ext_add_sinks(attention, sinks);
   }
 
+  /** Vulkan adds and normalizes a single row in one kernel, with other bits than several rows, unless there is a view between. */
+  #separate(x: TensorPtr): TensorPtr {
+    if (this.#scheduler === undefined || !this.#device.isExact) return x;
+    return this.view3d(x, this.#countsOf(x), [this.strideOf(x, 1), this.strideOf(x, 2)], 0);
+  }
+
   /**
    * F32 `[ne0, ne1]` computed by a C function of Kvasir, `void (*)(tensor, thread, threads, userdata)`, which all of
    * ggml's threads call. `x`: the tensor's source, or its sources. The graph keeps a reference to `owner`, which keeps
@@ -297,7 +298,7 @@ export class GraphBuilder {
     sources: readonly [TensorPtr, ...TensorPtr[]],
     parameters?: Float32Array<ArrayBuffer>,
   ): TensorPtr {
-    const [ne0, ne1, ne2] = [0, 1, 2].map((i) => this.#countOf(sources[0], i)) as [number, number, number];
+    const [ne0, ne1, ne2] = this.#countsOf(sources[0]);
     assert(
       sources.every((x) => this.#isContiguous(x)),
       'the sources of a kernel are contiguous',
@@ -311,6 +312,10 @@ export class GraphBuilder {
   #isContiguous(x: TensorPtr): boolean {
     const row = F32.typeSize * this.#countOf(x, 0);
     return this.strideOf(x, 1) === row && this.strideOf(x, 2) === row * this.#countOf(x, 1);
+  }
+
+  #countsOf(x: TensorPtr): [number, number, number] {
+    return [this.#countOf(x, 0), this.#countOf(x, 1), this.#countOf(x, 2)];
   }
 
   #countOf(x: TensorPtr, dimension: number): number {
@@ -339,11 +344,23 @@ export class GraphBuilder {
     return view;
   }
 
-  /** Makes a node write its (contiguous) result into `target` at a byte offset, instead of into its own memory. */
+  /** Adds a node that writes its result, contiguous F32, into `target` at a byte offset, instead of into its own memory. */
   placeInto(node: TensorPtr, target: TensorPtr, offset: number): void {
+    if (this.#scheduler !== undefined) {
+      this.#scheduler.keepOnGpu(target);
+      // The CPU cannot write to the memory of a GPU.
+      if (!this.#scheduler.supports(node)) {
+        const { native } = this.#device;
+        const count = Number(native.ggml_nbytes(node)) / F32.typeSize;
+        this.expand(this.copyInto(node, native.ggml_view_1d(this.#context, target, count, offset)));
+        return;
+      }
+      this.#scheduler.keepOnGpu(node);
+    }
     const at = this.#fieldsOf(node);
     this.#setInt64(at + tensorField.viewSource, target);
     this.#setInt64(at + tensorField.viewOffset, offset);
+    this.expand(node);
   }
 
   /** Adds a node and its sources; nodes run in the order in which they are added. */
@@ -374,15 +391,8 @@ export class GraphBuilder {
 
   /** Allocates memory for every tensor; afterwards inputs can be written. Throws `outOfNativeMemory`. */
   allocate(): void {
-    const { native } = this.#device;
-    let ok: boolean;
-    if (this.#results !== undefined) ok = this.#results.allocate(this.#graph);
-    else {
-      if (this.#sched === 0) this.#sched = this.#newSched();
-      native.ggml_backend_sched_reset(this.#sched);
-      ok = native.ggml_backend_sched_alloc_graph(this.#sched, this.#graph);
-    }
-    if (!ok) throw this.#outOfMemory();
+    const memory = assertDefined(this.#results ?? this.#scheduler, 'a graph was begun');
+    if (!memory.allocate(this.#graph)) throw this.#outOfMemory();
   }
 
   /** Writes an input at a byte offset. An input that no node reads has no memory and needs no data. */
@@ -414,22 +424,18 @@ export class GraphBuilder {
 
   /** Runs the graph on the device's thread; the event loop stays free. Throws `outOfNativeMemory`. */
   async compute(): Promise<void> {
-    const { main, kind } = this.#device;
-    const thread = this.#device.computeThread();
+    const { main } = this.#device;
     const status =
-      kind === 'cpu'
-        ? await thread.call('ggml_backend_graph_compute', main, this.#graph)
-        : await thread.call('ggml_backend_sched_graph_compute', this.#sched, this.#graph);
+      this.#scheduler === undefined
+        ? await this.#device.computeThread().call('ggml_backend_graph_compute', main, this.#graph)
+        : await this.#scheduler.compute(this.#graph);
     this.#checkStatus(status);
   }
 
   /** Runs the graph on this thread. */
   computeNow(): void {
-    const { native, main, kind } = this.#device;
-    const status =
-      kind === 'cpu'
-        ? native.ggml_backend_graph_compute(main, this.#graph)
-        : native.ggml_backend_sched_graph_compute(this.#sched, this.#graph);
+    const { native, main } = this.#device;
+    const status = this.#scheduler?.computeNow(this.#graph) ?? native.ggml_backend_graph_compute(main, this.#graph);
     this.#checkStatus(status);
   }
 
@@ -453,7 +459,7 @@ export class GraphBuilder {
     const { native } = this.#device;
     if (this.#context !== 0) native.ggml_free(this.#context);
     if (this.#ownsResults) this.#results?.close();
-    if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
+    this.#scheduler?.close();
     this.#context = nullPtr();
     this.#owners.clear();
   }
@@ -461,22 +467,16 @@ export class GraphBuilder {
   #grow(capacity: number): void {
     const { native } = this.#device;
     if (this.#context !== 0) native.ggml_free(this.#context);
-    if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
+    this.#scheduler?.close();
     this.#context = nullPtr();
-    this.#sched = nullPtr();
     this.#capacity = 0;
     const bytes = capacity * native.ggml_tensor_overhead() + native.ggml_graph_overhead_custom(capacity, false) + 4096;
     this.#memory = new ArrayBuffer(bytes);
     this.#fields = new DataView(this.#memory);
     this.#address = Number(koffi.address(this.#memory));
     this.#capacity = capacity;
+    if (this.#device.kind === 'gpu') this.#scheduler = new GpuScheduler(this.#device, capacity);
     this.#context = native.ggml_init({ mem_size: bytes, mem_buffer: this.#address, no_alloc: true });
-  }
-
-  #newSched(): SchedPtr {
-    const { native, main, cpu } = this.#device;
-    const backends = new BigUint64Array([BigInt(main), BigInt(cpu)]);
-    return native.ggml_backend_sched_new(backends, null, 2, this.#capacity, false, true);
   }
 
   #fieldsOf(tensor: TensorPtr): number {

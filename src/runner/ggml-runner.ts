@@ -161,7 +161,8 @@ export class GgmlRunner implements Runner {
       const hasSuchExperts = [...file.tensors.values()].some(
         (tensor) => tensor.type.name === 'IQ4_XS' && tensor.ne[2] > 1 && tiles?.fits(tensor) !== true,
       );
-      if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather' || (isExact && hasSuchExperts));
+      const needsReference = attention.kind === 'gather' || (isExact && hasSuchExperts);
+      device.useExactKernels(device.kind === 'gpu' ? isExact : needsReference);
       const isOther = ({ source }: PlacedMatrix): boolean => tiles?.fits(source) !== true;
       const others = weights.matrices.filter(isOther);
       const experts = weights.expertMatrices.filter(isOther);

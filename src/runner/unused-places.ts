@@ -12,6 +12,9 @@ export type UsedGroup = KvGroupSpec & { readonly usedBytes: number };
  * Some groups do not use all bytes of a block. This fills the unused bytes with zeros when a step writes the first token
  * of a block, or a state to a block that did not have the request's state before. So equal KV has equal bytes and
  * checksums wherever it is stored.
+ *
+ * GPUs read the places of a block after its last token too, and multiply them by 0. There a block that the step begins and does not fill
+ * is filled with zeros whole: what another group or request left could be read as infinite or not a number.
  */
 export function clearUnusedPlaces(
   { sequences }: StepPlan,
@@ -19,18 +22,22 @@ export function clearUnusedPlaces(
   memory: KvMemory,
   groups: readonly UsedGroup[],
 ): void {
+  const clear = (block: BlockId, from: number): void => {
+    if (block !== NULL_BLOCK && from < memory.blockBytes) memory.clearFrom(block, from);
+  };
   for (let group = 0; group < groups.length; group++) {
     const { kind, blockSize, usedBytes } = groups[group]!;
-    if (usedBytes === memory.blockBytes) continue;
-    const clear = (block: BlockId): unknown => block !== NULL_BLOCK && memory.clearFrom(block, usedBytes);
     if (kind === 'state') {
-      for (const { read, write } of segments[group]!) if (read !== write) clear(write);
+      for (const { read, write } of segments[group]!) if (read !== write) clear(write, usedBytes);
       continue;
     }
+    if (usedBytes === memory.blockBytes && memory.isHost) continue;
     for (const { spans, blockTables, writeTables = blockTables } of sequences) {
       for (const { start, end } of spans) {
-        for (let index = Math.ceil(start / blockSize); index * blockSize < end; index++)
-          clear(blockAt(writeTables[group]!, index as BlockIndex));
+        for (let index = Math.ceil(start / blockSize); index * blockSize < end; index++) {
+          const isFilled = (index + 1) * blockSize <= end;
+          clear(blockAt(writeTables[group]!, index as BlockIndex), memory.isHost || isFilled ? usedBytes : 0);
+        }
       }
     }
   }

@@ -4,6 +4,7 @@
  */
 import { afterAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../../bench/make-model/model-maker.ts';
+import { blockId } from '../../src/core/ids.ts';
 import { architectures as all, traitsOf } from '../../src/ggml/architectures.ts';
 import type { Architecture } from '../../src/ggml/model-config.ts';
 import { weightTypeNames } from '../../src/ggml/types.ts';
@@ -25,12 +26,12 @@ interface Subject {
 
 const oneLayer = { layers: 1 };
 const types = weightTypeNames.map((type): Subject => ({ architecture: 'llama', type, options: oneLayer }));
-/** On Vulkan, ggml ends the process with latent attention and with most kinds of states, and a batch of lfm2 gives no tokens. */
-const fails = /^(deepseek2|lfm2|lfm2moe|granitehybrid|nemotron_h|nemotron_h_moe|qwen35|qwen35moe|qwen3next)$/;
-/** Each architecture that makes text, but on software Vulkan not those that fail there. */
+/** The scores of experts of the small qwen3next are so near each other that rounding to Q8_0 decides between them. */
+const typeOf: Partial<Record<Architecture, Subject['type']>> = { 'gpt-oss': 'MXFP4', qwen3next: 'BF16' };
+/** Each architecture that makes text. */
 const architectures = all
-  .filter((architecture) => traitsOf(architecture).isEncoder !== true && (isLongOnGpu() || !fails.test(architecture)))
-  .map((architecture): Subject => ({ architecture, type: architecture === 'gpt-oss' ? 'MXFP4' : 'Q8_0' }));
+  .filter((architecture) => traitsOf(architecture).isEncoder !== true)
+  .map((architecture): Subject => ({ architecture, type: typeOf[architecture] ?? 'Q8_0' }));
 /** On software Vulkan, the kernels of other types, and of gemma4, take up to a minute, mostly to be compiled. */
 const isQuick = ({ architecture, type }: Subject): boolean =>
   /^(BF16|Q8_0|Q4_0|Q4_1|Q4_K|Q5_K|Q6_K)$/.test(type) && architecture !== 'gemma4';
@@ -85,6 +86,10 @@ async function expectSameOnGpu({ architecture, type, options }: Subject): Promis
   };
   const onDevice: RunnerOverrides = { device: 'gpu', numerics: 'exact', rowsMax, onLogits };
   await withDrive(path, onDevice, async (drive) => {
+    // What others have left in the pool does not matter, even if it is not a number.
+    const { memory, kvCacheSpec } = drive.runner;
+    const nan = new Uint8Array(memory.blockBytes).fill(0xff);
+    for (let block = 1; block < kvCacheSpec.blockCount; block++) memory.write(blockId(block), nan);
     const alone = subjectOf(await drive.run([subject], { maxNumBatchedTokens: rowsMax }));
     expect(distance(onGpu!, onCpu), 'distance from the CPU').toBeLessThan(farthest);
     for (const maxNumBatchedTokens of isLongOnGpu() ? [24, 256] : [2, 3])

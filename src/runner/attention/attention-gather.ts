@@ -103,7 +103,7 @@ export class GatherAttention implements Attention {
 
   nodeCount({ sequences, rowCount }: Batch, layerCount: number): number {
     const calls = this.#options.isByRow === true ? rowCount : sequences.length;
-    return sequences.length * (2 * this.#readers.length + 4 * layerCount) + calls * 6 * layerCount + layerCount + 2;
+    return sequences.length * (2 * this.#readers.length + 4 * layerCount) + calls * 8 * layerCount + layerCount + 2;
   }
 
   prepare(graph: GraphBuilder, batch: Batch): void {
@@ -193,7 +193,6 @@ export class GatherAttention implements Attention {
         );
         if (sinkInput !== undefined) graph.addSinks(result, sinkInput);
         graph.placeInto(result, canvas, call.firstRow * valueWidth * F32.typeSize);
-        graph.expand(result);
       }
     }
     return canvas;
@@ -232,7 +231,8 @@ export class GatherAttention implements Attention {
         assert(isCovered, 'a block table that covers all KV that is read');
         // Padding reads the null block. Only on a GPU is KV padded, and there no padding row writes to the null block.
         const ids = new Int32Array(blockCount);
-        ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
+        const endBlock = Math.ceil(sequence.kvLength / blockSize);
+        ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, endBlock)));
         graph.write(granules, this.#memory.granulesOf(ids));
         if (mask === undefined) continue;
         for (const { firstRow, rowCount, skipped, kvLength, maskStart } of parts) {

@@ -96,8 +96,7 @@ async function withProbe<T>(
         graph.begin(8 + nodesPerToken * count);
         const x = graph.input(F32, inputs, count);
         const wanted = graph.input(I32, chosenCount, count);
-        // With a GPU, ggml's scheduler needs a node that reads a canvas.
-        const product = graph.contiguous(form(graph, tensor, graph.reshape3d(x, inputs, 1, count), wanted));
+        const product = form(graph, tensor, graph.reshape3d(x, inputs, 1, count), wanted);
         graph.output(product);
         graph.allocate();
         graph.write(x, rows.subarray(first * inputs, (first + count) * inputs));

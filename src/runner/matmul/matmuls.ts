@@ -121,22 +121,23 @@ export class Matmuls {
 }
 
 /** The largest number of tensors that a matmul by token has for each token. */
-export const nodesPerToken = 3;
+export const nodesPerToken = 5;
 
 /** `multiplyExperts` by ggml, with a matmul for each token: F32 `[outputs, chosen, tokens]`. */
 export function multiplyByToken(graph: GraphBuilder, matrices: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
   const [count, tokens] = [graph.columnCountOf(chosen), graph.rowCountOf(chosen)];
-  const [inputs, xRows, outputs] = [graph.columnCountOf(x), graph.rowCountOf(x), graph.rowCountOf(matrices)];
+  const [inputs, xRows] = [graph.columnCountOf(x), graph.rowCountOf(x)];
   const [rowBytes, xBytes, chosenBytes] = [graph.strideOf(x, 1), graph.strideOf(x, 2), graph.strideOf(chosen, 1)];
-  const canvas = graph.canvas(F32, outputs, count * tokens);
-  for (let token = 0; token < tokens; token++) {
-    const product = graph.mulMatId(
+  const products = Array.from({ length: tokens }, (_, token) =>
+    graph.mulMatId(
       matrices,
       graph.view3d(x, [inputs, xRows, 1], [rowBytes, xBytes], token * xBytes),
       graph.view2d(chosen, count, 1, chosenBytes, token * chosenBytes),
-    );
+    ),
+  );
+  const outputs = graph.columnCountOf(products[0]!);
+  const canvas = graph.canvas(F32, outputs, count * tokens);
+  for (const [token, product] of products.entries())
     graph.placeInto(product, canvas, token * count * outputs * F32.typeSize);
-    graph.expand(product);
-  }
   return graph.reshape3d(canvas, outputs, count, tokens);
 }

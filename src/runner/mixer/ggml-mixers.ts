@@ -47,7 +47,7 @@ export class GgmlMixers implements Mixers {
       let y = graph.convolution(all, kernel);
       if (bias !== undefined) y = graph.add(y, bias);
       if (activation === 'silu') y = graph.activate('silu', y);
-      placeRows(graph, y, canvas, firstRow * channels);
+      graph.placeInto(y, canvas, floats(firstRow * channels));
       const last = graph.view2d(all, taps - 1, channels, floats(taps - 1 + rowCount), floats(rowCount));
       storeState(graph, place, segment, graph.transpose(last), [channels, taps - 1]);
     }
@@ -76,7 +76,7 @@ export class GgmlMixers implements Mixers {
         ids: graph.reinterpret(zero, I32, [1, 1, 1], [4, 4]),
       });
       const y = graph.view3d(result, [headDim, heads, rowCount], [floats(headDim), floats(width)], 0);
-      placeRows(graph, graph.add(y, graph.multiply(x, graph.reshape2d(d, 1, heads))), canvas, firstRow * width);
+      graph.placeInto(graph.add(y, graph.multiply(x, graph.reshape2d(d, 1, heads))), canvas, floats(firstRow * width));
       const after = graph.view2d(result, stateSize * width, 1, floats(stateSize * width), floats(width * rowCount));
       storeState(graph, place, segment, after, [stateSize * width, 1]);
     }
@@ -107,7 +107,7 @@ export class GgmlMixers implements Mixers {
         beta: graph.reshape3d(graph.activate('sigmoid', ofRows(inputs.beta)), 1, heads, rowCount),
       });
       const y = graph.contiguous(graph.view2d(result, width, rowCount, floats(width), 0));
-      placeRows(graph, y, canvas, firstRow * width);
+      graph.placeInto(y, canvas, floats(firstRow * width));
       const after = graph.view2d(result, headDim * width, 1, floats(headDim * width), floats(width * rowCount));
       storeState(graph, place, segment, after, [headDim * width, 1]);
     }
@@ -159,9 +159,4 @@ function repeatHeads(graph: GraphBuilder, x: TensorPtr, rows: number, times: num
   let repeated = once;
   for (let count = 1; count < times; count++) repeated = graph.concat(repeated, once, 'columns');
   return graph.reshape3d(repeated, n, heads * times, rows);
-}
-
-function placeRows(graph: GraphBuilder, y: TensorPtr, canvas: TensorPtr, firstElement: number): void {
-  graph.placeInto(y, canvas, floats(firstElement));
-  graph.expand(y);
 }
