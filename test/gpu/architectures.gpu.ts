@@ -32,10 +32,10 @@ const typeOf: Partial<Record<Architecture, Subject['type']>> = { 'gpt-oss': 'MXF
 const architectures = all
   .filter((architecture) => traitsOf(architecture).isEncoder !== true)
   .map((architecture): Subject => ({ architecture, type: typeOf[architecture] ?? 'Q8_0' }));
-/** On software Vulkan, the kernels of other types, and of gemma4, take up to a minute, mostly to be compiled. */
-const isQuick = ({ architecture, type }: Subject): boolean =>
-  /^(BF16|Q8_0|Q4_0|Q4_1|Q4_K|Q5_K|Q6_K)$/.test(type) && architecture !== 'gemma4';
-const subjects = [...types, ...architectures].filter((each) => isLongOnGpu() || isQuick(each));
+/** Software Vulkan compiles kernels of these for up to two minutes. gpt-oss has MXFP4, gemma3 the windows and nemotron_h the scans. */
+const isSlow = ({ architecture, type }: Subject): boolean =>
+  architecture === 'llama' ? /^(MXFP4|IQ4_NL)$/.test(type) : /^(gemma4|deepseek2|granitehybrid)$/.test(architecture);
+const subjects = [...types, ...architectures].filter((each) => isLongOnGpu() || !isSlow(each));
 const rowsMax = rowsOnGpu();
 
 /** On a GPU: longer than a window, with blocks before and after a checkpoint. */
