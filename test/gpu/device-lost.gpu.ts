@@ -46,6 +46,8 @@ describe('a lost device', () => {
     const text = await complete();
     expect(await complete(4)).toBe(text);
     expect(existsSync(trigger), 'the device was not lost').toBe(false);
-    expect(events.map(({ message }) => message)).toContainEqual(expect.stringMatching(/died of SIGABRT. It is started again/));
+    expect(events.map(({ message }) => message)).toContainEqual(
+      expect.stringMatching(/died of SIGABRT. It is started again/),
+    );
   });
 });
