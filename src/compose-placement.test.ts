@@ -58,7 +58,7 @@ describe('the layers of a model', () => {
       ]);
   });
 
-  it('are placed on the GPU that the options name although there is none, so that opening it is an error', () => {
+  it('stay on a GPU that the options name and the machine lacks: opening it is the error', () => {
     for (const options of [{ device: 'gpu' }, { gpuLayers: 2 }, { gpuLayers: 'all' }] as const)
       expect(placeLayers(optionsOf(options), plain, () => undefined).stages[0]!.device).toBe('gpu');
   });

@@ -28,7 +28,7 @@ export class GpuScheduler {
     return native.ggml_backend_dev_supports_op(mainDevice, node);
   }
 
-  /** The tensor is on the GPU, whatever ggml prefers. It finds no place for a tensor that only views read. */
+  /** Places the tensor on the GPU. Without this, ggml gives no memory to a tensor that only views read. */
   keepOnGpu(tensor: TensorPtr): void {
     this.#kept.push(tensor);
   }

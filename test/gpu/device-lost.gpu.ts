@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import type { EngineEvent } from '../../src/engine/contract.ts';
 import { createEngine } from '../../src/index.ts';
 import { promptOf } from '../support/drive.ts';
-import { needGpu, rowsOnGpu, testGpu } from '../support/gpu.ts';
+import { demoOnGpu, needGpu, testGpu } from '../support/gpu.ts';
 import { testsNeed } from '../support/needs.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
 
@@ -24,12 +24,7 @@ describe('a lost device', () => {
     process.env.LOSE_DEVICE = trigger;
     const events: EngineEvent[] = [];
     await using engine = await createEngine({
-      model: 'models/kvasir-demo.gguf',
-      device: 'gpu',
-      numerics: 'exact',
-      threads: 1,
-      maxModelLen: 128,
-      maxNumBatchedTokens: rowsOnGpu(),
+      ...demoOnGpu(),
       kvCacheMemory: 4 << 20,
       distributedExecutorBackend: 'mp',
       onEvent: (event) => events.push(event),

@@ -5,7 +5,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/index.ts';
 import { promptOf } from '../support/drive.ts';
-import { needGpu, rowsOnGpu } from '../support/gpu.ts';
+import { demoOnGpu, needGpu } from '../support/gpu.ts';
 
 type Engine = Awaited<ReturnType<typeof createEngine>>;
 const engines: Engine[] = [];
@@ -14,15 +14,7 @@ afterEach(async () => {
 });
 
 const open = async (options: Partial<Parameters<typeof createEngine>[0]>): Promise<Engine> => {
-  const engine = await createEngine({
-    model: 'models/kvasir-demo.gguf',
-    device: 'gpu',
-    numerics: 'exact',
-    threads: 1,
-    maxModelLen: 128,
-    maxNumBatchedTokens: rowsOnGpu(),
-    ...options,
-  });
+  const engine = await createEngine({ ...demoOnGpu(), ...options });
   engines.push(engine);
   return engine;
 };

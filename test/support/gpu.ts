@@ -35,5 +35,16 @@ export function needGpu(): void {
 /** Whether tests run all combinations of their tables: in the long form, and on a real GPU. Software Vulkan is slow. */
 export const isLongOnGpu = (): boolean => isLongForm || !/llvmpipe|swiftshader/i.test(testGpu().description);
 
+/** Options of an engine with the demo model on the GPU. */
+export const demoOnGpu = () =>
+  ({
+    model: 'models/kvasir-demo.gguf',
+    device: 'gpu',
+    numerics: 'exact',
+    threads: 1,
+    maxModelLen: 128,
+    maxNumBatchedTokens: rowsOnGpu(),
+  }) as const;
+
 /** The largest step. Software Vulkan compiles a kernel for each number of rows, and slow ones for more than eight. */
 export const rowsOnGpu = (): number => (isLongOnGpu() ? 256 : 3);

@@ -76,7 +76,7 @@ export class HereProcess implements ModelProcess {
     void this.#server.drain(60_000).then(() => this.#end('exited with code 0'));
   }
 
-  /** As the first part of the end of a process, which others do not know yet. */
+  /** A process that ends closes its sockets first, before its parent knows of the end. */
   closeSockets(): Promise<void> {
     return this.#server.close();
   }
