@@ -1,7 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import { type BlockId, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
 import { type BlockTable, hasMoreLayers, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
-import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import type { ExecutedStep, ScheduledStep } from '../src/scheduler/contract.ts';
 import { firstRead } from './fake-model.ts';
 import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
 
@@ -100,7 +100,7 @@ export class MinimalRepair {
    */
   stepDone(
     plan: ScheduledStep,
-    leftOut: readonly number[],
+    { leftOut = nothing, failures = nothing }: Pick<ExecutedStep, 'leftOut' | 'failures'>,
     invalid: readonly BlockId[],
     notLoaded: readonly BlockId[],
   ): void {
@@ -116,7 +116,8 @@ export class MinimalRepair {
       const sequence = plan.sequences[index]!;
       const isLeftOut = leftOut.includes(index) || hasMoreLayers(sequence, this.#runner.kvCacheSpec);
       if (!isLeftOut) this.#count(sequence);
-      const first = isLeftOut ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
+      const countsNone = isLeftOut || failures.some((failure) => failure.sequence === index);
+      const first = countsNone ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
       this.#setLast(sequence, first);
       if (first !== Infinity) this.#dropTokens(sequence, first, invalidBlocks, isLeftOut);
     }
@@ -282,3 +283,5 @@ function blockAt({ ids, length }: BlockTable, token: number, blockSize: number):
   const index = Math.floor(token / blockSize);
   return index < length ? ids[index]! : NULL_BLOCK;
 }
+
+const nothing: readonly never[] = [];

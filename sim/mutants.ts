@@ -164,6 +164,14 @@ export const mutants: readonly Mutant[] = [
     replace: 'valid[i] = Infinity;',
   },
   {
+    bug: 'tokens of a request that failed in this step count',
+    breaks: ['I1'],
+    seed: 1,
+    file: 'src/scheduler/apply-result.ts',
+    find: 'failureOf(failures, i) !== undefined) below = start;',
+    replace: 'failureOf(failures, i) !== undefined) below = Infinity;',
+  },
+  {
     bug: 'requests that share an invalid block do not wait until its new owner has filled it (vLLM issue 49250)',
     breaks: ['I1', 'I3'],
     seed: 11,

@@ -327,7 +327,7 @@ export class World {
       this.#administration?.act(this.#nowMs);
     }
     const allInvalid = this.#invalidatedInFlight.length === 0 ? invalid : [...invalid, ...this.#invalidatedInFlight];
-    this.#repair.stepDone(plan, result.leftOut ?? nothing, allInvalid, notLoaded(plan, result));
+    this.#repair.stepDone(plan, result, allInvalid, notLoaded(plan, result));
     const unaffected = this.#unaffected(allInvalid);
     this.#invalidatedInFlight = [];
     this.#isStepInFlight = false;
@@ -360,13 +360,12 @@ export class World {
     return { ...result, ...loss, leftOut, connectorOutputs: this.#tier.finish() };
   }
 
-  /** Sampling fails for single requests, as with NaN logits. Such a fault ends this request and no other (I9). */
+  /** Single requests fail, as with NaN in their tokens. Such a fault ends this request and no other (I9). */
   #withSampleFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
     if (this.#sampleFaultRate === 0 || !chaos) return result;
     const failures: SequenceFailure[] = [];
-    plan.sequences.forEach(({ sample }, sequence) => {
-      if (sample !== undefined && this.#tierPrng.chance(this.#sampleFaultRate))
-        failures.push({ sequence, error: kvLoadFailed() });
+    plan.sequences.forEach((_, sequence) => {
+      if (this.#tierPrng.chance(this.#sampleFaultRate)) failures.push({ sequence, error: kvLoadFailed() });
     });
     if (failures.length === 0) return result;
     const invalid = new Set(failures.map(({ sequence }) => sequence));

@@ -6,12 +6,9 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import { areSameSpans, type DraftRequest, type Span, type StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
 import { type ComputeDevice, gpuMemoryOf, openDevice } from '../ggml/device.ts';
-import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
-import { checkState } from '../ggml/file-state.ts';
 import type { GgufTensor } from '../ggml/gguf.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { openPoolWatcher } from '../native/pool-watcher.ts';
 import { AdapterStore } from './adapters/adapter-store.ts';
@@ -41,7 +38,7 @@ import { mixerShapes } from './mixer/mixer-shapes.ts';
 import type { Mixers } from './mixer/mixers.ts';
 import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
-import { modelFingerprint } from './model-fingerprint.ts';
+import { digestOf, modelFingerprint } from './model-fingerprint.ts';
 import { modelConstants, numericsIdentity } from './numerics-identity.ts';
 import { type HeadRotation, openHeadRotation, ropesOf } from './operations/head-rotation.ts';
 import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
@@ -193,7 +190,7 @@ export class GgmlRunner implements Runner {
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
-      const digest = await digestOf(options);
+      const digest = await digestOf(file, options.digest);
       const fingerprint = modelFingerprint(file, digest, {
         // Each device has numerics of its own, and no stage knows those of the others.
         numerics: options.placement ?? numerics,
@@ -268,6 +265,7 @@ export class GgmlRunner implements Runner {
             ? undefined
             : new BestTokens(passes.bestOfShares, device.threads),
         adapters: this.adapters,
+        checksRows: device.kind === 'gpu' && config.isEncoder !== true,
       };
       this.#predictor =
         prediction &&
@@ -430,7 +428,7 @@ export class GgmlRunner implements Runner {
   }
 
   /** Without the results of prompts. */
-  #resultOf({ stepId }: StepPlan, batch: Batch, { graph, result, best }: DecoderGraph): StageResult {
+  #resultOf({ stepId }: StepPlan, batch: Batch, { graph, result, best, rowSums }: DecoderGraph): StageResult {
     const nothing = batch.sequences.map(() => undefined);
     if (this.#sampler === undefined) {
       assert(result !== undefined, 'a stage before the last has hidden states');
@@ -438,9 +436,15 @@ export class GgmlRunner implements Runner {
       // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
-    if (result === undefined) return { stepId, sampled: nothing };
-    const logits = this.#read(graph, result, batch.outputCount * this.vocabSize);
-    const { sampled, failures } = this.#sampler.sample(batch, logits, this.#bestIn(graph, best));
+    const failures =
+      rowSums === undefined ? [] : this.#sampler.brokenSequences(batch, this.#read(graph, rowSums, batch.rowCount));
+    let sampled: StageResult['sampled'] = nothing;
+    if (result !== undefined) {
+      const logits = this.#read(graph, result, batch.outputCount * this.vocabSize);
+      const samples = this.#sampler.sample(batch, logits, this.#bestIn(graph, best));
+      sampled = samples.sampled;
+      failures.push(...samples.failures);
+    }
     return failures.length === 0 ? { stepId, sampled } : { stepId, sampled, failures };
   }
 
@@ -484,15 +488,4 @@ async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Prom
   const shapes = mixerShapes(config);
   assert(stateElements(shapes) === config.states.elements, 'a block has room for the states of the mixers');
   return matmulKernels === false ? ggmlMixers(shapes) : openMixers(device, shapes, { event: onEvent });
-}
-
-/** Checks that the digest belongs to the bytes that were loaded. */
-async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDigest | undefined> {
-  if (digest === undefined) return undefined;
-  const found = await digest;
-  if (!isDigestOf(found, file)) {
-    throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
-  }
-  for (const { path, state } of file.parts) await checkState(path, state);
-  return found;
 }

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
+import { modelFileChanged } from '../ggml/errors.ts';
+import { checkState } from '../ggml/file-state.ts';
 import type { GgufFile, GgufPart } from '../ggml/gguf.ts';
-import type { ModelDigest } from '../ggml/model-digest.ts';
+import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { type FreqFactors, llama3Factors } from '../ggml/rope-config.ts';
 import type { LayerGroup } from './kv-groups.ts';
 import type { KvType } from './kv-memory.ts';
@@ -40,3 +42,17 @@ export function modelFingerprint(
 
 const localName = ({ path, state: { bytes, inode, modifiedNs } }: GgufPart): string =>
   `${bytes} ${inode} ${modifiedNs} ${path}`;
+
+/** Checks that the digest belongs to the bytes that were loaded. */
+export async function digestOf(
+  file: GgufFile,
+  digest: Promise<ModelDigest> | undefined,
+): Promise<ModelDigest | undefined> {
+  if (digest === undefined) return undefined;
+  const found = await digest;
+  if (!isDigestOf(found, file)) {
+    throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
+  }
+  for (const { path, state } of file.parts) await checkState(path, state);
+  return found;
+}

@@ -22,7 +22,7 @@ export interface StepInFlight {
   readonly plan: StepPlan;
   /** Parallel to the plan's sequences. */
   readonly states: readonly RequestState[];
-  /** Parallel to `states`, written by `commitStep`: the first token that does not count; Infinity if all do. */
+  /** Parallel to `states`, written by `commitStep`: the first token that depends on an invalid block; Infinity if none does. */
   readonly valid: number[];
 }
 
@@ -30,15 +30,18 @@ export interface StepInFlight {
  * The KV of the scheduled tokens becomes valid: full blocks are cached, and counters are updated. Tokens that depend on
  * an invalid block do not count, nor do tokens of which a later step computes more layers. Writes `valid`.
  *
+ * Nor do tokens of a sequence that failed, and of others that read its blocks: a GPU may have spread NaN to the KV of tokens before
+ * the one that caused it.
+ *
  * Requests that were aborted meanwhile are committed too: their KV is valid and can be cached.
  */
 export function commitStep(
   kv: KvCache,
   { plan, states, valid }: StepInFlight,
   invalid: readonly BlockId[],
-  { leftOut = nothing, partlyComputed = nothing }: Pick<ExecutedStep, 'leftOut' | 'partlyComputed'>,
+  { leftOut = nothing, partlyComputed = nothing, failures }: ExecutedStep,
 ): void {
-  const allTokensCount = invalid.length === 0 && leftOut.length === 0;
+  const allTokensCount = invalid.length === 0 && leftOut.length === 0 && failures === undefined;
   const blocks = allTokensCount ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
@@ -48,13 +51,15 @@ export function commitStep(
     const spans = spansOfTokens(sequence, state.tokens.length);
     const isPartly = hasMoreLayers(sequence, kv.parts.spec);
     if (!wasLeftOut && !isPartly) state.computed(spans);
+    const { start } = sequence.spans[0]!;
     let below = Infinity;
-    if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstDependentToken(sequence);
+    if (blocks !== undefined) below = wasLeftOut ? start : blocks.firstDependentToken(sequence);
+    valid[i] = below;
+    if (failures !== undefined && failureOf(failures, i) !== undefined) below = start;
     if (blocks !== undefined && below !== Infinity) {
       blocks.addBlocksFrom(below, sequence);
       kv.replanRequestsAwaiting(blocks);
     }
-    valid[i] = below;
     // Drafts are not tokens yet: if only their rows depend on an invalid block, all tokens count.
     const belowTokens = below < state.tokens.length ? below : Infinity;
     if (isPartly || (wasLeftOut && !partlyComputed.includes(i))) kv.dropTokens(state.kv, spans);

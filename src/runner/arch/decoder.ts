@@ -49,6 +49,8 @@ export interface DecoderParts {
   /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
   readonly adapters: AdapterStore;
+  /** Whether the runner needs `DecoderGraph.rowSums`, to find rows with NaN. */
+  readonly checksRows: boolean;
 }
 
 export interface DecoderGraph {
@@ -64,6 +66,11 @@ export interface DecoderGraph {
   readonly hidden: TensorPtr | undefined;
   /** Of the last stage: the hidden states of the prompt rows after the last norm, F32 `[embedding, prompt rows]`. */
   readonly promptHidden: TensorPtr | undefined;
+  /**
+   * With `DecoderParts.checksRows`, if a sequence has several rows: the sum of each row's hidden state in front of the last layer that is
+   * computed for all rows, F32 `[1, rows]`.
+   */
+  readonly rowSums: TensorPtr | undefined;
   /** Of a slice before the last one: the hidden states of its rows, F32 `[embedding, rows]`. */
   readonly chunkHidden: TensorPtr | undefined;
   /**
@@ -114,6 +121,7 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
     hidden: builder.hidden,
     promptHidden: builder.promptHidden,
     chunkHidden: builder.chunkHidden,
+    rowSums: builder.rowSums,
     writeInputs: (hidden, chunk) => builder.writeInputs(hidden, chunk),
     isReusable: attention.rebind !== undefined && !states.isFixed && batch.promptRows.length === 0,
     fits: (other) => builder.fits(other),
@@ -147,6 +155,7 @@ class DecoderBuilder {
   hidden: TensorPtr | undefined;
   promptHidden: TensorPtr | undefined;
   chunkHidden: TensorPtr | undefined;
+  rowSums: TensorPtr | undefined;
   /** I32 `[1]`: 0. */
   #firstType: TensorPtr | undefined;
   /** For layers that compute only the sampled rows, by KV group. */
@@ -204,6 +213,7 @@ class DecoderBuilder {
       if (kv.kind === 'state') h = this.#mix(index, layer, h);
       else if (kv.kind === 'attention' && kv.isShared !== true) this.#store(kv, layer, h, rows);
       if (index >= lastOfAllRows && rows === 'all') {
+        this.#sumRows(x);
         if (this.#batch.outputCount === 0) {
           // Inputs are allocated only if something of the graph needs them.
           graph.expand(x);
@@ -229,6 +239,7 @@ class DecoderBuilder {
       graph.output(this.promptHidden);
     }
     if (head !== undefined && rows === 'all') {
+      this.#sumRows(x);
       if (this.#batch.outputCount === 0) return undefined;
       x = graph.getRows(x, this.#inputs.outputRows);
     }
@@ -239,6 +250,13 @@ class DecoderBuilder {
       graph.output(this.best);
     }
     return result;
+  }
+
+  #sumRows(x: TensorPtr): void {
+    const { checksRows, graph } = this.#parts;
+    if (!checksRows || this.#batch.sequences.every(({ rowCount }) => rowCount === 1)) return;
+    this.rowSums = graph.sumRows(x);
+    graph.output(this.rowSums);
   }
 
   /** The rows that the next matmuls have. */

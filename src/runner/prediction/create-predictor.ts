@@ -31,6 +31,7 @@ export function createPredictor(settings: PredictorSettings): Predictor {
   const place: AttentionKv = { kind: 'attention', index: 0, group: 0, place: 0, window: undefined };
   const decoder: Omit<DecoderParts, 'graph'> = {
     ...shared,
+    checksRows: false,
     weights,
     memories: [memory],
     layersKv: [place],

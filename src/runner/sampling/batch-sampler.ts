@@ -3,7 +3,7 @@ import { KvasirError } from '../../base/errors.ts';
 import type { Sample, SequenceFailure, SequencePlan } from '../../core/step.ts';
 import type { Batch, BatchSequence } from '../batch.ts';
 import type { LogitsPasses } from './logits-candidates.ts';
-import { Sampler } from './sampler.ts';
+import { brokenLogits, Sampler } from './sampler.ts';
 import { sampleWithDrafts } from './verify-drafts.ts';
 
 /** Called with each sampled row of logits, in place, before sampling. */
@@ -29,8 +29,10 @@ export class BatchSampler {
   readonly #vocabSize: number;
   readonly sampler: Sampler;
   readonly #onLogits: LogitsObserver | undefined;
+  readonly #modelName: string | undefined;
 
   constructor(vocabSize: number, passes: LogitsPasses | undefined, { modelName, onLogits }: BatchSamplerOptions) {
+    this.#modelName = modelName;
     this.#vocabSize = vocabSize;
     this.sampler = new Sampler(vocabSize, passes, modelName);
     this.#onLogits = onLogits;
@@ -52,6 +54,24 @@ export class BatchSampler {
       }
     }
     return { sampled, failures };
+  }
+
+  /**
+   * The sequences of which a row has NaN or infinity. `rowSums`: the sum of each row's hidden state.
+   *
+   * Kernels of GPUs multiply masked KV by 0, so NaN also reaches the KV of tokens that come before it in the step. The request must fail
+   * in this step, before other requests find these blocks in the prefix cache.
+   */
+  brokenSequences({ sequences }: Batch, rowSums: Float32Array): SequenceFailure[] {
+    const failures: SequenceFailure[] = [];
+    for (const [sequence, { firstRow, rowCount, kvLength }] of sequences.entries()) {
+      const row = rowSums.subarray(firstRow, firstRow + rowCount).findIndex((sum) => !Number.isFinite(sum));
+      if (row < 0) continue;
+      const [model, position] = [this.#modelName ?? 'without a name', kvLength - rowCount + row];
+      const error = brokenLogits({ model, found: `${rowSums[firstRow + row]} as a hidden state`, position });
+      failures.push({ sequence, error });
+    }
+    return failures;
   }
 
   #sampleSequence({ plan }: BatchSequence, outputIndex: number, logits: Float32Array, bestOfRow?: BestOfRow): Sample {

@@ -58,15 +58,15 @@ describe('unusual parameters', () => {
 
 describe('logits with NaN, infinity or no finite value', () => {
   it.each([
-    [[0, NaN, 1], 'NaN', '1'],
-    [[0, 1, Infinity], 'Infinity', '2'],
-    [[-Infinity, -Infinity], '-Infinity', 'every'],
-  ])('%j are an error', (logits, found, token) => {
+    [[0, NaN, 1], 'NaN as the logit of token 1'],
+    [[0, 1, Infinity], 'Infinity as the logit of token 2'],
+    [[-Infinity, -Infinity], '-Infinity as the logit of every token'],
+  ])('%j are an error', (logits, found) => {
     for (const temperature of [0, 1]) {
       expect(() => sample(logits, { temperature })).toThrow(
         expect.objectContaining({
           code: 'KVASIR_BROKEN_LOGITS',
-          message: expect.stringContaining(`${found} as the logit of token ${token}`),
+          message: expect.stringContaining(found),
         }),
       );
     }

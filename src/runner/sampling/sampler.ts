@@ -27,9 +27,11 @@ import { TopKTopPFilter } from './top-k-top-p-filter.ts';
 
 export const brokenLogits = defineError(
   'KVASIR_BROKEN_LOGITS',
-  'The model {model} computed {found} as the logit of token {token} for position {position}: its weights are corrupt, its file does not fit its architecture, or numbers overflow for this text. Download or convert the model again.',
+  'The model {model} computed {found} for position {position}: its weights are corrupt, its file does not fit its architecture, or numbers overflow for this text. Download or convert the model again.',
   500,
 );
+
+const noFiniteLogit = '-Infinity as the logit of every token';
 
 export const noTokenAllowed = defineError(
   'KVASIR_NO_TOKEN_ALLOWED',
@@ -116,7 +118,7 @@ export class Sampler {
   /** A broken logit is an error of the model, also if the grammar does not allow its token. */
   #checkLogits(row: Float32Array, position: number, known: number | undefined): void {
     if (this.#findBest(row, position, known) !== undefined) return;
-    throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position });
+    throw brokenLogits({ model: this.#model, found: noFiniteLogit, position });
   }
 
   #sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
@@ -136,8 +138,7 @@ export class Sampler {
       row = logits;
       best = this.#findBest(row, tokens.length, known);
     }
-    if (best === undefined)
-      throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position: tokens.length });
+    if (best === undefined) throw brokenLogits({ model: this.#model, found: noFiniteLogit, position: tokens.length });
     const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
     if (params.logprobs === undefined) return { token };
     const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length, known) ?? best);
@@ -147,7 +148,7 @@ export class Sampler {
   /** The logprobs of a given token at `position`. @throws KvasirError `brokenLogits`, as `sample`. */
   logprobsOf(logits: Float32Array, token: TokenId, topCount: number, position: number): TokenLogprobs {
     const best = this.#findBest(logits, position);
-    if (best === undefined) throw brokenLogits({ model: this.#model, found: '-Infinity', token: 'every', position });
+    if (best === undefined) throw brokenLogits({ model: this.#model, found: noFiniteLogit, position });
     return computeLogprobs(logits, logits[best]!, token, topCount);
   }
 
@@ -157,7 +158,7 @@ export class Sampler {
     if (best >= 0) return best as TokenId;
     if (best === noToken) return undefined;
     const token = nonFiniteAt(best);
-    throw brokenLogits({ model: this.#model, found: String(row[token]), token, position });
+    throw brokenLogits({ model: this.#model, found: `${row[token]} as the logit of token ${token}`, position });
   }
 
   #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {
