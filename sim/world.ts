@@ -94,6 +94,8 @@ export class World {
   readonly #invalidRate: number;
   readonly #deathRate: number;
   readonly #sampleFaultRate: number;
+  /** Undefined: only sampled sequences fail. */
+  readonly #chunkFaults: Prng | undefined;
   readonly #foreignRate: number;
   readonly #allBlocks: readonly BlockId[];
   #nowMs = 0;
@@ -224,6 +226,8 @@ export class World {
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
     this.#sampleFaultRate = rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05]));
+    const chunkPrng = new Prng(seed + 2 ** 50);
+    this.#chunkFaults = chunkPrng.chance(0.25) ? chunkPrng : undefined;
     this.#foreignRate = prng.pick([0, 0, 0.3]);
     const isLossless = this.#invalidRate + this.#deathRate === 0 && this.#tier?.hasFaults !== true;
     if (this.#checks && !off.has('administration'))
@@ -364,8 +368,9 @@ export class World {
   #withSampleFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
     if (this.#sampleFaultRate === 0 || !chaos) return result;
     const failures: SequenceFailure[] = [];
-    plan.sequences.forEach((_, sequence) => {
-      if (this.#tierPrng.chance(this.#sampleFaultRate)) failures.push({ sequence, error: kvLoadFailed() });
+    plan.sequences.forEach(({ sample }, sequence) => {
+      const prng = sample === undefined ? this.#chunkFaults : this.#tierPrng;
+      if (prng?.chance(this.#sampleFaultRate) === true) failures.push({ sequence, error: kvLoadFailed() });
     });
     if (failures.length === 0) return result;
     const invalid = new Set(failures.map(({ sequence }) => sequence));
