@@ -152,6 +152,8 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     cpus: options.cpus,
     numerics: options.numerics,
     rowsMax: options.maxNumBatchedTokens,
+    sequencesMax: options.maxNumSeqs,
+    tokensMax: options.maxModelLen ?? model.contextLength,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
     stateCheckpointTokens: options.stateCheckpointTokens,

@@ -451,7 +451,7 @@ export class GraphBuilder {
       amount: 'memory',
       purpose: 'a step',
       device: this.#device.description,
-      hint: 'Use a smaller --max-num-batched-tokens.',
+      hint: 'Use a smaller --max-num-batched-tokens or a smaller --kv-cache-memory.',
     });
   }
 

@@ -28,6 +28,7 @@ import { DecoderGraphs } from './decoder-graphs.ts';
 import { groupSpecs, kvLayouts, layerGroups, layersKv, predictionLayout, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory } from './kv-memory.ts';
 import { KvMemoryAhead } from './kv-memory-ahead.ts';
+import { largestStep } from './largest-step.ts';
 import { findExactKernels } from './matmul/exact-kernels.ts';
 import type { ExactKernels } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
@@ -278,6 +279,13 @@ export class GgmlRunner implements Runner {
           onLogits: options.onDraftLogits,
         });
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
+      // A GPU whose memory is too small for a step must say so now, and not when the step comes.
+      if (device.kind === 'gpu' && config.isEncoder !== true) {
+        const limits = { sequencesMax: 64, rowsMax: 512, tokensMax: config.contextLength, ...options };
+        const step = largestStep(groups, { ...limits, blockCount: poolBlocks });
+        const hiddenRows = this.#predictor?.hiddenRows;
+        this.#graphs.graphFor(this.#parts, layOutBatch(step, { memories, groups, hiddenRows }, this.#rowRule));
+      }
     } catch (error) {
       this.#graphs.close();
       memory?.close();

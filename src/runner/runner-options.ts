@@ -25,8 +25,12 @@ export interface GgmlRunnerOptions {
   readonly cpus?: readonly number[] | undefined;
   /** `exact`: a token's KV and logits have the same bits in any batch. Default: `defaultNumerics`. */
   readonly numerics?: 'exact' | 'fast' | undefined;
-  /** The largest batch of a step, for the probe of exact numerics on a GPU; default 512. */
+  /** The largest batch of a step, for the probe of exact numerics and for the memory of steps on a GPU; default 512. */
   readonly rowsMax?: number;
+  /** The most sequences of a step, for the memory of steps on a GPU; default 64. */
+  readonly sequencesMax?: number;
+  /** The longest sequence, for the memory of steps on a GPU; default: the model's context. */
+  readonly tokensMax?: number;
   readonly blockSize: TokenCount;
   /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
   readonly stateCheckpointTokens?: number | undefined;
