@@ -27,14 +27,15 @@ export class ServerProcess {
   readonly #log: ServerLog;
   readonly #child: ChildProcess;
 
-  /** `args` follow `kvasir serve`. @throws KvasirError `serverEnded` if the server ends before it serves the model. */
+  /** `args` follow `kvasir serve --numerics exact`: on a GPU too, texts are compared. @throws KvasirError `serverEnded` if the server ends before it serves the model. */
   static async start(
     args: readonly string[],
     signal: AbortSignal,
     { path = process.argv[1] ?? '', environment = {} }: ServerProgram = {},
   ): Promise<ServerProcess> {
     signal.throwIfAborted();
-    const child = spawn(process.execPath, [path, 'serve', ...args, '--port', '0', '--log-format', 'json'], {
+    const command = [path, 'serve', '--numerics', 'exact', ...args, '--port', '0', '--log-format', 'json'];
+    const child = spawn(process.execPath, command, {
       stdio: ['ignore', 'ignore', 'pipe'],
       // Requests have no key.
       env: { ...process.env, KVASIR_API_KEY: undefined, ...environment },
