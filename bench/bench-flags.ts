@@ -7,6 +7,7 @@ import type { CliContext, ExitCode } from '../src/cli/context.ts';
 import { Interruption, orInterrupted } from '../src/cli/interrupt.ts';
 import { loadProgress } from '../src/cli/load-progress.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
+import { findGpu } from '../src/ggml/device.ts';
 import { interrupted } from './errors.ts';
 import type { MeasuredEngine, OpenMeasuredEngine } from './subject/engine-subject.ts';
 
@@ -47,6 +48,13 @@ function urlFlag(text: string): string {
 }
 
 export const threadsOf = (flags: EngineFlags): number => flags.threads ?? availableParallelism();
+
+/** Where an engine with these flags computes, and its peer too. */
+export const deviceOf = ({ device }: EngineFlags): 'cpu' | 'gpu' =>
+  device === 'cpu' || findGpu() === undefined ? 'cpu' : 'gpu';
+
+const placeOf = (flags: EngineFlags): string =>
+  deviceOf(flags) === 'cpu' ? `${threadsOf(flags)} threads` : `GPU ${findGpu()?.description}`;
 
 /** The context of a bench is a cached prefix, so prefix caching is always on. */
 export function benchOptions(flags: BenchFlags, context: CliContext): EngineOptions {
@@ -102,7 +110,7 @@ export function report(
   results: BenchResults,
 ): void {
   const { architecture, path } = engine.model;
-  reportOf(context, flags, `${basename(path)} (${architecture}), ${threadsOf(flags)} threads`, results);
+  reportOf(context, flags, `${basename(path)} (${architecture}), ${placeOf(flags)}`, results);
 }
 
 export function reportOf(context: CliContext, flags: BenchFlags, subject: string, { table, rows }: BenchResults): void {

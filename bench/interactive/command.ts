@@ -8,6 +8,7 @@ import {
   addPeerFlags,
   type BenchFlags,
   benchOptions,
+  deviceOf,
   type Exit,
   type PeerFlags,
   report,
@@ -124,6 +125,7 @@ async function openStreamPeers(
     contextLength: streamPromptLength + streamTokensMax + promptLength + shortLength + SEQUENCES,
     batch: REFERENCE_BATCH,
     threads: threadsOf(flags),
+    device: deviceOf(flags),
     sequences: SEQUENCES,
     keepsAllTokens: false,
   });

@@ -8,6 +8,7 @@ import {
   type BenchFlags,
   benchOptions,
   cell,
+  deviceOf,
   type Exit,
   type PeerFlags,
   report,
@@ -54,7 +55,7 @@ Of a decode step:
   overhead ms  time in which ggml does not compute: planning, preparing the batch, sampling, applying
   % of step    overhead as a share of the whole step
   beside ms    CPU time of the engine's thread while ggml computes: detokenizing and delivering text (Linux)
-  limit        tok/s at which memory can deliver all weights once a step, and the context of each request
+  limit        on a CPU, tok/s at which memory can deliver all weights once a step, and the context of each request
   of limit     tok/s divided by the limit, which is measured before and after each decode`;
 
 function measure(
@@ -68,14 +69,15 @@ function measure(
   return withEngine(openEngine, { ...options, maxNumSeqs }, signal, async (measured) => {
     const threads = threadsOf(flags);
     const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
-    const readers = await MemoryReaders.open(threads, bytesAt(0));
-    const memory: MemoryLimit = { bandwidth: () => readers.bandwidth(), bytesAt };
+    // The limit is that of the host's memory.
+    const readers = deviceOf(flags) === 'gpu' ? undefined : await MemoryReaders.open(threads, bytesAt(0));
+    const memory: MemoryLimit | undefined = readers && { bandwidth: () => readers.bandwidth(), bytesAt };
     const rows: LatencyRow[] = [];
     try {
       for (const batch of flags.batch)
         rows.push(...(await measureBatch(measured, batch, { context, flags, signal, memory })));
     } finally {
-      await readers.close();
+      await readers?.close();
     }
     report(context, flags, measured, { table: latencyTable(rows, flags), rows });
   });
@@ -85,7 +87,7 @@ interface BatchOptions {
   readonly context: CliContext;
   readonly flags: LatencyFlags;
   readonly signal: AbortSignal;
-  readonly memory: MemoryLimit;
+  readonly memory: MemoryLimit | undefined;
 }
 
 async function measureBatch(
@@ -105,7 +107,7 @@ async function measureBatch(
       promptLength: flags.promptLen,
       generateLength: flags.genLen,
       repetitions: flags.repetitions,
-      memory,
+      ...(memory === undefined ? {} : { memory }),
       onProgress: (text) => context.stderr.write(`${text}\n`),
     });
   } finally {
@@ -119,6 +121,7 @@ function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: 
     contextLength: batch * (Math.max(...flags.depth) + promptLength + flags.genLen + 1),
     batch: REFERENCE_BATCH,
     threads: threadsOf(flags),
+    device: deviceOf(flags),
     sequences: batch,
     unified: batch === 1,
     keepsAllTokens: false,

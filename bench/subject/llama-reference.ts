@@ -20,6 +20,8 @@ export interface ReferenceOptions {
   /** Tokens of KV of all sequences together. */
   readonly contextLength: number;
   readonly threads: number;
+  /** `gpu`: all layers, KV and operations. Default `cpu`. */
+  readonly device?: 'cpu' | 'gpu';
   /** The largest number of rows of one `decode`. */
   readonly batch: number;
   /** Rows that libllama computes at a time; its default is 512. */
@@ -199,9 +201,10 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
   const native = loadNative();
   loadBackends(native);
   const loadModeMapped = 1;
+  const isOnGpu = options.device === 'gpu';
   const model = native.llama_model_load_from_file(path, {
     ...native.llama_model_default_params(),
-    n_gpu_layers: 0,
+    n_gpu_layers: isOnGpu ? -1 : 0,
     load_mode: loadModeMapped,
     use_extra_bufts: options.repack ?? true,
   });
@@ -218,8 +221,8 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     n_threads_batch: options.threads,
     flash_attn_type: (options.flashAttention ?? true) ? 1 : 0,
     kv_unified: options.unified ?? true,
-    offload_kqv: false,
-    op_offload: false,
+    offload_kqv: isOnGpu,
+    op_offload: isOnGpu,
     swa_full: options.keepsAllTokens ?? true,
     type_k: kvType,
     type_v: kvType,

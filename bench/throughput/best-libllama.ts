@@ -9,6 +9,7 @@ import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } fr
 export interface LibllamaOptions {
   readonly path: string;
   readonly threads: number;
+  readonly device: 'cpu' | 'gpu';
   readonly random: RandomTokens;
   readonly signal: AbortSignal;
   readonly onProgress: (text: string) => void;
@@ -24,13 +25,15 @@ const TRIAL_TOKENS = 32;
  */
 export async function openBestLibllama(
   shape: WorkloadShape,
-  { path, threads, random, signal, onProgress }: LibllamaOptions,
+  { path, threads, device, random, signal, onProgress }: LibllamaOptions,
 ): Promise<Peer> {
   const sequences = shape.conversations.length;
   const { keptTokens, longest } = workloadTotals(shape);
   const open = (unified: boolean): Peer => {
     const contextLength = unified ? keptTokens : sequences * longest;
-    const reference = openReference(path, { contextLength, batch: REFERENCE_BATCH, threads, sequences, unified });
+    const reference = openReference(path, {
+      ...{ contextLength, batch: REFERENCE_BATCH, threads, device, sequences, unified },
+    });
     return { subject: new LibllamaSubject(reference, sequences, signal), close: () => reference.close() };
   };
   const isWorthTrying = sequences > 1 && sequences * longest <= 2 * (keptTokens + sequences * shape.prefixLength);

@@ -8,6 +8,7 @@ import {
   type BenchFlags,
   benchOptions,
   cell,
+  deviceOf,
   type Exit,
   type PeerFlags,
   report,
@@ -71,7 +72,9 @@ function measure(
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
       const ours = new EngineSubject(measured, requests, signal);
       const peer = await openPeer(flags, { engine: measured.engine, batch: requests, signal }, () =>
-        openBestLibllama(shape, { path: model.path, threads: threadsOf(flags), random, signal, onProgress }),
+        openBestLibllama(shape, {
+          ...{ path: model.path, threads: threadsOf(flags), device: deviceOf(flags), random, signal, onProgress },
+        }),
       );
       try {
         const { workload, repetitions } = flags;
