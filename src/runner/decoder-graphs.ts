@@ -10,12 +10,13 @@ import type { Batch } from './batch.ts';
  * The built graphs of a runner, for the last numbers of rows. To build and allocate a graph takes 0.2 ms for a model of a few layers, which
  * is as long as its step takes. Decodes need the same graph again and again, and with drafts a few graphs in turn.
  *
- * All graphs share the memory of their results. So a further graph costs only its tensors: about 400 bytes each, 25 per layer.
+ * All graphs share the memory of their results. So a further graph costs only its tensors: about 400 bytes each, 25 per layer. On a GPU,
+ * ggml's scheduler knows the places of one graph, so only the last is kept.
  */
 export class DecoderGraphs {
   readonly #device: ComputeDevice;
   readonly #kernels: GraphKernels | undefined;
-  /** On a CPU. A GPU's scheduler needs a new graph for each step. */
+  /** On a CPU. */
   readonly #results: ComputeMemory | undefined;
   /** Reusable graphs, the last used last. */
   readonly #kept: DecoderGraph[] = [];
@@ -65,7 +66,7 @@ export class DecoderGraphs {
     } finally {
       if (this.#results?.moves !== moves) this.#spare.push(...this.#kept.splice(0).map((kept) => kept.graph));
     }
-    if (this.#results !== undefined && decoder.isReusable) {
+    if (decoder.isReusable) {
       this.#spare.splice(this.#spare.indexOf(graph), 1);
       this.#kept.push(decoder);
     }
@@ -75,7 +76,8 @@ export class DecoderGraphs {
   #freeBuilder(): GraphBuilder {
     const spare = this.#spare.pop();
     if (spare !== undefined) return spare;
-    if (this.#kept.length >= keptGraphsMax) return this.#kept.shift()!.graph;
+    const most = this.#device.kind === 'cpu' ? keptGraphsMax : 1;
+    if (this.#kept.length >= most) return this.#kept.shift()!.graph;
     return new GraphBuilder(this.#device, this.#kernels, this.#results);
   }
 }

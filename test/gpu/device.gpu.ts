@@ -4,7 +4,7 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/index.ts';
-import { promptOf } from '../support/drive.ts';
+import { Drive, promptOf } from '../support/drive.ts';
 import { demoOnGpu, needGpu } from '../support/gpu.ts';
 
 type Engine = Awaited<ReturnType<typeof createEngine>>;
@@ -37,6 +37,20 @@ describe('a GPU backend', () => {
     const together = await Promise.all([...prompts, long].map((prompt) => complete(engine, prompt)));
     expect(together[3]).toBe(alone);
     expect(engine.stats().cachedTokens).toBe(48);
+  });
+
+  it('computes decodes with one graph, until they read more KV', async () => {
+    const { model, threads, numerics, maxNumBatchedTokens: rowsMax } = demoOnGpu();
+    const drive = await Drive.open(model, { device: 'gpu', numerics, threads, rowsMax });
+    try {
+      const params = { maxTokens: 20, temperature: 0, ignoreEos: true };
+      const { builtGraphs } = drive.runner;
+      await drive.run([{ id: 'a', prompt: promptOf(3, 3, 2000), params }], { maxNumBatchedTokens: rowsMax });
+      // Of the prompt and of its decodes.
+      expect(drive.runner.builtGraphs - builtGraphs).toBe(2);
+    } finally {
+      await drive.close();
+    }
   });
 
   it('loads blocks from host memory that its pool has evicted, and the text is the same', async () => {

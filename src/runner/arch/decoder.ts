@@ -78,9 +78,9 @@ export interface DecoderGraph {
    * before this one.
    */
   writeInputs(hidden?: HiddenStates, chunk?: HiddenStates): void;
-  /** Other batches with as many rows and outputs need the same graph, so it can be computed again. */
+  /** Other batches need the same graph, so it can be computed again. */
   readonly isReusable: boolean;
-  /** Whether the batch has as many rows and outputs as the graph, and nothing else that needs another graph. */
+  /** Whether the batch has as many rows and outputs as the graph, and nothing else that needs another one. */
   fits(batch: Batch): boolean;
   /** Binds the allocated graph to another batch that fits, if it is reusable. */
   rebind(batch: Batch): void;
@@ -272,7 +272,8 @@ class DecoderBuilder {
     if (batch.slice?.first !== slice?.first || batch.slice?.end !== slice?.end) return false;
     if (this.#adapters === undefined ? batch.adapters.length > 0 : !this.#adapters.fits(batch)) return false;
     if (batch.hiddenRows !== this.#batch.hiddenRows) return false;
-    return batch.promptRows.length === 0 && this.#batch.promptRows.length === 0;
+    if (batch.promptRows.length > 0 || this.#batch.promptRows.length > 0) return false;
+    return this.#parts.attention.fits?.(batch) ?? true;
   }
 
   rebind(batch: Batch): void {

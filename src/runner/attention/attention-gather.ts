@@ -8,15 +8,20 @@ import { type Attention, type AttentionLayer, type AttentionRows, equalLayers } 
 
 const maskedOut = 0xfc00; // -infinity in F16
 
-interface SequenceInputs {
+/** What the rows of a sequence read. */
+interface SequenceReads {
   readonly sequence: BatchSequence;
   /** The first block that a row sees; later than block 0 only with a window. */
   readonly firstBlock: number;
   readonly blockCount: number;
-  readonly granules: TensorPtr;
   /** One part with all rows, or a part for each row. */
   readonly parts: readonly Part[];
-  /** F16 `[kvLength, rows]` of each part, one after another. Undefined for a single row that sees all of its KV. */
+  readonly hasMask: boolean;
+}
+
+interface SequenceInputs extends SequenceReads {
+  readonly granules: TensorPtr;
+  /** F16 `[kvLength, rows]` of each part, one after another. */
   readonly mask: TensorPtr | undefined;
 }
 
@@ -76,6 +81,9 @@ export class GatherAttention implements Attention {
   readonly #readers: Reader[] = [];
   /** By layer. */
   readonly #readerOf: readonly Reader[];
+  /** With padded KV, graphs serve later steps too, until a sequence needs more of it. */
+  readonly fits?: (batch: Batch) => boolean;
+  readonly rebind?: (batch: Batch) => void;
   #batch: Batch | undefined;
   #sinks: SinkInput[] = [];
   /** The tensor into which the results of all sequences are written, for each kind of rows; every layer reuses it. */
@@ -99,6 +107,10 @@ export class GatherAttention implements Attention {
       if (known === undefined) this.#readers.push(reader);
       return reader;
     });
+    if (options.kvMultiple > 1) {
+      this.fits = (batch) => this.#fits(batch);
+      this.rebind = (batch) => this.#rebind(batch);
+    }
   }
 
   nodeCount({ sequences, rowCount }: Batch, layerCount: number): number {
@@ -111,11 +123,29 @@ export class GatherAttention implements Attention {
     this.#canvases.clear();
     this.#sinks = [];
     for (const reader of this.#readers) {
-      reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, sequence, batch, reader));
+      reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, this.#readsOf(sequence, batch, reader)));
     }
   }
 
-  #inputsOf(graph: GraphBuilder, sequence: BatchSequence, batch: Batch, reader: Reader): SequenceInputs {
+  #fits(batch: Batch): boolean {
+    return this.#readers.every(
+      (reader) =>
+        reader.inputs.length === batch.sequences.length &&
+        reader.inputs.every((known, i) => haveSameShapes(known, this.#readsOf(batch.sequences[i]!, batch, reader))),
+    );
+  }
+
+  #rebind(batch: Batch): void {
+    this.#batch = batch;
+    for (const reader of this.#readers) {
+      reader.inputs = reader.inputs.map(({ granules, mask }, i) => ({
+        ...this.#readsOf(batch.sequences[i]!, batch, reader),
+        ...{ granules, mask },
+      }));
+    }
+  }
+
+  #readsOf(sequence: BatchSequence, batch: Batch, reader: Reader): SequenceReads {
     const { blockSize } = this.#memory.layout;
     const { firstRow, rowCount, kvLength: end } = sequence;
     const firstBlock = this.#firstBlockOf(batch.positions[firstRow]!, reader);
@@ -142,14 +172,17 @@ export class GatherAttention implements Attention {
     const blockCount = Math.ceil(read / blockSize);
     const firstSeen = Math.max(0, batch.positions[firstRow]! + 1 - reader.window);
     const seesAll = rowCount === 1 && read === end - firstBlock * blockSize && firstSeen === firstBlock * blockSize;
-    // A row by itself always has a mask, because the kernel may depend on that.
-    const maskRows = parts.length === 1 ? rowCount : 1;
-    const hasMask = this.#options.isByRow === true || !seesAll;
+    // On a GPU there always is a mask, because the kernel may depend on that.
+    return { sequence, firstBlock, blockCount, parts, hasMask: this.#options.kvMultiple > 1 || !seesAll };
+  }
+
+  #inputsOf(graph: GraphBuilder, reads: SequenceReads): SequenceInputs {
+    const { sequence, blockCount, parts, hasMask } = reads;
+    const maskRows = parts.length === 1 ? sequence.rowCount : 1;
+    const last = parts.at(-1)!;
+    const maskLength = last.maskStart + last.kvLength * last.rowCount;
     return {
-      sequence,
-      firstBlock,
-      blockCount,
-      parts,
+      ...reads,
       granules: graph.input(I32, blockCount * this.#memory.granulesPerPart),
       mask: hasMask ? graph.input(F16, maskLength / maskRows, maskRows) : undefined,
     };
@@ -244,7 +277,7 @@ export class GatherAttention implements Attention {
     }
   }
 
-  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask if there are other tokens. */
+  /** A sampled row sees all of its request's KV: on a CPU no mask, or the last row of the mask if there are other tokens. */
   #lastRowMask(
     graph: GraphBuilder,
     { sequence, firstBlock, mask }: SequenceInputs,
@@ -255,7 +288,7 @@ export class GatherAttention implements Attention {
     const { blockSize } = this.#memory.layout;
     const seesAll =
       kvLength === sequence.kvLength - firstBlock * blockSize && sequence.kvLength - window <= firstBlock * blockSize;
-    if (seesAll) return undefined;
+    if (seesAll && this.#options.kvMultiple === 1) return undefined;
     const rowBytes = kvLength * F16.typeSize;
     return graph.view2d(mask, kvLength, 1, rowBytes, (sequence.rowCount - 1) * rowBytes);
   }
@@ -289,6 +322,27 @@ export class GatherAttention implements Attention {
     }
     return canvas;
   }
+}
+
+/** Whether attention over both needs the same graph. */
+function haveSameShapes(a: SequenceReads, b: SequenceReads): boolean {
+  const [one, other] = [a.sequence, b.sequence];
+  return (
+    a.blockCount === b.blockCount &&
+    a.hasMask === b.hasMask &&
+    one.firstRow === other.firstRow &&
+    one.rowCount === other.rowCount &&
+    one.outputIndex === other.outputIndex &&
+    one.outputCount === other.outputCount &&
+    a.parts.length === b.parts.length &&
+    a.parts.every(
+      (part, i) =>
+        part.firstRow === b.parts[i]!.firstRow &&
+        part.rowCount === b.parts[i]!.rowCount &&
+        part.skipped === b.parts[i]!.skipped &&
+        part.kvLength === b.parts[i]!.kvLength,
+    )
+  );
 }
 
 interface MaskShape {

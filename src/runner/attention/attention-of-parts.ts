@@ -15,6 +15,7 @@ export class AttentionOfParts implements Attention {
   readonly #parts: readonly Attention[];
   readonly #layers: readonly LayerPart[];
   readonly rebind?: (batch: Batch) => void;
+  readonly fits?: (batch: Batch) => boolean;
 
   /** `layers`: in the order of the model. */
   constructor(layers: readonly LayerPart[]) {
@@ -25,6 +26,8 @@ export class AttentionOfParts implements Attention {
         for (const part of this.#parts) part.rebind?.(batch);
       };
     }
+    if (this.#parts.some(({ fits }) => fits !== undefined))
+      this.fits = (batch) => this.#parts.every((part) => part.fits?.(batch) ?? true);
   }
 
   prepare(graph: GraphBuilder, batch: Batch): void {

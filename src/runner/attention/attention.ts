@@ -20,10 +20,12 @@ export interface Attention {
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;
   /**
-   * Binds graphs with as many rows and outputs to another batch: the last graph or an earlier one. Called instead of `prepare`
-   * and `attend`, before `writeInputs`. Absent if graphs depend on more than these numbers.
+   * Binds graphs with as many rows and outputs to another batch that fits: the last graph or, without `fits`, an earlier one. Called
+   * instead of `prepare` and `attend`, before `writeInputs`. Absent if each step needs a graph of its own.
    */
-  rebind?(batch: Batch): void;
+  readonly rebind?: (batch: Batch) => void;
+  /** Whether the last graph serves this batch, which has as many rows and outputs. Absent if these numbers are enough. */
+  readonly fits?: (batch: Batch) => boolean;
   /** The largest number of tensors that `prepare` and `attend` add. */
   nodeCount(batch: Batch, layerCount: number): number;
 }
