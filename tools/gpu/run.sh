@@ -3,7 +3,7 @@
 #
 #   tools/gpu/run.sh pack FOLDER        on a machine with npm's registry: Node, packages and ggml's CUDA backend, in parts of 60 MB
 #   tools/gpu/run.sh take FILE ...      on the machine with the GPU, which needs no registry: the parts and parts.sha256, one or several at a time
-#   tools/gpu/run.sh STEP               test, faults, probe, bench, copies; in this order
+#   tools/gpu/run.sh STEP               test, faults, probe, bench, bench-7b, copies; in this order
 #
 # KVASIR_GPU_HOME: where parts and packages are kept (default: ~/kvasir-gpu). KVASIR_GPU_RESULTS: another folder for results.
 # KVASIR_GPU_PACKAGE=vulkan packs ggml's Vulkan backend instead. On software Vulkan: tools/gpu/software-vulkan tools/gpu/run.sh STEP.
@@ -50,6 +50,11 @@ card() {
   (nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null || echo "${KVASIR_GPU_CARD:-unknown card}") | head -1 | tr -cs 'A-Za-z0-9\n' '-'
 }
 
+# The folders with CUDA's own libraries, which no package of npm has: of a toolkit or of PyTorch.
+cuda_folders() {
+  find /usr/local /usr/lib /opt "$HOME" \( -name 'libcudart.so.1[23]' -o -name 'libcublas.so.1[23]' \) -printf '%h\n' 2> /dev/null | sort -u | paste -sd:
+}
+
 step() {
   local name=$1 results="${KVASIR_GPU_RESULTS:-bench/results}"
   # What `take` has unpacked, else what is installed.
@@ -57,12 +62,14 @@ step() {
     export PATH="$home/bin:$PATH" NODE_PATH="$home/gpu/node_modules"
     [ -d node_modules ] || tar -xf "$home/modules.tar"
   fi
+  export LD_LIBRARY_PATH="$(cuda_folders)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   node node_modules/typescript/bin/tsc -p tsconfig.build.json
   mkdir -p "$results"
   {
     date -u +%FT%TZ
     nvidia-smi 2> /dev/null || true
-    "step_$name"
+    kvasir doctor --json | node -p 'JSON.stringify(JSON.parse(require("node:fs").readFileSync(0)).gpu, null, 1)'
+    "step_${name//-/_}"
   } 2>&1 | tee "$results/$(date -u +%F)-gpu-$(card)-$name.txt"
 }
 
@@ -82,20 +89,20 @@ step_faults() {
   RECOVERY_WORKLOADS=2 vitest test/recovery-schedules.test.ts
 }
 step_probe() { node dist/scripts/gpu/gpu-facts.js probe; }
-step_bench() {
-  local shape
-  for shape in qwen3-0.6b qwen3-4b; do
-    for numerics in fast exact; do
-      kvasir bench latency --model "$(model "$shape" Q4_K_M)" --device gpu --numerics $numerics --peer libllama --repetitions 3 --depth 0,2048 ||
-        echo "bench $shape $numerics: failed"
-    done
+bench_shape() {
+  local numerics
+  for numerics in fast exact; do
+    kvasir bench latency --model "$(model "$1" Q4_K_M)" --device gpu --numerics $numerics --peer libllama --repetitions 3 --depth 0,2048 ||
+      echo "bench $1 $numerics: failed"
   done
 }
+step_bench() { bench_shape qwen2.5-0.5b; }
+step_bench_7b() { bench_shape qwen2.5-7b; }
 step_copies() { node dist/scripts/gpu/gpu-facts.js copies; }
 
 case "${1:-}" in
   pack) pack "${2:?the folder for the parts}" ;;
   take) shift && take "$@" ;;
-  test | faults | probe | bench | copies) step "$1" ;;
+  test | faults | probe | bench | bench-7b | copies) step "$1" ;;
   *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac
