@@ -12,6 +12,7 @@ import {
   nullPtr,
   type RawPtr,
 } from './ffi.ts';
+import { gpuPackages, NATIVE_PACKAGE_VERSION } from './native-package.ts';
 import { NativeThread } from './native-thread.ts';
 import { I32 } from './types.ts';
 
@@ -99,9 +100,20 @@ let backendsLoaded = false;
 export function findGpu(): GpuMemory | undefined {
   const native = loadNative();
   if (native.libraries.backendFolders.length === 1 && process.platform !== 'darwin') return undefined;
+  return findGpus(native)[0]?.memory;
+}
+
+/** A GPU that ggml sees. */
+export interface FoundGpu extends Pick<ComputeDevice, 'native' | 'backendName' | 'modelName'> {
+  readonly memory: GpuMemory;
+}
+
+/** All GPUs. Engines use the first. */
+export function findGpus(native: NativeApi): FoundGpu[] {
   loadBackends(native);
-  const gpu = listDevices(native).find(isGpu);
-  return gpu && gpuMemory(native, gpu.pointer);
+  return listDevices(native)
+    .filter(isGpu)
+    .map((gpu) => ({ native, ...namesOf(gpu), memory: gpuMemory(native, gpu.pointer) }));
 }
 
 /** The memory of a device that is open; undefined if it is a CPU. */
@@ -158,8 +170,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   if (options.device === 'gpu' && gpuDevice === undefined) {
     throw deviceUnavailable({
       device: 'gpu',
-      found: devices.map((device) => device.name).join(', '),
-      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu without --gpu-layers.',
+      found: [...new Set(devices.map(({ name }) => name))].join(', '),
+      hint: `${howToGetGpu()} Or use --device cpu without --gpu-layers.`,
     });
   }
   const chosen = gpuDevice ?? cpuDevice;
@@ -178,9 +190,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
     description: `${chosen.name} (${chosen.description.trim()})`,
-    // ggml numbers the devices of a backend.
-    backendName: chosen.name.replace(/\d+$/, ''),
-    modelName: chosen.description.trim(),
+    ...namesOf(chosen),
     threads,
     main,
     cpu,
@@ -204,6 +214,16 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
       closeThreads();
     },
   };
+}
+
+function howToGetGpu(): string {
+  const packages = gpuPackages();
+  if (packages.some(({ version }) => version === NATIVE_PACKAGE_VERSION))
+    return "Install or update the GPU's driver: the GPU package is there, and it finds none (kvasir doctor).";
+  const commands = packages.map(({ installCommand }) => installCommand);
+  return commands.length === 0
+    ? 'No GPU package exists for this platform.'
+    : `Install a GPU package: ${commands.join(', or ')}.`;
 }
 
 /** Opening a backend fails if its device has no free memory. `onFailure` closes backends that were opened before. */
@@ -277,6 +297,12 @@ function listDevices(native: NativeApi) {
     };
   });
 }
+
+/** ggml numbers the devices of a backend. */
+const namesOf = ({ name, description }: ListedDevice): Pick<ComputeDevice, 'backendName' | 'modelName'> => ({
+  backendName: name.replace(/\d+$/, ''),
+  modelName: description.trim(),
+});
 
 function bufferType(native: NativeApi, pointer: BufferTypePtr): BufferType {
   return { pointer, name: native.ggml_backend_buft_name(pointer), isHost: native.ggml_backend_buft_is_host(pointer) };

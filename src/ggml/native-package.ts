@@ -1,4 +1,4 @@
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
@@ -41,7 +41,10 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
   const main = binsFolder(packageName);
   if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
-  const gpuFolders = candidates.slice(0, -1).flatMap((name) => binsFolder(`@node-llama-cpp/${name}`) ?? []);
+  // A backend of another version of ggml could end the process.
+  const gpuFolders = gpuPackages(platform)
+    .filter(({ version }) => version === NATIVE_PACKAGE_VERSION)
+    .flatMap(({ name }) => binsFolder(name) ?? []);
   return {
     packageName,
     base: libraryIn(main, 'ggml-base', packageName),
@@ -51,14 +54,45 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   };
 }
 
-/** `<package>/bins/<platform folder>`; undefined if the package is not installed. */
-function binsFolder(packageName: string): string | undefined {
-  let entry: string;
+/** A package with a backend for GPUs, beside the CPU package. */
+export interface GpuPackage {
+  readonly name: string;
+  /** Of the installed package; absent: it is not installed. */
+  readonly version?: string;
+  readonly installCommand: string;
+}
+
+/** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
+export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
+  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((folder) => {
+    const name = `@node-llama-cpp/${folder}`;
+    const version = installedVersion(name);
+    const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
+    return { name, installCommand, ...(version === undefined ? {} : { version }) };
+  });
+}
+
+function installedVersion(packageName: string): string | undefined {
+  const entry = entryOf(packageName);
+  if (entry === undefined) return undefined;
+  const { version } = JSON.parse(readFileSync(join(dirname(entry), '..', 'package.json'), 'utf8')) as {
+    readonly version: string;
+  };
+  return version;
+}
+
+function entryOf(packageName: string): string | undefined {
   try {
-    entry = createRequire(import.meta.url).resolve(packageName);
+    return createRequire(import.meta.url).resolve(packageName);
   } catch {
     return undefined;
   }
+}
+
+/** `<package>/bins/<platform folder>`; undefined if the package is not installed. */
+function binsFolder(packageName: string): string | undefined {
+  const entry = entryOf(packageName);
+  if (entry === undefined) return undefined;
   const bins = join(dirname(entry), '..', 'bins');
   if (!existsSync(bins)) return undefined;
   const folder = readdirSync(bins, { withFileTypes: true }).find((item) => item.isDirectory());

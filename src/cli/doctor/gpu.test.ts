@@ -1,0 +1,93 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { buildCommand } from '../../../test/support/cli-process.ts';
+import { itNeeds } from '../../../test/support/needs.ts';
+import { temporaryFolder } from '../../../test/support/tiny-model.ts';
+import type { GpuPackage, NativeLibraries } from '../../ggml/native-package.ts';
+import { describeGpus, type GpuDeviceReport, type GpuReport } from './gpu.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const missing: GpuPackage = { name: '@x/cuda', installCommand: 'npm install @x/cuda@3.22.1' };
+const installed: GpuPackage = { ...missing, version: '3.22.1' };
+const device: GpuDeviceReport = {
+  description: 'Vulkan0 (Card)',
+  backend: 'Vulkan',
+  driver: 'driver 7',
+  freeBytes: 2 ** 30,
+  totalBytes: 2 ** 31,
+  isSoftware: false,
+};
+const none: GpuReport = { packages: [missing], devices: [], softwareDevices: [] };
+
+describe('the report on GPUs', () => {
+  it.each<[string, GpuReport, string[]]>([
+    [
+      'no package',
+      none,
+      ['none: no GPU package is installed. For a GPU, run: npm install @x/cuda@3.22.1. Engines compute on the CPU'],
+    ],
+    ['a platform without packages', { ...none, packages: [] }, ['none. Engines compute on the CPU']],
+    [
+      'a package of another version',
+      { ...none, packages: [{ ...missing, version: '1.0.0' }] },
+      [
+        'none: @x/cuda 1.0.0 is of another version than Kvasir needs, so it is not used. Run: npm install @x/cuda@3.22.1',
+      ],
+    ],
+    [
+      'a package without a device',
+      { ...none, packages: [installed] },
+      ['none: @x/cuda sees no device. A GPU needs its driver. Engines compute on the CPU'],
+    ],
+    [
+      'only software, which ggml leaves out',
+      { ...none, packages: [installed], softwareDevices: ['llvmpipe'] },
+      [
+        'none: @x/cuda sees only software (llvmpipe), which is slower than the CPU backend. A GPU needs its driver. Engines compute on the CPU',
+      ],
+    ],
+    [
+      'two devices, of which one is software',
+      { ...none, devices: [{ ...device, isSoftware: true }, device] },
+      [
+        'Vulkan0 (Card), 1 GiB free of 2 GiB, driver 7. It is software: --device cpu is faster',
+        'Vulkan0 (Card), 1 GiB free of 2 GiB, driver 7. Not used: engines use the first',
+      ],
+    ],
+  ])('with %s', (_, report, lines) => expect(describeGpus(report)).toEqual(lines));
+});
+
+itNeeds(
+  `${process.platform}-${process.arch}` === 'linux-x64',
+  'not Linux on x64',
+  'a GPU package of another version is known, and its backend is not loaded',
+  async () => {
+    await buildCommand();
+    const name = '@node-llama-cpp/linux-x64-vulkan';
+    const cpuPackage = join(dirname(createRequire(import.meta.url).resolve('@node-llama-cpp/linux-x64')), '..');
+    const found = (version: string): { libraries: NativeLibraries; packages: readonly GpuPackage[] } => {
+      const path = folder.file(`${version}/${name}`);
+      mkdirSync(join(path, 'bins', 'linux-x64-vulkan'), { recursive: true });
+      cpSync(join(cpuPackage, 'dist'), join(path, 'dist'), { recursive: true });
+      writeFileSync(
+        join(path, 'package.json'),
+        JSON.stringify({ name, version, type: 'module', main: 'dist/index.js' }),
+      );
+      const script = `import { findNativeLibraries, gpuPackages } from './dist/src/ggml/native-package.js';
+        console.log(JSON.stringify({ libraries: findNativeLibraries(), packages: gpuPackages() }));`;
+      const env = { ...process.env, NODE_PATH: folder.file(version) };
+      return JSON.parse(
+        execFileSync(process.execPath, ['--input-type=module', '-e', script], { env, encoding: 'utf8' }),
+      );
+    };
+    const { libraries, packages } = found('1.0.0');
+    expect(packages.find((one) => one.name === name)?.version).toBe('1.0.0');
+    expect(libraries.backendFolders.filter((one) => one.includes('vulkan'))).toEqual([]);
+    expect(found('3.22.1').libraries.backendFolders.filter((one) => one.includes('vulkan'))).toHaveLength(1);
+  },
+);
