@@ -9,32 +9,34 @@ import type { GgufFile } from './ggml/gguf.ts';
 import { readModelConfig } from './ggml/model-config.ts';
 
 /**
- * @param gpuBytes free memory of a GPU that need not be here; default: the GPU of this machine
+ * @param given a GPU that need not be here; default: the GPU of this machine
  * @returns undefined if an engine with these options computes on the CPU because there is no GPU, or because none may be used
  * @throws KvasirError `createEngine` would have the same error, except for too little memory
  */
-export function shareOnGpu(options: EngineOptions, file: GgufFile, gpuBytes?: number): GpuShare | undefined {
-  const given = resolveEngineOptions(options);
-  if (given.device === 'cpu' || given.gpuLayers === 0) return undefined;
-  const gpu = gpuBytes === undefined ? gpuHere() : gpuWith(gpuBytes);
-  if (gpu === undefined && given.device === 'auto' && given.gpuLayers === 'auto') return undefined;
-  const model = readModelConfig(file, given.maxModelLen);
-  const resolved = model.isEncoder === true ? encoderOptions(given, model.contextLength) : given;
+export function shareOnGpu(options: EngineOptions, file: GgufFile, given?: GpuMemory): GpuShare | undefined {
+  const asked = resolveEngineOptions(options);
+  const { device, gpuLayers, maxModelLen } = asked;
+  if (device === 'cpu' || gpuLayers === 0) return undefined;
+  const gpu = given ?? gpuHere();
+  if (gpu === undefined && device === 'auto' && gpuLayers === 'auto') return undefined;
+  const model = readModelConfig(file, maxModelLen);
+  const resolved = model.isEncoder === true ? encoderOptions(asked, model.contextLength) : asked;
   const placed = { file, model };
   // With `gpu`, no layer that fits would be an error.
-  const { stages } = placeLayers({ ...resolved, device: 'auto' }, placed, () => gpu ?? gpuWith(undefined));
-  const { stage, device } = stages.at(-1)!;
-  const layers = device === 'gpu' ? model.layerCount - stage.firstLayer : 0;
+  const { stages } = placeLayers({ ...resolved, device: 'auto' }, placed, () => gpu ?? unknownGpu);
+  const layers = stages.reduce(
+    (sum, { stage, device: on }) => sum + (on === 'gpu' ? stage.endLayer - stage.firstLayer : 0),
+    0,
+  );
   const divisions = divisionsOf(resolved, placed);
   const division = divisions.find((one) => one.layers === layers);
   const blocksMax = division && gpu && blocksOn(gpu, division.onGpu);
   return {
-    ...(gpu === undefined ? {} : { description: gpu.description, totalBytes: gpu.totalBytes }),
-    ...(gpu?.freeBytes === undefined ? {} : { freeBytes: gpu.freeBytes }),
+    ...(gpu === undefined ? {} : { device: gpu }),
     reserveBytes: gpuReserve(gpu?.totalBytes ?? Number.POSITIVE_INFINITY),
     layerCount: model.layerCount,
     layers,
-    gpuLayers: resolved.gpuLayers,
+    gpuLayers,
     poolTokens: Math.min(tokensWanted, resolved.maxModelLen ?? model.contextLength),
     ...(division === undefined ? {} : { division }),
     ...(blocksMax === undefined ? {} : { blocksMax }),
@@ -52,12 +54,12 @@ function gpuHere(): GpuMemory | undefined {
   }
 }
 
-const gpuWith = (freeBytes: number | undefined): GpuMemory => ({
+const unknownGpu: GpuMemory = {
   description: 'a GPU',
-  freeBytes,
-  totalBytes: freeBytes ?? 0,
+  freeBytes: undefined,
+  totalBytes: 0,
   tensorBytesMax: Number.POSITIVE_INFINITY,
-});
+};
 
 /** KV blocks that fit beside the weights. */
 function blocksOn(

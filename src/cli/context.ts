@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream';
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
+import type { GpuMemory } from '../ggml/device.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { GpuShare } from './size/gpu-share.ts';
 
@@ -12,8 +13,8 @@ export interface CliContext {
    * server listens. `checksModel`: false for the options of several models.
    */
   checkEngineOptions?(options: EngineOptions, checksModel: boolean): Promise<void>;
-  /** What of a model would be on a GPU, of which `gpuBytes` are free; undefined: nothing. Absent: there is no GPU. */
-  shareOnGpu?(options: EngineOptions, file: GgufFile, gpuBytes?: number): Promise<GpuShare | undefined>;
+  /** What of a model would be on this GPU, by default the machine's; undefined: nothing. Absent: there is no GPU. */
+  shareOnGpu?(options: EngineOptions, file: GgufFile, gpu?: GpuMemory): Promise<GpuShare | undefined>;
   /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */
   createEngine(options: EngineOptions): Promise<AsyncEngine>;
   /** Only the command's result. */

@@ -329,11 +329,12 @@ export function allocateTensors(
 ): BufferPtr {
   const buffer = device.native.ggml_backend_alloc_ctx_tensors_from_buft(context, type.pointer);
   if (buffer === 0) {
+    const isOnGpu = device.kind === 'gpu' && type === device.mainBuffers;
     throw outOfNativeMemory({
       amount: `${bytes} bytes`,
       purpose,
       device: type.name,
-      hint: 'Use a smaller model, a smaller --kv-cache-memory or a smaller --max-model-len.',
+      hint: `Use a smaller model, ${isOnGpu ? 'fewer --gpu-layers, ' : ''}a smaller --kv-cache-memory or a smaller --max-model-len.`,
     });
   }
   return buffer;

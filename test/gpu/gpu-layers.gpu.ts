@@ -56,7 +56,7 @@ describe('a model that is divided between the CPU and a GPU', () => {
     expect(engine.model.placement).toContain('the last 1 of ');
     const size = ['size', engine.model.path, '--gpu-layers', '1', '--max-model-len', '1024'];
     const { gpu, fit, blockBytes } = JSON.parse((await runHere([...size, '--json'])).stdout) as SizeReport;
-    expect(gpu).toMatchObject({ layers: 1, description: testGpu().description });
+    expect(gpu).toMatchObject({ layers: 1, device: { description: testGpu().description } });
     expect(engine.stats().blocks.total).toBe(fit!.poolBytes / blockBytes - 1);
     const alone = await complete(engine, long);
     const prompts = ['Once upon a time', 'The fox went to the mill and', long];

@@ -6,6 +6,7 @@ import type { KvTypeName } from '../../runner/kv-memory.ts';
 import { bytesFlag, gpuLayersFlag, integerFrom, modelLenFlag, oneOf, speculativeConfigFlag } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { describeSize } from './describe-size.ts';
+import { gpuWith } from './gpu-share.ts';
 import { ModelSize, type SizeOptions } from './memory-needs.ts';
 import { reportSize } from './size-report.ts';
 
@@ -74,7 +75,11 @@ export function sizeCommand(context: CliContext, exit: (code: ExitCode) => void)
       const file = await readGguf(model ?? demoModelPath());
       const { memory, gpuMemory, tier, json, ...options } = flags;
       const size = new ModelSize(file, flags);
-      const gpu = await context.shareOnGpu?.({ ...options, model: file.path }, file, gpuMemory);
+      const gpu = await context.shareOnGpu?.(
+        { ...options, model: file.path },
+        file,
+        gpuMemory === undefined ? undefined : gpuWith(gpuMemory),
+      );
       const report = reportSize(size, flags, gpu);
       context.stdout.write(json ? `${JSON.stringify(report, undefined, 2)}\n` : describeSize(report));
       exit(0);

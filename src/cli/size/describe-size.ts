@@ -58,7 +58,7 @@ function groupCells(group: GroupNeeds, index: number, blockBytes: number): strin
 function describeFit(fit: Fit, { gpu, maxModelLen, maxNumSeqs }: SizeReport): string {
   const memory = [
     ...(fit.memoryBytes === undefined ? [] : [formatBytes(fit.memoryBytes)]),
-    ...(gpu?.blocksMax === undefined ? [] : [`${formatBytes(gpu.freeBytes ?? 0)} on the GPU`]),
+    ...(gpu?.blocksMax === undefined ? [] : [`${formatBytes(gpu.device?.freeBytes ?? 0)} on the GPU`]),
   ].join(' and ');
   if (fit.longest === 0) return `${memory} is too little: weights and process leave no room for a block.\n`;
   const many =

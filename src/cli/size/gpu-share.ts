@@ -1,15 +1,13 @@
 import { formatBytes } from '../../base/bytes.ts';
 import { formatTable } from '../../base/table.ts';
 import type { GpuLayers } from '../../engine/options.ts';
+import type { GpuMemory } from '../../ggml/device.ts';
 import type { Division } from '../../runner/division.ts';
 
 /** What of a model is on a GPU. */
 export interface GpuShare {
-  /** Absent without a GPU, as the next two. */
-  readonly description?: string;
-  readonly totalBytes?: number;
-  /** Also absent if the driver does not say. */
-  readonly freeBytes?: number;
+  /** Absent without a GPU. */
+  readonly device?: GpuMemory;
   /** Free memory that an engine leaves for the buffers of a step and for other programs. Without a GPU, the most that it leaves. */
   readonly reserveBytes: number;
   readonly layerCount: number;
@@ -33,14 +31,12 @@ const neededFor = ({ onGpu, poolBytes }: Division, { reserveBytes }: GpuShare): 
 
 /** For people. */
 export function describeShare(share: GpuShare): string {
-  const { description, freeBytes, totalBytes = 0, reserveBytes, division, divisions, poolTokens } = share;
+  const { device, reserveBytes, division, divisions, poolTokens } = share;
   const reserve = `${formatBytes(reserveBytes)} stay free for the buffers of a step and for other programs`;
-  const memory =
-    freeBytes === undefined ? 'free memory unknown' : `${formatBytes(freeBytes)} free of ${formatBytes(totalBytes)}`;
   const gpu =
-    description === undefined
+    device === undefined
       ? `none was found: with --gpu-memory 24GiB this shows what fits on another one. There, up to ${reserve}`
-      : `${description}, ${memory}, of which ${reserve}`;
+      : `${device.description}, ${memoryOf(device)}, of which ${reserve}`;
   const lines = [
     ['GPU', gpu],
     ['layers', describeLayers(share)],
@@ -64,10 +60,13 @@ export function describeShare(share: GpuShare): string {
   return `${lines.join('')}\n${table}`;
 }
 
-function describeLayers({ layers, layerCount, gpuLayers, freeBytes }: GpuShare): string {
+const memoryOf = ({ freeBytes, totalBytes }: GpuMemory): string =>
+  freeBytes === undefined ? 'free memory unknown' : `${formatBytes(freeBytes)} free of ${formatBytes(totalBytes)}`;
+
+function describeLayers({ layers, layerCount, gpuLayers, device }: GpuShare): string {
   if (layers === 0) return 'none fits, so the CPU computes all. With --device gpu, the engine does not start';
   const which = layers === layerCount ? `all ${layerCount}` : `the last ${layers} of ${layerCount}`;
-  const chosen = gpuLayers === 'auto' && freeBytes !== undefined ? ', as many as fit' : '';
+  const chosen = gpuLayers === 'auto' && device?.freeBytes !== undefined ? ', as many as fit' : '';
   return `${which} on the GPU${chosen} (--gpu-layers ${gpuLayers})`;
 }
 
@@ -76,3 +75,11 @@ function chosenRows(divisions: readonly Division[], chosen: Division | undefined
   const stride = Math.max(1, Math.ceil(divisions.length / 4));
   return divisions.filter((one, index) => index % stride === 0 || index === divisions.length - 1 || one === chosen);
 }
+
+/** A GPU that is not here. The largest tensor of its driver is not known. */
+export const gpuWith = (freeBytes: number): GpuMemory => ({
+  description: 'a GPU',
+  freeBytes,
+  totalBytes: freeBytes,
+  tensorBytesMax: Number.MAX_SAFE_INTEGER,
+});
