@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { basename } from 'node:path';
 import { assert, assertDefined } from '../base/assert.ts';
 import { deviceUnavailable, outOfNativeMemory, tooManyThreads } from './errors.ts';
 import {
@@ -12,7 +13,7 @@ import {
   nullPtr,
   type RawPtr,
 } from './ffi.ts';
-import { gpuPackages, NATIVE_PACKAGE_VERSION } from './native-package.ts';
+import { fallbackFolder, gpuPackages, NATIVE_PACKAGE_VERSION } from './native-package.ts';
 import { NativeThread } from './native-thread.ts';
 import { I32 } from './types.ts';
 
@@ -219,8 +220,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
 function howToGetGpu(): string {
   const packages = gpuPackages();
   if (packages.some(({ version }) => version === NATIVE_PACKAGE_VERSION))
-    return "Install or update the GPU's driver: the GPU package is there, and it finds none (kvasir doctor).";
-  const commands = packages.map(({ installCommand }) => installCommand);
+    return "The GPU package is there: run kvasir doctor, which says what is missing, such as the GPU's driver or CUDA.";
+  const commands = packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`);
   return commands.length === 0
     ? 'No GPU package exists for this platform.'
     : `Install a GPU package: ${commands.join(', or ')}.`;
@@ -278,7 +279,11 @@ function resolveThreads(threads: number): number {
 /** Loads the backends in these folders for ggml and libllama; later calls in the process have no effect. */
 export function loadBackends(native: NativeApi, folders = native.libraries.backendFolders): void {
   if (backendsLoaded) return;
-  for (const folder of folders) native.ggml_backend_load_all_from_path(folder);
+  for (const folder of folders) {
+    // The same backend for an older CUDA: a process must not have both.
+    const isOlder = basename(folder) === fallbackFolder;
+    if (!isOlder || !listDevices(native).some(isGpu)) native.ggml_backend_load_all_from_path(folder);
+  }
   backendsLoaded = true;
 }
 

@@ -11,11 +11,11 @@ export const GGML_COMMIT = '0ad4a86';
 
 /** The packages for each platform, best first. `npm install kvasir` installs the last. */
 const packagesByPlatform: Readonly<Record<string, readonly string[]>> = {
-  'linux-x64': ['linux-x64-cuda', 'linux-x64-vulkan', 'linux-x64'],
+  'linux-x64': ['linux-x64-cuda', 'linux-x64-cuda-ext', 'linux-x64-vulkan', 'linux-x64'],
   'linux-arm64': ['linux-arm64'],
   'darwin-arm64': ['mac-arm64-metal'],
   'darwin-x64': ['mac-x64'],
-  'win32-x64': ['win-x64-cuda', 'win-x64-vulkan', 'win-x64'],
+  'win32-x64': ['win-x64-cuda', 'win-x64-cuda-ext', 'win-x64-vulkan', 'win-x64'],
 };
 
 export interface NativeLibraries {
@@ -60,7 +60,12 @@ export interface GpuPackage {
   /** Of the installed package; absent: it is not installed. */
   readonly version?: string;
   readonly installCommand: string;
+  /** What must be installed besides: no package has CUDA's own libraries. */
+  readonly needs: string;
 }
+
+const needsOf = (name: string): string =>
+  name.endsWith('-vulkan') ? "the GPU's driver" : `NVIDIA's driver and CUDA ${name.endsWith('-ext') ? 12 : 13}`;
 
 /** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
 export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
@@ -68,7 +73,7 @@ export function gpuPackages(platform = `${process.platform}-${process.arch}`): G
     const name = `@node-llama-cpp/${folder}`;
     const version = installedVersion(name);
     const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
-    return { name, installCommand, ...(version === undefined ? {} : { version }) };
+    return { name, installCommand, needs: needsOf(name), ...(version === undefined ? {} : { version }) };
   });
 }
 
@@ -89,14 +94,19 @@ function entryOf(packageName: string): string | undefined {
   }
 }
 
-/** `<package>/bins/<platform folder>`; undefined if the package is not installed. */
+/** The folder in which a package has its backend for an older version of CUDA. */
+export const fallbackFolder = 'fallback';
+
+/** `<package>/bins/<platform folder>`, or the folder for an older CUDA below; undefined if the package is not installed. */
 function binsFolder(packageName: string): string | undefined {
   const entry = entryOf(packageName);
   if (entry === undefined) return undefined;
   const bins = join(dirname(entry), '..', 'bins');
   if (!existsSync(bins)) return undefined;
   const folder = readdirSync(bins, { withFileTypes: true }).find((item) => item.isDirectory());
-  return folder === undefined ? undefined : join(bins, folder.name);
+  if (folder === undefined) return undefined;
+  const fallback = join(bins, folder.name, fallbackFolder);
+  return existsSync(fallback) ? fallback : join(bins, folder.name);
 }
 
 /** File names have llama.cpp's version on some platforms: `libggml.so`, `libggml.v0.5.0.so`, `ggml.dll`. */

@@ -12,7 +12,7 @@ import { describeGpus, type GpuDeviceReport, type GpuReport } from './gpu.ts';
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-const missing: GpuPackage = { name: '@x/cuda', installCommand: 'npm install @x/cuda@3.22.1' };
+const missing: GpuPackage = { name: '@x/cuda', installCommand: 'npm install @x/cuda@3.22.1', needs: 'CUDA 13' };
 const installed: GpuPackage = { ...missing, version: '3.22.1' };
 const device: GpuDeviceReport = {
   description: 'Vulkan0 (Card)',
@@ -22,14 +22,16 @@ const device: GpuDeviceReport = {
   totalBytes: 2 ** 31,
   isSoftware: false,
 };
-const none: GpuReport = { packages: [missing], devices: [], softwareDevices: [] };
+const none: GpuReport = { packages: [missing], devices: [], loadErrors: [], softwareDevices: [] };
 
 describe('the report on GPUs', () => {
   it.each<[string, GpuReport, string[]]>([
     [
       'no package',
       none,
-      ['none: no GPU package is installed. For a GPU, run: npm install @x/cuda@3.22.1. Engines compute on the CPU'],
+      [
+        'none: no GPU package is installed. For a GPU, run one of: npm install @x/cuda@3.22.1 (with CUDA 13). Engines compute on the CPU',
+      ],
     ],
     ['a platform without packages', { ...none, packages: [] }, ['none. Engines compute on the CPU']],
     [
@@ -43,6 +45,13 @@ describe('the report on GPUs', () => {
       'a package without a device',
       { ...none, packages: [installed] },
       ['none: @x/cuda sees no device. A GPU needs its driver. Engines compute on the CPU'],
+    ],
+    [
+      'a backend without the libraries that it needs',
+      { ...none, packages: [installed], loadErrors: ['libggml-cuda.so: libcudart.so.13: no such file'] },
+      [
+        'none: libggml-cuda.so: libcudart.so.13: no such file. For a GPU, run one of: npm install @x/cuda@3.22.1 (with CUDA 13). Engines compute on the CPU',
+      ],
     ],
     [
       'only software, which ggml leaves out',
@@ -65,14 +74,14 @@ describe('the report on GPUs', () => {
 itNeeds(
   `${process.platform}-${process.arch}` === 'linux-x64',
   'not Linux on x64',
-  'a GPU package of another version is known, and its backend is not loaded',
+  'a GPU package of another version is known and not loaded, and a backend for an older CUDA is found',
   async () => {
     await buildCommand();
-    const name = '@node-llama-cpp/linux-x64-vulkan';
+    const name = '@node-llama-cpp/linux-x64-cuda-ext';
     const cpuPackage = join(dirname(createRequire(import.meta.url).resolve('@node-llama-cpp/linux-x64')), '..');
     const found = (version: string): { libraries: NativeLibraries; packages: readonly GpuPackage[] } => {
       const path = folder.file(`${version}/${name}`);
-      mkdirSync(join(path, 'bins', 'linux-x64-vulkan'), { recursive: true });
+      mkdirSync(join(path, 'bins', 'linux-x64-cuda', 'fallback'), { recursive: true });
       cpSync(join(cpuPackage, 'dist'), join(path, 'dist'), { recursive: true });
       writeFileSync(
         join(path, 'package.json'),
@@ -87,7 +96,9 @@ itNeeds(
     };
     const { libraries, packages } = found('1.0.0');
     expect(packages.find((one) => one.name === name)?.version).toBe('1.0.0');
-    expect(libraries.backendFolders.filter((one) => one.includes('vulkan'))).toEqual([]);
-    expect(found('3.22.1').libraries.backendFolders.filter((one) => one.includes('vulkan'))).toHaveLength(1);
+    expect(libraries.backendFolders.filter((one) => one.includes('cuda'))).toEqual([]);
+    expect(found('3.22.1').libraries.backendFolders.filter((one) => one.includes('cuda'))).toEqual([
+      expect.stringMatching(/linux-x64-cuda-ext.bins.linux-x64-cuda.fallback$/),
+    ]);
   },
 );

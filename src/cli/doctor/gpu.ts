@@ -1,6 +1,8 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { formatBytes } from '../../base/bytes.ts';
 import { type FoundGpu, findGpus } from '../../ggml/device.ts';
-import { loadNative } from '../../ggml/ffi.ts';
+import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
 import { driverOf, vulkanDevices } from '../../ggml/gpu-driver.ts';
 import { type GpuPackage, gpuPackages, NATIVE_PACKAGE_VERSION } from '../../ggml/native-package.ts';
 
@@ -10,6 +12,8 @@ export interface GpuReport {
   readonly packages: readonly GpuPackage[];
   /** Engines use the first. */
   readonly devices: readonly GpuDeviceReport[];
+  /** Why backends of installed packages cannot be loaded, if ggml sees no GPU: `libggml-cuda.so: libcudart.so.13: cannot open ...`. */
+  readonly loadErrors: readonly string[];
   /** Names of Vulkan's devices that are software, if ggml sees no GPU. */
   readonly softwareDevices: readonly string[];
 }
@@ -30,7 +34,28 @@ export async function reportGpus(): Promise<GpuReport> {
   const native = loadNative();
   const software = softwareNames();
   const devices = await Promise.all(findGpus(native).map((gpu) => deviceReport(gpu, software)));
-  return { packages: gpuPackages(), devices, softwareDevices: devices.length === 0 ? software : [] };
+  const found = devices.length > 0;
+  return {
+    packages: gpuPackages(),
+    devices,
+    loadErrors: found ? [] : loadErrors(native),
+    softwareDevices: found ? [] : software,
+  };
+}
+
+/** ggml does not say why it left a backend out. */
+function loadErrors(native: NativeApi): string[] {
+  return native.libraries.backendFolders.slice(1).flatMap((folder) => {
+    const backends = readdirSync(folder).filter((name) => /ggml-(cuda|vulkan)\.(so|dll)$/.test(name));
+    return backends.flatMap((name) => {
+      try {
+        native.functionIn(join(folder, name), 'ggml_backend_init', 'raw');
+        return [];
+      } catch (error) {
+        return [`${name}: ${(error as Error).message.replace(/^Failed to load shared library: /, '').trim()}`];
+      }
+    });
+  });
 }
 
 async function deviceReport(gpu: FoundGpu, software: readonly string[]): Promise<GpuDeviceReport> {
@@ -55,7 +80,7 @@ function softwareNames(): string[] {
 }
 
 /** For people: a line for each device, or one that says why there is none. */
-export function describeGpus({ packages, devices, softwareDevices }: GpuReport): string[] {
+export function describeGpus({ packages, devices, loadErrors: errors, softwareDevices }: GpuReport): string[] {
   if (devices.length > 0) return devices.map(describeDevice);
   const others = packages.filter(({ version }) => version !== undefined && version !== NATIVE_PACKAGE_VERSION);
   if (others.length > 0)
@@ -64,6 +89,7 @@ export function describeGpus({ packages, devices, softwareDevices }: GpuReport):
         `none: ${name} ${version} is of another version than Kvasir needs, so it is not used. Run: ${installCommand}`,
     );
   const installed = packages.filter(({ version }) => version !== undefined).map(({ name }) => name);
+  if (errors.length > 0) return [`none: ${errors.join('; ')}. ${needsOfAll(packages)}. Engines compute on the CPU`];
   if (installed.length > 0) {
     const found =
       softwareDevices.length === 0
@@ -71,10 +97,12 @@ export function describeGpus({ packages, devices, softwareDevices }: GpuReport):
         : `sees only software (${softwareDevices.join(', ')}), which is slower than the CPU backend`;
     return [`none: ${installed.join(' and ')} ${found}. A GPU needs its driver. Engines compute on the CPU`];
   }
-  const commands = packages.map(({ installCommand }) => installCommand);
-  if (commands.length === 0) return ['none. Engines compute on the CPU'];
-  return [`none: no GPU package is installed. For a GPU, run: ${commands.join(', or ')}. Engines compute on the CPU`];
+  if (packages.length === 0) return ['none. Engines compute on the CPU'];
+  return [`none: no GPU package is installed. ${needsOfAll(packages)}. Engines compute on the CPU`];
 }
+
+const needsOfAll = (packages: readonly GpuPackage[]): string =>
+  `For a GPU, run one of: ${packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`).join(', ')}`;
 
 function describeDevice(device: GpuDeviceReport, index: number): string {
   const { description, freeBytes, totalBytes, driver, isSoftware } = device;
