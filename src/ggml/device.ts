@@ -13,7 +13,7 @@ import {
   nullPtr,
   type RawPtr,
 } from './ffi.ts';
-import { fallbackFolder, gpuPackages, NATIVE_PACKAGE_VERSION } from './native-package.ts';
+import { fallbackFolder, gpuPackages } from './native-package.ts';
 import { NativeThread } from './native-thread.ts';
 import { I32 } from './types.ts';
 
@@ -219,7 +219,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
 
 function howToGetGpu(): string {
   const packages = gpuPackages();
-  if (packages.some(({ version }) => version === NATIVE_PACKAGE_VERSION))
+  if (packages.some(({ folder }) => folder !== undefined))
     return "The GPU package is there: run kvasir doctor, which says what is missing, such as the GPU's driver or CUDA.";
   const commands = packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`);
   return commands.length === 0

@@ -41,10 +41,7 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
   const main = binsFolder(packageName);
   if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
-  // A backend of another version of ggml could end the process.
-  const gpuFolders = gpuPackages(platform)
-    .filter(({ version }) => version === NATIVE_PACKAGE_VERSION)
-    .flatMap(({ name }) => binsFolder(name) ?? []);
+  const gpuFolders = gpuPackages(platform).flatMap(({ folder }) => folder ?? []);
   return {
     packageName,
     base: libraryIn(main, 'ggml-base', packageName),
@@ -59,6 +56,8 @@ export interface GpuPackage {
   readonly name: string;
   /** Of the installed package; absent: it is not installed. */
   readonly version?: string;
+  /** With its backend; absent if the package is of another version, whose backend could end the process. */
+  readonly folder?: string;
   readonly installCommand: string;
   /** What must be installed besides: no package has CUDA's own libraries. */
   readonly needs: string;
@@ -69,11 +68,18 @@ const needsOf = (name: string): string =>
 
 /** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
 export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
-  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((folder) => {
-    const name = `@node-llama-cpp/${folder}`;
+  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((suffix) => {
+    const name = `@node-llama-cpp/${suffix}`;
     const version = installedVersion(name);
     const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
-    return { name, installCommand, needs: needsOf(name), ...(version === undefined ? {} : { version }) };
+    const found = version === NATIVE_PACKAGE_VERSION ? binsFolder(name) : undefined;
+    return {
+      name,
+      installCommand,
+      needs: needsOf(name),
+      ...(version === undefined ? {} : { version }),
+      ...(found === undefined ? {} : { folder: found }),
+    };
   });
 }
 

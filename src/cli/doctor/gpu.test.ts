@@ -13,7 +13,8 @@ const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
 const missing: GpuPackage = { name: '@x/cuda', installCommand: 'npm install @x/cuda@3.22.1', needs: 'CUDA 13' };
-const installed: GpuPackage = { ...missing, version: '3.22.1' };
+const installed: GpuPackage = { ...missing, version: '3.22.1', folder: '/x' };
+const vulkan: GpuPackage = { ...installed, name: '@x/linux-x64-vulkan', needs: 'a driver' };
 const device: GpuDeviceReport = {
   description: 'Vulkan0 (Card)',
   backend: 'Vulkan',
@@ -22,7 +23,7 @@ const device: GpuDeviceReport = {
   totalBytes: 2 ** 31,
   isSoftware: false,
 };
-const none: GpuReport = { packages: [missing], devices: [], loadErrors: [], softwareDevices: [] };
+const none: GpuReport = { packages: [missing], devices: [], softwareDevices: [] };
 
 describe('the report on GPUs', () => {
   it.each<[string, GpuReport, string[]]>([
@@ -38,26 +39,21 @@ describe('the report on GPUs', () => {
       'a package of another version',
       { ...none, packages: [{ ...missing, version: '1.0.0' }] },
       [
-        'none: @x/cuda 1.0.0 is of another version than Kvasir needs, so it is not used. Run: npm install @x/cuda@3.22.1',
+        'none: @x/cuda 1.0.0 is not used, because another version is needed: npm install @x/cuda@3.22.1. Engines compute on the CPU',
       ],
     ],
     [
-      'a package without a device',
-      { ...none, packages: [installed] },
-      ['none: @x/cuda sees no device. A GPU needs its driver. Engines compute on the CPU'],
-    ],
-    [
-      'a backend without the libraries that it needs',
-      { ...none, packages: [installed], loadErrors: ['libggml-cuda.so: libcudart.so.13: no such file'] },
+      'packages without a device, of which one lacks a library',
+      { ...none, packages: [{ ...installed, loadError: 'libcudart.so.13: no such file' }, vulkan] },
       [
-        'none: libggml-cuda.so: libcudart.so.13: no such file. For a GPU, run one of: npm install @x/cuda@3.22.1 (with CUDA 13). Engines compute on the CPU',
+        'none: @x/cuda cannot be loaded (libcudart.so.13: no such file): it needs CUDA 13; @x/linux-x64-vulkan sees no device: it needs a driver. Engines compute on the CPU',
       ],
     ],
     [
       'only software, which ggml leaves out',
-      { ...none, packages: [installed], softwareDevices: ['llvmpipe'] },
+      { ...none, packages: [installed, vulkan], softwareDevices: ['llvmpipe'] },
       [
-        'none: @x/cuda sees only software (llvmpipe), which is slower than the CPU backend. A GPU needs its driver. Engines compute on the CPU',
+        'none: @x/cuda sees no device: it needs CUDA 13; @x/linux-x64-vulkan sees only software (llvmpipe), which is slower than the CPU backend: it needs a driver. Engines compute on the CPU',
       ],
     ],
     [

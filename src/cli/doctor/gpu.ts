@@ -4,18 +4,21 @@ import { formatBytes } from '../../base/bytes.ts';
 import { type FoundGpu, findGpus } from '../../ggml/device.ts';
 import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
 import { driverOf, vulkanDevices } from '../../ggml/gpu-driver.ts';
-import { type GpuPackage, gpuPackages, NATIVE_PACKAGE_VERSION } from '../../ggml/native-package.ts';
+import { type GpuPackage, gpuPackages } from '../../ggml/native-package.ts';
 
 /** The GPUs of this machine, and what is missing to use one. */
 export interface GpuReport {
   /** Of this platform, best first. Empty on a Mac, where Metal is in the package of the platform. */
-  readonly packages: readonly GpuPackage[];
+  readonly packages: readonly GpuPackageReport[];
   /** Engines use the first. */
   readonly devices: readonly GpuDeviceReport[];
-  /** Why backends of installed packages cannot be loaded, if ggml sees no GPU: `libggml-cuda.so: libcudart.so.13: cannot open ...`. */
-  readonly loadErrors: readonly string[];
   /** Names of Vulkan's devices that are software, if ggml sees no GPU. */
   readonly softwareDevices: readonly string[];
+}
+
+export interface GpuPackageReport extends GpuPackage {
+  /** If ggml sees no GPU: why the backend cannot be loaded, such as `libcudart.so.13: cannot open shared object file`. */
+  readonly loadError?: string;
 }
 
 export interface GpuDeviceReport {
@@ -35,27 +38,23 @@ export async function reportGpus(): Promise<GpuReport> {
   const software = softwareNames();
   const devices = await Promise.all(findGpus(native).map((gpu) => deviceReport(gpu, software)));
   const found = devices.length > 0;
-  return {
-    packages: gpuPackages(),
-    devices,
-    loadErrors: found ? [] : loadErrors(native),
-    softwareDevices: found ? [] : software,
-  };
+  const packages = gpuPackages().map((one): GpuPackageReport => {
+    const loadError = found || one.folder === undefined ? undefined : loadErrorOf(native, one.folder);
+    return loadError === undefined ? one : { ...one, loadError };
+  });
+  return { packages, devices, softwareDevices: found ? [] : software };
 }
 
 /** ggml does not say why it left a backend out. */
-function loadErrors(native: NativeApi): string[] {
-  return native.libraries.backendFolders.slice(1).flatMap((folder) => {
-    const backends = readdirSync(folder).filter((name) => /ggml-(cuda|vulkan)\.(so|dll)$/.test(name));
-    return backends.flatMap((name) => {
-      try {
-        native.functionIn(join(folder, name), 'ggml_backend_init', 'raw');
-        return [];
-      } catch (error) {
-        return [`${name}: ${(error as Error).message.replace(/^Failed to load shared library: /, '').trim()}`];
-      }
-    });
-  });
+function loadErrorOf(native: NativeApi, folder: string): string | undefined {
+  for (const name of readdirSync(folder).filter((file) => /ggml-(cuda|vulkan)\.(so|dll)$/.test(file))) {
+    try {
+      native.functionIn(join(folder, name), 'ggml_backend_init', 'raw');
+    } catch (error) {
+      return (error as Error).message.replace(/^Failed to load shared library: /, '').trim();
+    }
+  }
+  return undefined;
 }
 
 async function deviceReport(gpu: FoundGpu, software: readonly string[]): Promise<GpuDeviceReport> {
@@ -80,29 +79,30 @@ function softwareNames(): string[] {
 }
 
 /** For people: a line for each device, or one that says why there is none. */
-export function describeGpus({ packages, devices, loadErrors: errors, softwareDevices }: GpuReport): string[] {
+export function describeGpus({ packages, devices, softwareDevices }: GpuReport): string[] {
   if (devices.length > 0) return devices.map(describeDevice);
-  const others = packages.filter(({ version }) => version !== undefined && version !== NATIVE_PACKAGE_VERSION);
-  if (others.length > 0)
-    return others.map(
-      ({ name, version, installCommand }) =>
-        `none: ${name} ${version} is of another version than Kvasir needs, so it is not used. Run: ${installCommand}`,
-    );
-  const installed = packages.filter(({ version }) => version !== undefined).map(({ name }) => name);
-  if (errors.length > 0) return [`none: ${errors.join('; ')}. ${needsOfAll(packages)}. Engines compute on the CPU`];
-  if (installed.length > 0) {
-    const found =
-      softwareDevices.length === 0
-        ? 'sees no device'
-        : `sees only software (${softwareDevices.join(', ')}), which is slower than the CPU backend`;
-    return [`none: ${installed.join(' and ')} ${found}. A GPU needs its driver. Engines compute on the CPU`];
-  }
+  const problems = packages
+    .filter(({ version }) => version !== undefined)
+    .map((one) => problemOf(one, softwareDevices));
+  if (problems.length > 0) return [`none: ${problems.join('; ')}. Engines compute on the CPU`];
   if (packages.length === 0) return ['none. Engines compute on the CPU'];
-  return [`none: no GPU package is installed. ${needsOfAll(packages)}. Engines compute on the CPU`];
+  const commands = packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`);
+  return [
+    `none: no GPU package is installed. For a GPU, run one of: ${commands.join(', ')}. Engines compute on the CPU`,
+  ];
 }
 
-const needsOfAll = (packages: readonly GpuPackage[]): string =>
-  `For a GPU, run one of: ${packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`).join(', ')}`;
+function problemOf(
+  { name, version, folder, loadError, installCommand, needs }: GpuPackageReport,
+  software: readonly string[],
+): string {
+  if (folder === undefined)
+    return `${name} ${version} is not used, because another version is needed: ${installCommand}`;
+  if (loadError !== undefined) return `${name} cannot be loaded (${loadError}): it needs ${needs}`;
+  return name.endsWith('-vulkan') && software.length > 0
+    ? `${name} sees only software (${software.join(', ')}), which is slower than the CPU backend: it needs ${needs}`
+    : `${name} sees no device: it needs ${needs}`;
+}
 
 function describeDevice(device: GpuDeviceReport, index: number): string {
   const { description, freeBytes, totalBytes, driver, isSoftware } = device;
