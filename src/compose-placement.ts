@@ -22,6 +22,7 @@ import {
   stagesFrom,
   wholeModel,
 } from './runner/contract.ts';
+import type { Division } from './runner/division.ts';
 import { type BlockOptions, groupSpecs, kvLayout, predictionLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
 import { stageWeightBytes } from './runner/stage-weights.ts';
@@ -119,24 +120,35 @@ function layersOnGpu(options: ResolvedEngineOptions, placed: PlacedModel, gpu: G
 const impossible = (layers: GpuLayers, problem: string): Error => gpuLayersImpossible({ layers, problem });
 
 /** The KV of so many tokens should fit beside the weights: else, fewer layers are on the GPU. */
-const tokensWanted = 8192;
+export const tokensWanted = 8192;
 
 /** The largest number of last layers whose weights, KV and buffers have room in the free memory; 0: none. */
-function layersThatFit(options: ResolvedEngineOptions, { file, model }: PlacedModel, gpu: GpuMemory): number {
-  const { layerCount } = model;
+function layersThatFit(options: ResolvedEngineOptions, placed: PlacedModel, gpu: GpuMemory): number {
   const { freeBytes, totalBytes, tensorBytesMax } = gpu;
-  if (freeBytes === undefined) return layerCount;
-  for (let firstLayer = 0; firstLayer <= lastStageStart(model); firstLayer++) {
+  if (freeBytes === undefined) return placed.model.layerCount;
+  const fitting = divisionsOf(options, placed).find(
+    ({ onGpu, poolBytes: wanted }) =>
+      Math.min(wanted, tensorBytesMax) <= leftOnGpu(onGpu.weightBytes, freeBytes, totalBytes),
+  );
+  return fitting?.layers ?? 0;
+}
+
+/** All numbers of last layers that can be on a GPU, from all layers down. */
+export function divisionsOf(options: RankOptions, { file, model }: PlacedModel): Division[] {
+  const { layerCount } = model;
+  return Array.from({ length: lastStageStart(model) + 1 }, (_, firstLayer) => {
     const stages = firstLayer === 0 ? [wholeModel(layerCount)] : stagesFrom(firstLayer, layerCount);
-    const parts = stages.map((stage) => partBytes(options, model, stage));
-    const part = assertDefined(parts.at(-1), 'a model has a stage');
+    const needs = stages.map((stage) => ({
+      weightBytes: stageWeightBytes(file, model, stage, predicts(options, model)),
+      blockBytes: partBytes(options, model, stage),
+    }));
+    const onGpu = assertDefined(needs.at(-1), 'a model has a stage');
+    const parts = needs.map(({ blockBytes: bytes }) => bytes);
     const blocks =
       encoderBlocks(options, model) ?? givenBlocks(options, parts) ?? blocksOfRequests(options, model, 1, tokensWanted);
-    const weights = stageWeightBytes(file, model, stages.at(-1)!, predicts(options, model));
-    const needed = Math.min(blocks * part, tensorBytesMax);
-    if (needed <= leftOnGpu(weights, freeBytes, totalBytes)) return layerCount - firstLayer;
-  }
-  return 0;
+    const onCpu = needs.length > 1 ? needs[0]! : { weightBytes: 0, blockBytes: 0 };
+    return { layers: layerCount - firstLayer, onGpu, onCpu, poolBytes: blocks * onGpu.blockBytes };
+  });
 }
 
 /**

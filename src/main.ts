@@ -32,6 +32,7 @@ const context: CliContext = {
   version: packageVersion(),
   checkEngineOptions: async (options, checksModel) =>
     (await import('./compose-check.ts')).checkEngineOptions(options, checksModel),
+  shareOnGpu: async (...args) => (await import('./compose-size.ts')).shareOnGpu(...args),
   createEngine: async (options) => (await import('./compose.ts')).createEngine(options),
   stdout: process.stdout,
   stderr: process.stderr,

@@ -145,4 +145,50 @@ describe('kvasir size', () => {
     expect(wrong.stderr).toMatch(/^error: /);
     expect((await runHere(['size', path, '--memory', 'much'])).code).toBe(2);
   });
+
+  it('shows the layers that fit on a GPU, with the KV that fits beside them', async () => {
+    const model = ['models/kvasir-demo.gguf', '--max-model-len', '2K', '--max-num-seqs', '8'];
+    // Whether or not there is a GPU.
+    const { gpu: given, ...plain } = await sizeOf(...model, '--device', 'gpu', '--gpu-layers', '2');
+    expect(given?.layers).toBe(2);
+    const { divisions } = given!;
+    expect(divisions.map(({ layers }) => layers)).toEqual([6, 5, 4, 3, 2, 1]);
+    for (const { layers, onGpu, onCpu, poolBytes } of divisions) {
+      // The embeddings are on both devices of a divided model.
+      expect(onGpu.weightBytes + onCpu.weightBytes >= plain.weightBytes).toBe(true);
+      expect(onGpu.blockBytes).toBe((layers * plain.blockBytes) / 6);
+      expect(onCpu.blockBytes).toBe(plain.blockBytes - onGpu.blockBytes);
+      // An eighth of the memory is the reserve.
+      const least = Math.ceil(((onGpu.weightBytes + poolBytes) * 8) / 7);
+      const { gpu, fit } = await sizeOf(...model, '--gpu-memory', `${least}`);
+      expect([gpu?.layers, fit?.longest, gpu?.division]).toEqual([layers, 2048, divisions[6 - layers]]);
+      expect((await sizeOf(...model, '--gpu-memory', `${least - 2}`)).gpu?.layers).toBe(layers - 1);
+    }
+    const few = ['--gpu-layers', '2', '--gpu-memory', '1GiB'];
+    const { fit, processBytes } = await sizeOf(...model, ...few);
+    expect(fit).toEqual({ sequences: 8, longest: 2048, poolBytes: plain.pools.at(-1)!.bytes });
+    // The CPU has the KV of four layers.
+    const { weightBytes, blockBytes } = divisions[4]!.onCpu;
+    const memory = `${weightBytes + processBytes + 101 * blockBytes}`;
+    const both = await sizeOf(...model, ...few, '--memory', memory);
+    expect(both.fit).toMatchObject({ longest: 1600, leftBytes: 0, poolBytes: 101 * plain.blockBytes });
+    const shown = await runHere(['size', ...model, ...few, '--memory', memory]);
+    expect(shown.stdout).toContain('the last 2 of 6 on the GPU (--gpu-layers 2)\n');
+    expect(shown.stdout).toMatch(/ and 1 GiB on the GPU: --gpu-layers 2 --kv-cache-memory \d+ /);
+  });
+
+  it('shows no GPU for an engine that uses none, and refuses the flags that serve refuses', async () => {
+    const model = 'models/kvasir-demo.gguf';
+    for (const flags of [
+      ['--device', 'cpu'],
+      ['--gpu-layers', '0'],
+    ])
+      expect((await sizeOf(model, '--gpu-memory', '1GiB', ...flags)).gpu).toBeUndefined();
+    expect((await runHere(['size', model, '--device', 'cpu', '--gpu-layers', '2'])).stderr).toContain(
+      '--gpu-layers 2 is not possible: --device cpu has no GPU.',
+    );
+    expect((await runHere(['size', model, '--gpu-memory', '1MiB'])).stdout).toContain('none fits');
+    const shown = (await runHere(['size', model, '--device', 'gpu'])).stdout;
+    expect(shown).toMatch(/^GPU +(none was found: with --gpu-memory|.*, of which .* stay free)/m);
+  });
 });

@@ -1,6 +1,9 @@
 import type { Readable, Writable } from 'node:stream';
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
+import type { GpuMemory } from '../ggml/device.ts';
+import type { GgufFile } from '../ggml/gguf.ts';
+import type { GpuShare } from './size/gpu-share.ts';
 
 /** The inputs and outputs of a command; `main.ts` and tests provide them. */
 export interface CliContext {
@@ -10,6 +13,8 @@ export interface CliContext {
    * server listens. `checksModel`: false for the options of several models.
    */
   checkEngineOptions?(options: EngineOptions, checksModel: boolean): Promise<void>;
+  /** What of a model would be on this GPU, by default the machine's; undefined: nothing. Absent: there is no GPU. */
+  shareOnGpu?(options: EngineOptions, file: GgufFile, gpu?: GpuMemory): Promise<GpuShare | undefined>;
   /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */
   createEngine(options: EngineOptions): Promise<AsyncEngine>;
   /** Only the command's result. */

@@ -245,7 +245,7 @@ function addModelsFlags(command: Command): void {
     )
     .option(
       '--models-memory <bytes>',
-      'memory of all loaded models, like 24GiB (default: 80 % of the memory of the machine or container)',
+      'memory of all loaded models, like 24GiB, without that of a GPU (default: 80 % of the memory of the machine or container)',
       bytesFlag,
     )
     .option(
@@ -305,7 +305,11 @@ async function serve(
   if (signal.aborted) return interruption.exitCode;
   const options = { ...serverOptionsOf(flags), version: context.version, logDestination, ...(tls && { tls }) };
   const several = areSeveral(models, flags)
-    ? await (await import('./models/several-models.ts')).openSeveral(models, flags, { fresh, logDestination })
+    ? await (await import('./models/several-models.ts')).openSeveral(models, flags, {
+        fresh,
+        logDestination,
+        shareOnGpu: context.shareOnGpu?.bind(context),
+      })
     : undefined;
   const server = new Server(several?.app ?? { loadStatus: () => watch.status() }, options);
   const { signals } = context;

@@ -198,6 +198,9 @@ export function defaultKvCacheMemory(modelBytes: number, freeBytes = process.ava
 /** The same in the memory of a GPU: what is left there, at most 4 GiB. */
 export const defaultGpuCacheMemory = (leftBytes: number): number => Math.min(4 * GIB, leftBytes);
 
-/** What the weights leave of the memory of a GPU, without a reserve for the buffers of a step and for other programs. */
+/** What the weights leave of the memory of a GPU, without the reserve. */
 export const leftOnGpu = (modelBytes: number, freeBytes: number, totalBytes: number): number =>
-  Math.max(0, Math.floor(freeBytes - Math.min(GIB, totalBytes / 8) - modelBytes));
+  Math.max(0, Math.floor(freeBytes - gpuReserve(totalBytes) - modelBytes));
+
+/** Memory of a GPU for the buffers of a step and for other programs. */
+export const gpuReserve = (totalBytes: number): number => Math.min(GIB, totalBytes / 8);

@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { basename } from 'node:path';
 import { assert, assertDefined } from '../base/assert.ts';
 import { deviceUnavailable, outOfNativeMemory, tooManyThreads } from './errors.ts';
 import {
@@ -12,6 +13,7 @@ import {
   nullPtr,
   type RawPtr,
 } from './ffi.ts';
+import { fallbackFolder, gpuPackages } from './native-package.ts';
 import { NativeThread } from './native-thread.ts';
 import { I32 } from './types.ts';
 
@@ -99,9 +101,20 @@ let backendsLoaded = false;
 export function findGpu(): GpuMemory | undefined {
   const native = loadNative();
   if (native.libraries.backendFolders.length === 1 && process.platform !== 'darwin') return undefined;
+  return findGpus(native)[0]?.memory;
+}
+
+/** A GPU that ggml sees. */
+export interface FoundGpu extends Pick<ComputeDevice, 'native' | 'backendName' | 'modelName'> {
+  readonly memory: GpuMemory;
+}
+
+/** All GPUs. Engines use the first. */
+export function findGpus(native: NativeApi): FoundGpu[] {
   loadBackends(native);
-  const gpu = listDevices(native).find(isGpu);
-  return gpu && gpuMemory(native, gpu.pointer);
+  return listDevices(native)
+    .filter(isGpu)
+    .map((gpu) => ({ native, ...namesOf(gpu), memory: gpuMemory(native, gpu.pointer) }));
 }
 
 /** The memory of a device that is open; undefined if it is a CPU. */
@@ -158,8 +171,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   if (options.device === 'gpu' && gpuDevice === undefined) {
     throw deviceUnavailable({
       device: 'gpu',
-      found: devices.map((device) => device.name).join(', '),
-      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu without --gpu-layers.',
+      found: [...new Set(devices.map(({ name }) => name))].join(', '),
+      hint: `${howToGetGpu()} Or use --device cpu without --gpu-layers.`,
     });
   }
   const chosen = gpuDevice ?? cpuDevice;
@@ -178,9 +191,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
     description: `${chosen.name} (${chosen.description.trim()})`,
-    // ggml numbers the devices of a backend.
-    backendName: chosen.name.replace(/\d+$/, ''),
-    modelName: chosen.description.trim(),
+    ...namesOf(chosen),
     threads,
     main,
     cpu,
@@ -204,6 +215,16 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
       closeThreads();
     },
   };
+}
+
+function howToGetGpu(): string {
+  const packages = gpuPackages();
+  if (packages.some(({ folder }) => folder !== undefined))
+    return "The GPU package is there: run kvasir doctor, which says what is missing, such as the GPU's driver or CUDA.";
+  const commands = packages.map(({ installCommand, needs }) => `${installCommand} (with ${needs})`);
+  return commands.length === 0
+    ? 'No GPU package exists for this platform.'
+    : `Install a GPU package: ${commands.join(', or ')}.`;
 }
 
 /** Opening a backend fails if its device has no free memory. `onFailure` closes backends that were opened before. */
@@ -258,7 +279,11 @@ function resolveThreads(threads: number): number {
 /** Loads the backends in these folders for ggml and libllama; later calls in the process have no effect. */
 export function loadBackends(native: NativeApi, folders = native.libraries.backendFolders): void {
   if (backendsLoaded) return;
-  for (const folder of folders) native.ggml_backend_load_all_from_path(folder);
+  for (const folder of folders) {
+    // The same backend for an older CUDA: a process must not have both.
+    const isOlder = basename(folder) === fallbackFolder;
+    if (!isOlder || !listDevices(native).some(isGpu)) native.ggml_backend_load_all_from_path(folder);
+  }
   backendsLoaded = true;
 }
 
@@ -277,6 +302,12 @@ function listDevices(native: NativeApi) {
     };
   });
 }
+
+/** ggml numbers the devices of a backend. */
+const namesOf = ({ name, description }: ListedDevice): Pick<ComputeDevice, 'backendName' | 'modelName'> => ({
+  backendName: name.replace(/\d+$/, ''),
+  modelName: description.trim(),
+});
 
 function bufferType(native: NativeApi, pointer: BufferTypePtr): BufferType {
   return { pointer, name: native.ggml_backend_buft_name(pointer), isHost: native.ggml_backend_buft_is_host(pointer) };
@@ -303,11 +334,12 @@ export function allocateTensors(
 ): BufferPtr {
   const buffer = device.native.ggml_backend_alloc_ctx_tensors_from_buft(context, type.pointer);
   if (buffer === 0) {
+    const isOnGpu = device.kind === 'gpu' && type === device.mainBuffers;
     throw outOfNativeMemory({
       amount: `${bytes} bytes`,
       purpose,
       device: type.name,
-      hint: 'Use a smaller model, a smaller --kv-cache-memory or a smaller --max-model-len.',
+      hint: `Use a smaller model, ${isOnGpu ? 'fewer --gpu-layers, ' : ''}a smaller --kv-cache-memory or a smaller --max-model-len.`,
     });
   }
   return buffer;

@@ -7,10 +7,15 @@ import { type NativeApi, nullPtr, type RawPtr } from './ffi.ts';
  * The driver of a GPU and its version. The driver compiles kernels, so it may decide bits. Metal and unknown drivers are parts of the
  * system, whose version they have.
  */
-export async function driverOf({ native, backendName, modelName }: ComputeDevice): Promise<string> {
+export async function driverOf({
+  native,
+  backendName,
+  modelName,
+}: Pick<ComputeDevice, 'native' | 'backendName' | 'modelName'>): Promise<string> {
   try {
     if (backendName === 'CUDA') return `NVIDIA ${await nvidiaVersion(native)}`;
-    if (backendName === 'Vulkan') return vulkanDriver(native, modelName);
+    const device = backendName === 'Vulkan' && vulkanDevices(native).find(({ name }) => name === modelName);
+    if (device) return device.driver;
   } catch {
     // A library or a file that this system does not have.
   }
@@ -33,6 +38,7 @@ const vulkanLibraries: Readonly<Record<string, string>> = {
 /** Offsets in `VkPhysicalDeviceProperties`, which is smaller than `bytes`. */
 const properties = {
   driverVersion: 4,
+  deviceType: 16,
   deviceName: 20,
   deviceNameBytes: 256,
   cacheUuid: 276,
@@ -40,8 +46,19 @@ const properties = {
   bytes: 1024,
 };
 
-/** The version, and the UUID that changes when the driver compiles other code. */
-function vulkanDriver(native: NativeApi, modelName: string): string {
+/** `VK_PHYSICAL_DEVICE_TYPE_CPU`. */
+const typeOfSoftware = 4;
+
+interface VulkanDevice {
+  readonly name: string;
+  /** Whether the driver computes on the CPU. ggml uses such a device only if `GGML_VK_VISIBLE_DEVICES` names it. */
+  readonly isSoftware: boolean;
+  /** The version, and the UUID that changes when the driver compiles other code. */
+  readonly driver: string;
+}
+
+/** Those of all drivers of this machine. Throws if there is no Vulkan. */
+export function vulkanDevices(native: NativeApi): VulkanDevice[] {
   const library = vulkanLibraries[process.platform] ?? '';
   // `VkInstanceCreateInfo` without extensions; its type has the number 1.
   const create = new Uint32Array(16);
@@ -64,15 +81,17 @@ function vulkanDriver(native: NativeApi, modelName: string): string {
     const devices = new BigUint64Array(count[0] ?? 0);
     enumerate(instance, count, devices);
     const read = native.functionIn(library, 'vkGetPhysicalDeviceProperties', 'void', 'raw', 'data');
-    for (const device of devices) {
+    return Array.from(devices, (device) => {
       const found = Buffer.alloc(properties.bytes);
       read(Number(device) as RawPtr, found);
       const name = found.subarray(properties.deviceName, properties.deviceName + properties.deviceNameBytes);
-      if (name.toString('utf8', 0, name.indexOf(0)).trim() !== modelName) continue;
       const uuid = found.subarray(properties.cacheUuid, properties.cacheUuid + properties.cacheUuidBytes);
-      return `driver ${found.readUInt32LE(properties.driverVersion)} ${uuid.toString('hex')}`;
-    }
-    throw new Error(`Vulkan has no device ${modelName}`);
+      return {
+        name: name.toString('utf8', 0, name.indexOf(0)).trim(),
+        isSoftware: found.readUInt32LE(properties.deviceType) === typeOfSoftware,
+        driver: `driver ${found.readUInt32LE(properties.driverVersion)} ${uuid.toString('hex')}`,
+      };
+    });
   } finally {
     native.functionIn(library, 'vkDestroyInstance', 'void', 'raw', 'raw')(instance, nullPtr());
   }

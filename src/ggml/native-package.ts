@@ -1,4 +1,4 @@
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
@@ -11,11 +11,11 @@ export const GGML_COMMIT = '0ad4a86';
 
 /** The packages for each platform, best first. `npm install kvasir` installs the last. */
 const packagesByPlatform: Readonly<Record<string, readonly string[]>> = {
-  'linux-x64': ['linux-x64-cuda', 'linux-x64-vulkan', 'linux-x64'],
+  'linux-x64': ['linux-x64-cuda', 'linux-x64-cuda-ext', 'linux-x64-vulkan', 'linux-x64'],
   'linux-arm64': ['linux-arm64'],
   'darwin-arm64': ['mac-arm64-metal'],
   'darwin-x64': ['mac-x64'],
-  'win32-x64': ['win-x64-cuda', 'win-x64-vulkan', 'win-x64'],
+  'win32-x64': ['win-x64-cuda', 'win-x64-cuda-ext', 'win-x64-vulkan', 'win-x64'],
 };
 
 export interface NativeLibraries {
@@ -41,7 +41,7 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
   const main = binsFolder(packageName);
   if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
-  const gpuFolders = candidates.slice(0, -1).flatMap((name) => binsFolder(`@node-llama-cpp/${name}`) ?? []);
+  const gpuFolders = gpuPackages(platform).flatMap(({ folder }) => folder ?? []);
   return {
     packageName,
     base: libraryIn(main, 'ggml-base', packageName),
@@ -51,18 +51,68 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   };
 }
 
-/** `<package>/bins/<platform folder>`; undefined if the package is not installed. */
-function binsFolder(packageName: string): string | undefined {
-  let entry: string;
+/** A package with a backend for GPUs, beside the CPU package. */
+export interface GpuPackage {
+  readonly name: string;
+  /** Of the installed package; absent: it is not installed. */
+  readonly version?: string;
+  /** With its backend; absent if the package is of another version, whose backend could end the process. */
+  readonly folder?: string;
+  readonly installCommand: string;
+  /** What must be installed besides: no package has CUDA's own libraries. */
+  readonly needs: string;
+}
+
+const needsOf = (name: string): string =>
+  name.endsWith('-vulkan') ? "the GPU's driver" : `NVIDIA's driver and CUDA ${name.endsWith('-ext') ? 12 : 13}`;
+
+/** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
+export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
+  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((suffix) => {
+    const name = `@node-llama-cpp/${suffix}`;
+    const version = installedVersion(name);
+    const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
+    const found = version === NATIVE_PACKAGE_VERSION ? binsFolder(name) : undefined;
+    return {
+      name,
+      installCommand,
+      needs: needsOf(name),
+      ...(version === undefined ? {} : { version }),
+      ...(found === undefined ? {} : { folder: found }),
+    };
+  });
+}
+
+function installedVersion(packageName: string): string | undefined {
+  const entry = entryOf(packageName);
+  if (entry === undefined) return undefined;
+  const { version } = JSON.parse(readFileSync(join(dirname(entry), '..', 'package.json'), 'utf8')) as {
+    readonly version: string;
+  };
+  return version;
+}
+
+function entryOf(packageName: string): string | undefined {
   try {
-    entry = createRequire(import.meta.url).resolve(packageName);
+    return createRequire(import.meta.url).resolve(packageName);
   } catch {
     return undefined;
   }
+}
+
+/** The folder in which a package has its backend for an older version of CUDA. */
+export const fallbackFolder = 'fallback';
+
+/** `<package>/bins/<platform folder>`, or the folder for an older CUDA below; undefined if the package is not installed. */
+function binsFolder(packageName: string): string | undefined {
+  const entry = entryOf(packageName);
+  if (entry === undefined) return undefined;
   const bins = join(dirname(entry), '..', 'bins');
   if (!existsSync(bins)) return undefined;
   const folder = readdirSync(bins, { withFileTypes: true }).find((item) => item.isDirectory());
-  return folder === undefined ? undefined : join(bins, folder.name);
+  if (folder === undefined) return undefined;
+  const fallback = join(bins, folder.name, fallbackFolder);
+  return existsSync(fallback) ? fallback : join(bins, folder.name);
 }
 
 /** File names have llama.cpp's version on some platforms: `libggml.so`, `libggml.v0.5.0.so`, `ggml.dll`. */

@@ -6,9 +6,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import type { SizeReport } from '../../src/cli/size/size-report.ts';
 import { createEngine, type EngineOptions } from '../../src/index.ts';
 import { promptOf } from '../support/drive.ts';
-import { isLongOnGpu, needGpu, rowsOnGpu } from '../support/gpu.ts';
+import { isLongOnGpu, needGpu, rowsOnGpu, testGpu } from '../support/gpu.ts';
+import { runHere } from '../support/run-here.ts';
 
 type Engine = Awaited<ReturnType<typeof createEngine>>;
 const engines: Engine[] = [];
@@ -50,9 +52,12 @@ const itOnFastGpu = (name: string, run: () => Promise<void>): void => {
 describe('a model that is divided between the CPU and a GPU', () => {
   needGpu();
   it('generates the same text alone, in a batch and with cached blocks', async () => {
-    // The default pool is as large as the GPU's largest tensor.
     const engine = await open({ gpuLayers: 1 });
     expect(engine.model.placement).toContain('the last 1 of ');
+    const size = ['size', engine.model.path, '--gpu-layers', '1', '--max-model-len', '1024'];
+    const { gpu, fit, blockBytes } = JSON.parse((await runHere([...size, '--json'])).stdout) as SizeReport;
+    expect(gpu).toMatchObject({ layers: 1, device: { description: testGpu().description } });
+    expect(engine.stats().blocks.total).toBe(fit!.poolBytes / blockBytes - 1);
     const alone = await complete(engine, long);
     const prompts = ['Once upon a time', 'The fox went to the mill and', long];
     const together = await Promise.all(prompts.map((prompt) => complete(engine, prompt)));

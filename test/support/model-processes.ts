@@ -88,8 +88,8 @@ export class HereProcess implements ModelProcess {
 }
 
 export interface PoolOptions extends Partial<ModelPoolOptions> {
-  /** Memory by the name of the model. */
-  readonly models?: Readonly<Record<string, number>>;
+  /** Memory by the name of the model; two numbers: on the machine and on the GPU. */
+  readonly models?: Readonly<Record<string, number | readonly [number, number]>>;
   /** Whether models are loaded at once. */
   readonly loads?: boolean;
   readonly engine?: LetterEngineOptions & Partial<ServerOptions>;
@@ -99,7 +99,10 @@ export interface PoolOptions extends Partial<ModelPoolOptions> {
 export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, ...options }: PoolOptions = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'kvasir-pool-'));
   const entries = new Map(
-    Object.entries(models).map(([name, bytes]) => [name, { name, aliases: [`${name}-alias`], bytes }]),
+    Object.entries(models).map(([name, memory]) => {
+      const [bytes, gpuBytes = 0] = typeof memory === 'number' ? [memory] : memory;
+      return [name, { name, aliases: [`${name}-alias`], bytes, gpuBytes }];
+    }),
   );
   /** Each process that was started. */
   const started: HereProcess[] = [];
@@ -110,6 +113,7 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     find: async (name) => [...entries.values()].find((entry) => entry.name === name || entry.aliases.includes(name)),
     prepare: async (entry): Promise<PreparedModel> => ({
       bytes: (entry as { readonly bytes?: number }).bytes ?? 1,
+      gpuBytes: (entry as { readonly gpuBytes?: number }).gpuBytes ?? 0,
       start: (hooks) => {
         const process = new HereProcess(entry, join(folder, String(started.length)), hooks, engine);
         started.push(process);

@@ -13,6 +13,7 @@ import { sizeCommand } from '../../src/cli/size/command.ts';
 import { tiersCommand } from '../../src/cli/tiers.ts';
 import { createEngine } from '../../src/compose.ts';
 import { checkEngineOptions } from '../../src/compose-check.ts';
+import { shareOnGpu } from '../../src/compose-size.ts';
 
 /**
  * Runs a command line in this process, without signals: what `main.ts` does, less the start of a process, which costs more
@@ -30,6 +31,7 @@ export async function runHere(args: readonly string[], input = '') {
     {
       version: packageVersion(),
       checkEngineOptions,
+      shareOnGpu: async (...given) => shareOnGpu(...given),
       createEngine,
       stdout: sink('stdout'),
       stderr: sink('stderr'),

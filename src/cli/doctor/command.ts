@@ -4,6 +4,7 @@ import { cpuHasAmx } from '../../runner/matmul/tile-forms.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { adviceFor } from './advice.ts';
 import { type AmxReport, amxReportOf, describeAmx } from './amx.ts';
+import { describeGpus, type GpuReport, reportGpus } from './gpu.ts';
 import { type KernelReport, reportKernels } from './kernels.ts';
 import { type MachineReport, reportMachine } from './machine.ts';
 import { measureMemorySpeed } from './memory-speed.ts';
@@ -14,6 +15,7 @@ export interface DoctorReport extends MachineReport {
   /** At which all threads read memory together. It limits decodes. */
   readonly memoryBytesPerSecond: number;
   readonly kernels: readonly KernelReport[];
+  readonly gpu: GpuReport;
   /** Of CPUs for x64; absent if the system does not list instructions. */
   readonly amx?: AmxReport;
   readonly advice: readonly string[];
@@ -23,7 +25,7 @@ export function doctorCommand(context: CliContext, exit: (code: ExitCode) => voi
   return new Command('doctor')
     .summary('show which kernels run on this machine, and what would make it faster')
     .description(
-      'Show the CPU, its instructions, the kernels that run and why, the speed of memory and the threads, and say what to change. Kernels that are neither in the package nor in the cache are compiled.',
+      'Show the CPU, its instructions, the GPU, the kernels that run and why, the speed of memory and the threads, and say what to change. Kernels that are neither in the package nor in the cache are compiled.',
     )
     .option(
       '--model <model>',
@@ -42,6 +44,7 @@ export function doctorCommand(context: CliContext, exit: (code: ExitCode) => voi
         ...machine,
         memoryBytesPerSecond,
         kernels,
+        gpu: await reportGpus(),
         ...amx,
         advice,
       };
@@ -60,6 +63,7 @@ function describe({ version, platform, node, cpu, threads, memory, cache, ...res
     ['instructions', cpu.features?.join(' ') ?? 'not listed by the system'],
     ['kernel level', cpu.level ?? 'none: kernels are compiled for this CPU'],
     ...(rest.amx === undefined ? [] : [['AMX', describeAmx(rest.amx, rest.kernels)]]),
+    ...describeGpus(rest.gpu).map((line) => ['GPU', line]),
     ['threads', `${threads.default}${quota}`],
     ['memory', `${formatBytes(memory.totalBytes)}, ${formatBytes(memory.freeBytes)} free${hugePages}`],
     ['memory speed', `${(rest.memoryBytesPerSecond / 1e9).toFixed(1)} GB/s with all threads`],

@@ -52,6 +52,7 @@ describe('kvasir doctor', () => {
     }
     expect(report.advice[0]).toMatch(/^Install a C compiler/);
     expect(report.memoryBytesPerSecond).toBeGreaterThan(0);
+    expect(Array.isArray(report.gpu.devices)).toBe(true);
     const amx = { state: hasAmx ? 'no form' : 'absent', forms: [] };
     expect(report.amx).toEqual(report.cpu.features === undefined || process.arch !== 'x64' ? undefined : amx);
     expect(report.platform).toBe(`${process.platform}-${process.arch}`);

@@ -11,7 +11,7 @@ import { fileUnreadable, modelNameTwice } from '../cli-errors.ts';
 import { LoadWatch } from '../load-watch.ts';
 import type { ServeFlags } from '../serve.ts';
 import { ForkedModel } from './forked-model.ts';
-import { needsOfModel } from './model-needs.ts';
+import { type ModelLimits, needsOfModel } from './model-needs.ts';
 
 /** The models of a command line. */
 export interface GivenModels {
@@ -36,13 +36,13 @@ const silent = { write: () => undefined };
 /** Finds the models of a server: those that are given, files of a folder, and models of the hub. */
 export class ModelCatalog implements ModelSource {
   readonly #models: GivenModels;
-  readonly #memoryMaxBytes: number;
+  readonly #limits: ModelLimits;
   /** At the last look. */
   #inFolder: readonly CatalogEntry[] = [];
 
-  constructor(models: GivenModels, memoryMaxBytes: number) {
+  constructor(models: GivenModels, limits: ModelLimits) {
     this.#models = models;
-    this.#memoryMaxBytes = memoryMaxBytes;
+    this.#limits = limits;
   }
 
   /** @throws fileUnreadable if there is no such folder, modelNameTwice */
@@ -82,10 +82,10 @@ export class ModelCatalog implements ModelSource {
     const aliases = this.#models.flagsOf(name).servedModelName ?? [];
     const { onDownloadProgress } = new LoadWatch(model, silent, onProgress);
     const path = await modelFile(model, { onProgress: onDownloadProgress });
-    const { bytes, kvCacheMemory } = await needsOfModel(path, this.#models.flagsOf(name), this.#memoryMaxBytes);
-    const flags = { ...this.#models.flagsOf(name), kvCacheMemory };
+    const { settings, ...needs } = await needsOfModel(path, this.#models.flagsOf(name), this.#limits);
+    const flags = { ...this.#models.flagsOf(name), ...settings };
     return {
-      bytes,
+      ...needs,
       start: (hooks) => new ForkedModel({ name, aliases, path, flags, socketPath: this.#models.socketPath() }, hooks),
     };
   }

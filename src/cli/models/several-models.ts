@@ -7,6 +7,8 @@ import { formatBytes } from '../../base/bytes.ts';
 import { memoryLimit } from '../../base/memory-limit.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
 import { invalidParameter } from '../../core/errors.ts';
+import type { EngineEvent } from '../../engine/contract.ts';
+import type { GpuMemory } from '../../ggml/device.ts';
 import { isLogged, logLine } from '../../server/event-log.ts';
 import { ModelPool } from '../../server/models/model-pool.ts';
 import { servedModels } from '../../server/models/served-models.ts';
@@ -14,9 +16,11 @@ import type { ServedApp } from '../../server/server.ts';
 import { addressOf } from '../banner.ts';
 import { configFileInvalid, modelNameTwice } from '../cli-errors.ts';
 import { type ModelSection, setFlag } from '../config-file.ts';
+import type { CliContext } from '../context.ts';
 import { readKvTransferFlags } from '../kv-transfer-flags.ts';
 import type { ServeFlags } from '../serve.ts';
 import { readSpeculationFlags } from '../speculation-flags.ts';
+import { gpuOfMachine } from './machine-gpu.ts';
 import { ModelCatalog, nameOfModel } from './model-catalog.ts';
 
 /** Of the memory of the machine or container, without --models-memory. */
@@ -35,13 +39,14 @@ export interface SeveralParts {
   /** A command with all defaults. */
   fresh(): Command;
   readonly logDestination: { write(line: string): void };
+  readonly shareOnGpu: CliContext['shareOnGpu'];
 }
 
 /** @throws errors of the command line and of the configuration file */
 export async function openSeveral(
   models: readonly string[],
   flags: ServeFlags,
-  { fresh, logDestination }: SeveralParts,
+  { fresh, logDestination, shareOnGpu }: SeveralParts,
 ): Promise<SeveralModels> {
   if (flags.servedModelName !== undefined)
     throw invalidParameter({
@@ -51,6 +56,16 @@ export async function openSeveral(
     });
   const sections = readSections(flags, fresh);
   const memoryMaxBytes = flags.modelsMemory ?? Math.floor(memoryLimit().bytes * MEMORY_PART);
+  const log = (level: 'info' | 'error', message: string, fields: EngineEvent['fields']): void => {
+    if (isLogged(level, flags.logLevel)) logDestination.write(logLine(level, message, fields));
+  };
+  const mayUseGpu = [flags, ...sections.values()].some(({ device, gpuLayers }) => device !== 'cpu' && gpuLayers !== 0);
+  const gpu = mayUseGpu
+    ? await gpuOfMachine().catch((error: Error) => {
+        log('error', `the memory of the GPU is unknown, so it is not limited: ${error.message}`, {});
+        return undefined;
+      })
+    : undefined;
   const sockets = new SocketFolder();
   const catalog = new ModelCatalog(
     {
@@ -60,23 +75,22 @@ export async function openSeveral(
       flagsOf: (name) => sections.get(name) ?? flags,
       socketPath: () => sockets.next(),
     },
-    memoryMaxBytes,
+    { memoryMaxBytes, shareOnGpu, ...(gpu === undefined ? {} : { gpu }) },
   );
   await catalog.check();
   const pool = new ModelPool(catalog, {
     memoryMaxBytes,
+    ...(gpu?.freeBytes === undefined ? {} : { gpuMaxBytes: gpu.freeBytes }),
     idleTimeoutMs: flags.modelIdleTimeout === 0 ? Infinity : flags.modelIdleTimeout * 1000,
     waitMaxMs: flags.maxLoadWait * 1000,
     timers: backgroundTimers,
-    log: (level, message, fields) => {
-      if (isLogged(level, flags.logLevel)) logDestination.write(logLine(level, message, fields));
-    },
+    log,
   });
   const names = (await catalog.list()).map(({ name }) => name);
   return {
     app: servedModels(pool),
     count: names.length,
-    banner: (port, version) => banner({ names, flags, memoryMaxBytes }, port, version),
+    banner: (port, version) => banner({ names, flags, memoryMaxBytes, gpu }, port, version),
     async close() {
       await pool.close();
       sockets.remove();
@@ -176,17 +190,24 @@ function banner(
     names,
     flags,
     memoryMaxBytes,
-  }: { readonly names: readonly string[]; readonly flags: ServeFlags; readonly memoryMaxBytes: number },
+    gpu,
+  }: {
+    readonly names: readonly string[];
+    readonly flags: ServeFlags;
+    readonly memoryMaxBytes: number;
+    readonly gpu: GpuMemory | undefined;
+  },
   port: number,
   version: string,
 ): string {
   const address = addressOf(flags, port);
+  const onGpu = gpu?.freeBytes === undefined ? '' : `, and ${formatBytes(gpu.freeBytes)} on ${gpu.description}`;
   const shown = names.slice(0, SHOWN_MAX).map((name) => `            ${name}\n`);
   const others = names.length > SHOWN_MAX ? `            and ${names.length - SHOWN_MAX} more\n` : '';
   return `
   Kvasir ${version}
   models    ${names.length}, loaded when a request asks for them
-${shown.join('')}${others}  memory    ${formatBytes(memoryMaxBytes)} for loaded models (--models-memory)
+${shown.join('')}${others}  memory    ${formatBytes(memoryMaxBytes)} for loaded models (--models-memory)${onGpu}
   address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
 
   Chat in a browser: ${address}

@@ -1,5 +1,6 @@
 import { formatBytes } from '../../base/bytes.ts';
 import { formatTable } from '../../base/table.ts';
+import { describeShare, type GpuShare } from './gpu-share.ts';
 import type { GroupNeeds } from './memory-needs.ts';
 import type { Fit, SizeReport } from './size-report.ts';
 
@@ -8,7 +9,7 @@ const WORTH_A_TIER = 256 * 1024 ** 2;
 
 /** The report for people. */
 export function describeSize(report: SizeReport): string {
-  const { groups, blockBytes, maxModelLen, maxNumSeqs } = report;
+  const { groups, blockBytes, maxModelLen } = report;
   const facts = [
     ['model', `${report.model} (${report.architecture}), context of ${count(report.contextLength)} tokens`],
     ['weights', formatBytes(report.weightBytes)],
@@ -37,8 +38,9 @@ export function describeSize(report: SizeReport): string {
     ['tier', 'tokens', `sequences of ${count(maxModelLen)} tokens`],
     report.tiers.map(({ bytes, tokens, sequences }) => [formatBytes(bytes), count(tokens), sequences.toFixed(1)]),
   );
-  const fit = report.fit === undefined ? '' : `\n${describeFit(report.fit, maxModelLen, maxNumSeqs)}`;
-  return `${facts.join('')}\n${groupTable}\n${poolTable}\n${tierTable}${fit}`;
+  const gpu = report.gpu === undefined ? '' : `\n${describeShare(report.gpu)}`;
+  const fit = report.fit === undefined ? '' : `\n${describeFit(report.fit, report)}`;
+  return `${facts.join('')}\n${groupTable}\n${poolTable}\n${tierTable}${gpu}${fit}`;
 }
 
 function groupCells(group: GroupNeeds, index: number, blockBytes: number): string[] {
@@ -53,16 +55,24 @@ function groupCells(group: GroupNeeds, index: number, blockBytes: number): strin
   ];
 }
 
-function describeFit(fit: Fit, maxModelLen: number, maxNumSeqs: number): string {
-  const memory = formatBytes(fit.memoryBytes);
+function describeFit(fit: Fit, { gpu, maxModelLen, maxNumSeqs }: SizeReport): string {
+  const memory = [
+    ...(fit.memoryBytes === undefined ? [] : [formatBytes(fit.memoryBytes)]),
+    ...(gpu?.blocksMax === undefined ? [] : [`${formatBytes(gpu.device?.freeBytes ?? 0)} on the GPU`]),
+  ].join(' and ');
   if (fit.longest === 0) return `${memory} is too little: weights and process leave no room for a block.\n`;
   const many =
     fit.longest < maxModelLen
       ? `The longest sequence has ${count(fit.longest)} tokens: use --max-model-len ${fit.longest}.`
       : `${count(fit.sequences)} sequences of ${count(maxModelLen)} tokens run at the same time, of at most ${count(maxNumSeqs)} (--max-num-seqs).`;
+  const { leftBytes = 0 } = fit;
   const left =
-    fit.leftBytes >= WORTH_A_TIER ? ` ${formatBytes(fit.leftBytes)} remain, for example for --kv-offloading-size.` : '';
-  return `With ${memory}: --kv-cache-memory ${fit.poolBytes} (${formatBytes(fit.poolBytes)}). ${many}${left}\n`;
+    leftBytes >= WORTH_A_TIER ? ` ${formatBytes(leftBytes)} remain, for example for --kv-offloading-size.` : '';
+  return `With ${memory}: ${layersFlag(gpu)}--kv-cache-memory ${fit.poolBytes} (${formatBytes(fit.poolBytes)}). ${many}${left}\n`;
 }
+
+/** `auto` would choose by the pool that is given. */
+const layersFlag = (gpu: GpuShare | undefined): string =>
+  gpu?.blocksMax === undefined ? '' : `--gpu-layers ${gpu.layers} `;
 
 const count = (value: number): string => value.toLocaleString('en');

@@ -13,13 +13,13 @@ import type { SpeculationOptions } from '../../scheduler/speculation/options.ts'
 
 export interface SizeOptions {
   /** Longest prompt plus output; default: the model's context length. */
-  readonly maxModelLen?: number | undefined;
+  readonly maxModelLen?: number;
   readonly maxNumSeqs: number;
   readonly maxNumBatchedTokens: number;
   readonly blockSize: number;
-  readonly stateCheckpointTokens?: number | undefined;
+  readonly stateCheckpointTokens?: number;
   readonly kvCacheDtype: KvTypeName;
-  readonly speculativeConfig?: SpeculationOptions | undefined;
+  readonly speculativeConfig?: SpeculationOptions;
 }
 
 export interface GroupNeeds {

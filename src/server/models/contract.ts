@@ -23,6 +23,8 @@ export interface ModelSource {
 export interface PreparedModel {
   /** Memory of its process: weights, KV pool, and an estimate of the rest. */
   readonly bytes: number;
+  /** The same in the memory of the GPU; default: 0. */
+  readonly gpuBytes?: number;
   /** Starts a process, which loads the model. */
   start(hooks: ModelProcessHooks): ModelProcess;
 }
@@ -69,4 +71,5 @@ export interface ModelReport {
   readonly failure?: { readonly code: string; readonly message: string };
   readonly facts?: ServedFacts;
   readonly bytes?: number;
+  readonly gpuBytes?: number;
 }

@@ -33,6 +33,20 @@ describe('a pool of models', () => {
     expect(pool.counts().usedBytes).toBe(2);
   });
 
+  it('unloads for the memory of the GPU only models that have some of it', async () => {
+    const models = { cpu: 1, first: [1, 2], second: [1, 1], third: [1, 1] } as const;
+    const { pool, states } = start({ models, memoryMaxBytes: 9, gpuMaxBytes: 3 });
+    for (const name of ['cpu', 'first', 'second']) (await pool.acquire(name))[Symbol.dispose]();
+    expect(await states()).toEqual({ cpu: 'loaded', first: 'loaded', second: 'loaded', third: 'unloaded' });
+    (await pool.acquire('third'))[Symbol.dispose]();
+    expect(await states()).toEqual({ cpu: 'loaded', first: 'unloaded', second: 'loaded', third: 'loaded' });
+    expect(pool.all.find(({ entry }) => entry.name === 'third')).toMatchObject({ bytes: 1, gpuBytes: 1 });
+    // The memory of `first` is free again, and not counted twice.
+    (await pool.acquire('first'))[Symbol.dispose]();
+    expect(Object.values(await states()).filter((state) => state === 'loaded')).toHaveLength(3);
+    expect(pool.counts().usedBytes).toBe(3);
+  });
+
   it('a load that needs memory gets it when the requests of a model have ended, before later requests for that model', async () => {
     const { pool, states } = start({ models: { a: 2, b: 2 } });
     const first = await pool.acquire('a');

@@ -12,6 +12,8 @@ import { PooledModel, type Waiter } from './pooled-model.ts';
 export interface ModelPoolOptions {
   /** Of all loaded models together. */
   readonly memoryMaxBytes: number;
+  /** The same on the GPU, for models that have layers there. */
+  readonly gpuMaxBytes?: number;
   /** A model without requests for so long is unloaded. Infinity: never. */
   readonly idleTimeoutMs: number;
   /** How long a request waits for its model. */
@@ -27,6 +29,12 @@ export interface ModelLease extends Disposable {
   readonly socketPath: string;
   /** Resolves when the process has ended, and the pool knows it. */
   readonly gone: Promise<unknown>;
+}
+
+/** In bytes, on the machine and on its GPU. */
+interface Memory {
+  readonly bytes: number;
+  readonly gpuBytes: number;
 }
 
 export interface PoolCounts {
@@ -53,8 +61,8 @@ export class ModelPool {
   readonly #options: ModelPoolOptions;
   readonly #models = new Map<string, PooledModel>();
   /** Loads that wait for memory, in order of arrival. */
-  readonly #queue: { readonly model: PooledModel; readonly bytes: number; settle(error?: Error): void }[] = [];
-  #usedBytes = 0;
+  readonly #queue: { readonly model: PooledModel; readonly needs: Memory; settle(error?: Error): void }[] = [];
+  #used: Memory = { bytes: 0, gpuBytes: 0 };
   #turn = 0;
   #isClosing: boolean = false;
 
@@ -85,7 +93,7 @@ export class ModelPool {
       waiting += model.waiters.size;
       active += model.active;
     }
-    return { usedBytes: this.#usedBytes, waiting, open: waiting + active };
+    return { usedBytes: this.#used.bytes, waiting, open: waiting + active };
   }
 
   /** The totals of loads, by model. */
@@ -236,10 +244,10 @@ export class ModelPool {
     };
     try {
       const prepared = await this.#source.prepare(model.entry, onProgress);
-      const { bytes } = prepared;
+      const { bytes, gpuBytes = 0 } = prepared;
       const limitBytes = this.#options.memoryMaxBytes;
       if (bytes > limitBytes) throw modelOverMemory({ model: model.name, bytes, limitBytes });
-      await this.#takeMemory(model, bytes);
+      await this.#takeMemory(model, { bytes, gpuBytes });
       const process = prepared.start({ onProgress, onIdle: () => this.#idle(model) });
       model.process = process;
       void process.gone.then((reason) => this.#ended(model, reason));
@@ -247,7 +255,11 @@ export class ModelPool {
       model.facts = await process.ready;
       if (model.process !== process) throw modelNotStarted({ model: model.name, code: 'ended' });
       model.loaded();
-      this.#say('info', `the model ${model.name} is loaded`, { model: model.name, bytes });
+      this.#say('info', `the model ${model.name} is loaded`, {
+        model: model.name,
+        bytes,
+        ...(gpuBytes === 0 ? {} : { gpuBytes }),
+      });
       this.#advance(model);
       this.#idle(model);
     } catch (error) {
@@ -277,16 +289,16 @@ export class ModelPool {
   }
 
   /** Resolves when the memory belongs to this model. */
-  #takeMemory(model: PooledModel, bytes: number): Promise<void> {
+  #takeMemory(model: PooledModel, needs: Memory): Promise<void> {
     if (this.#isClosing) throw engineClosed();
     return new Promise((resolve, reject) => {
       this.#queue.push({
         model,
-        bytes,
+        needs,
         settle: (error) => {
           if (error !== undefined) return reject(error);
-          model.bytes = bytes;
-          this.#usedBytes += bytes;
+          Object.assign(model, needs);
+          this.#used = plus(this.#used, needs);
           resolve();
         },
       });
@@ -308,12 +320,12 @@ export class ModelPool {
   #admit(): void {
     for (;;) {
       const [first] = this.#queue;
-      const missing = (first?.bytes ?? 0) + this.#usedBytes - this.#options.memoryMaxBytes;
-      if (first !== undefined && missing <= 0) {
+      const missing = first === undefined ? nothing : minus(plus(first.needs, this.#used), this.#limits);
+      if (first !== undefined && missing.bytes <= 0 && missing.gpuBytes <= 0) {
         this.#queue.shift()!.settle();
         continue;
       }
-      this.#chooseLeaving(first === undefined ? 0 : missing);
+      this.#chooseLeaving(missing);
       return;
     }
   }
@@ -322,15 +334,15 @@ export class ModelPool {
    * Which models leave is decided anew each time, so that a model stays if its memory is not needed any more. Otherwise a model that
    * leaves goes on leaving: if models took turns, none would become idle.
    */
-  #chooseLeaving(missingBytes: number): void {
+  #chooseLeaving(wanted: Memory): void {
     const ending = Array.from(this.#models.values()).filter(({ state }) => state === 'unloading');
-    let missing = missingBytes - ending.reduce((sum, { bytes }) => sum + bytes, 0);
+    let missing = ending.reduce<Memory>(minus, wanted);
     const candidates = Array.from(this.#models.values())
       .filter(({ state }) => state === 'loaded')
       .sort((a, b) => leaveOrder(a) - leaveOrder(b) || a.lastUse - b.lastUse);
     for (const model of candidates) {
-      model.isLeaving = missing > 0;
-      if (missing > 0) missing -= model.bytes;
+      model.isLeaving = missing.bytes > 0 || (missing.gpuBytes > 0 && model.gpuBytes > 0);
+      if (model.isLeaving) missing = minus(missing, model);
       if (model.isLeaving && model.isIdle) this.#unload(model, 'memory');
       else this.#advance(model);
     }
@@ -362,8 +374,8 @@ export class ModelPool {
   #ended(model: PooledModel, reason: string): void {
     const { state } = model;
     model.idle?.cancel();
-    this.#usedBytes -= model.bytes;
-    model.bytes = 0;
+    this.#used = minus(this.#used, model);
+    Object.assign(model, nothing);
     model.process = undefined;
     if (state === 'unloading' || (state === 'loaded' && this.#isClosing)) model.unloaded();
     else if (state === 'loaded') {
@@ -375,10 +387,19 @@ export class ModelPool {
     this.#advance(model);
   }
 
+  get #limits(): Memory {
+    const { memoryMaxBytes, gpuMaxBytes = Number.POSITIVE_INFINITY } = this.#options;
+    return { bytes: memoryMaxBytes, gpuBytes: gpuMaxBytes };
+  }
+
   #say(...line: Parameters<ModelPoolOptions['log']>): void {
     this.#options.log(...line);
   }
 }
+
+const nothing: Memory = { bytes: 0, gpuBytes: 0 };
+const plus = (a: Memory, b: Memory): Memory => ({ bytes: a.bytes + b.bytes, gpuBytes: a.gpuBytes + b.gpuBytes });
+const minus = (a: Memory, b: Memory): Memory => ({ bytes: a.bytes - b.bytes, gpuBytes: a.gpuBytes - b.gpuBytes });
 
 const leaveOrder = ({ isIdle, isLeaving }: PooledModel): number => (isIdle ? 0 : isLeaving ? 1 : 2);
 

@@ -15,8 +15,8 @@ export function registerOllamaLists(app: FastifyInstance, pool: ModelPool, versi
       .filter(({ state }) => state === 'loaded')
       .map((report) => ({
         ...describe(report),
-        size: report.bytes ?? 0,
-        size_vram: 0,
+        size: (report.bytes ?? 0) + (report.gpuBytes ?? 0),
+        size_vram: report.gpuBytes ?? 0,
         context_length: report.facts?.maxModelLen ?? 0,
         expires_at: new Date(Date.now() + dayMs).toISOString(),
       })),

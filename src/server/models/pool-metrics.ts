@@ -46,7 +46,7 @@ function poolMetrics(pool: ModelPool): Registry {
   );
   addGauge(registry, {
     name: 'kvasir:models_memory_bytes',
-    help: 'Memory that the loaded models need, as it counts for --models-memory.',
+    help: 'Memory that the loaded models need, as it counts for --models-memory: without that of a GPU.',
     read: () => pool.counts().usedBytes,
   });
   addGauge(registry, {

@@ -16,6 +16,8 @@ export class PooledModel {
   facts: ServedFacts | undefined;
   /** Memory that it has, from before its process starts until the process has ended. */
   bytes = 0;
+  /** The same on the GPU. */
+  gpuBytes = 0;
   progress: LoadStatus;
   /** Its open requests. */
   active = 0;
@@ -105,6 +107,7 @@ export class PooledModel {
       ...(this.#failure === undefined ? {} : { failure: this.#failure }),
       ...(this.facts === undefined ? {} : { facts: this.facts }),
       ...(this.bytes === 0 ? {} : { bytes: this.bytes }),
+      ...(this.gpuBytes === 0 ? {} : { gpuBytes: this.gpuBytes }),
     };
   }
 }
