@@ -14,8 +14,8 @@ export interface StepLimits {
 }
 
 /**
- * A step whose graph needs as much memory as any: the longest sequence with a chunk of its last tokens, and as many others with one token as
- * may be sampled. It can be allocated, and not computed: all tokens are written to one block.
+ * A step whose graph needs at least as much memory as any: the longest sequence with the largest chunk of its last tokens, and beside it as
+ * many others of its length as may be sampled. It can be allocated, and not computed: all tokens are written to one block.
  */
 export function largestStep(
   groups: readonly KvGroupSpec[],
@@ -23,15 +23,17 @@ export function largestStep(
 ): StepPlan {
   const others = Math.min(sequencesMax, rowsMax) - 1;
   const length = Math.min(tokensMax, (blockCount - 1) * Math.min(...groups.map(({ blockSize }) => blockSize)));
-  const rows = Math.min(rowsMax - others, length);
-  const sequenceOf = (start: number, end: number): SequencePlan => ({
+  const rows = Math.min(rowsMax, length);
+  const tokens = new TokenBuffer(new Int32Array(length));
+  const blockTables = groups.map(({ blockSize }) => {
+    const ids = new Int32Array(Math.ceil(length / blockSize)).fill(1);
+    return { ids, length: ids.length };
+  });
+  const lastTokens = (count: number): SequencePlan => ({
     requestId: requestId('largest step'),
-    tokens: new TokenBuffer(new Int32Array(end)),
-    spans: [{ start: tokenCount(start), end: tokenCount(end) }],
-    blockTables: groups.map(({ blockSize }) => {
-      const ids = new Int32Array(Math.ceil(end / blockSize)).fill(1);
-      return { ids, length: ids.length };
-    }),
+    tokens,
+    spans: [{ start: tokenCount(length - count), end: tokenCount(length) }],
+    blockTables,
     // Only a sampler reads its fields.
     sample: {} as never,
   });
@@ -39,6 +41,6 @@ export function largestStep(
     stepId: stepId(0),
     tokenCount: tokenCount(rows + others),
     released: [],
-    sequences: [sequenceOf(length - rows, length), ...Array.from({ length: others }, () => sequenceOf(0, 1))],
+    sequences: [lastTokens(rows), ...Array.from({ length: others }, () => lastTokens(1))],
   };
 }
