@@ -26,7 +26,7 @@ import { until } from './support/until.ts';
 
 const ranks = 2;
 const blockSize = 16;
-/** `.ci/run` runs 3, with 16 schedules each: 48. */
+/** The long form of `.ci/run` runs 2, with 16 schedules each. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
 const schedulesPerWorkload = inLongForm(16, 3);
 

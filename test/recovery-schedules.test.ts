@@ -45,7 +45,7 @@ afterAll(() => folder.remove());
 
 /** `RECOVERY_SEED=12345 npx vitest run test/recovery-schedules.test.ts` repeats one schedule on each model. */
 const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(process.env.RECOVERY_SEED);
-/** Workloads of each model. `.ci/run` runs 2. More schedules: `RECOVERY_WORKLOADS=50`. */
+/** Workloads of each model. The long form of `.ci/run` runs 2. More schedules: `RECOVERY_WORKLOADS=50`. */
 const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
 const isShort = !isLongForm && workloads === 1 && onlySeed === undefined;
 const schedulesPerWorkload = isShort ? (testDevice === 'gpu' ? 1 : 2) : 10;

@@ -220,6 +220,10 @@ describe('the commands of the guide', () => {
     for (const { command, output: expected } of others) {
       if (command.startsWith('export ')) continue;
       const printed = async () => plain(await output(command));
+      // Else, blocks that wait to be written are dropped too, and the command says so.
+      const unwritten = 'curl -s http://127.0.0.1:8000/metrics | grep tier_open_stores{tier="disk"';
+      if (command.includes(' clear disk'))
+        await expect.poll(() => output(unwritten), { timeout: 60_000 }).toMatch(/ 0$/);
       if (/ (lookup|pin) |metrics/.test(command)) await expect.poll(printed, { timeout: 60_000 }).toBe(plain(expected));
       else expect(await printed(), command).toBe(plain(expected));
     }

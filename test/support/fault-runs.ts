@@ -26,7 +26,7 @@ export interface RunOptions {
 export const isEvery = process.env.KVASIR_TEST_EVERY_FAILURE === '1';
 /** `KVASIR_TEST_FAILURE='writevSync in' npx vitest run ...` fails only calls whose description contains this. */
 const only = process.env.KVASIR_TEST_FAILURE;
-/** The default form fails calls of every third site. `.ci/run` fails a call of each site. */
+/** The default form fails calls of every third site. The long form fails a call of each site. */
 const siteStep = isEvery || only !== undefined ? 1 : inLongForm(1, 3);
 
 /**

@@ -1,8 +1,8 @@
 import { describe, it } from 'vitest';
 
 /**
- * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part of
- * them that takes a few minutes on two cores.
+ * With `KVASIR_TEST_LONG=1`, tests run all combinations of their tables and longer workloads. The default form is a part of them that
+ * takes a few minutes on two cores.
  */
 export const isLongForm = process.env.KVASIR_TEST_LONG === '1';
 
