@@ -2,7 +2,8 @@
 # Measures Kvasir on a machine with an NVIDIA GPU. Each step takes less than ten minutes, and its output is in bench/results, named by date, card and step.
 #
 #   tools/gpu/run.sh pack FOLDER        on a machine with npm's registry: Node, packages and ggml's CUDA backend, in parts of 60 MB
-#   tools/gpu/run.sh take FILE ...      on the machine with the GPU, which needs no registry: the parts and parts.sha256, one or several at a time
+#   tools/gpu/run.sh take FILE ...      on the machine with the GPU, which needs no registry: the parts and parts.sha256, one or several at a time.
+#                                       It must have libcudart and libcublas of CUDA 13 or 12, of a toolkit or of PyTorch
 #   tools/gpu/run.sh STEP               test, faults, probe, bench, bench-7b, copies; in this order
 #
 # KVASIR_GPU_HOME: where parts and packages are kept (default: ~/kvasir-gpu). KVASIR_GPU_RESULTS: another folder for results.
@@ -104,5 +105,5 @@ case "${1:-}" in
   pack) pack "${2:?the folder for the parts}" ;;
   take) shift && take "$@" ;;
   test | faults | probe | bench | bench-7b | copies) step "$1" ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac
