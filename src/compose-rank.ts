@@ -153,7 +153,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     numerics: options.numerics,
     rowsMax: options.maxNumBatchedTokens,
     sequencesMax: options.maxNumSeqs,
-    tokensMax: options.maxModelLen ?? model.contextLength,
+    tokensMax: options.maxModelLen,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
     stateCheckpointTokens: options.stateCheckpointTokens,

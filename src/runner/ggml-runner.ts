@@ -281,8 +281,8 @@ export class GgmlRunner implements Runner {
       this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options);
       // A GPU whose memory is too small for a step must say so now, and not when the step comes.
       if (device.kind === 'gpu' && config.isEncoder !== true) {
-        const limits = { sequencesMax: 64, rowsMax: 512, tokensMax: config.contextLength, ...options };
-        const step = largestStep(groups, { ...limits, blockCount: poolBlocks });
+        const { rowsMax = 512, sequencesMax = 64, tokensMax = config.contextLength } = options;
+        const step = largestStep(groups, { rowsMax, sequencesMax, tokensMax, blockCount: poolBlocks });
         const hiddenRows = this.#predictor?.hiddenRows;
         this.#graphs.graphFor(this.#parts, layOutBatch(step, { memories, groups, hiddenRows }, this.#rowRule));
       }
@@ -444,15 +444,11 @@ export class GgmlRunner implements Runner {
       // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
-    const failures =
-      rowSums === undefined ? [] : this.#sampler.brokenSequences(batch, this.#read(graph, rowSums, batch.rowCount));
-    let sampled: StageResult['sampled'] = nothing;
-    if (result !== undefined) {
-      const logits = this.#read(graph, result, batch.outputCount * this.vocabSize);
-      const samples = this.#sampler.sample(batch, logits, this.#bestIn(graph, best));
-      sampled = samples.sampled;
-      failures.push(...samples.failures);
-    }
+    const logits = result === undefined ? none : this.#read(graph, result, batch.outputCount * this.vocabSize);
+    const { sampled, failures } = this.#sampler.sample(batch, logits, {
+      rowSums: rowSums && this.#read(graph, rowSums, batch.rowCount),
+      bestOfRow: this.#bestIn(graph, best),
+    });
     return failures.length === 0 ? { stepId, sampled } : { stepId, sampled, failures };
   }
 
@@ -488,6 +484,8 @@ export class GgmlRunner implements Runner {
     return values;
   }
 }
+
+const none = new Float32Array(0);
 
 /** Of a model with states, for all of its layers, because all stages must have the same fingerprint. */
 async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Promise<MixerChoice | undefined> {

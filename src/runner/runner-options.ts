@@ -30,7 +30,7 @@ export interface GgmlRunnerOptions {
   /** The most sequences of a step, for the memory of steps on a GPU; default 64. */
   readonly sequencesMax?: number;
   /** The longest sequence, for the memory of steps on a GPU; default: the model's context. */
-  readonly tokensMax?: number;
+  readonly tokensMax?: number | undefined;
   readonly blockSize: TokenCount;
   /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
   readonly stateCheckpointTokens?: number | undefined;

@@ -13,7 +13,7 @@ const folder = temporaryFolder();
 afterAll(() => folder.remove());
 type Engine = Awaited<ReturnType<typeof createEngine>>;
 
-describe('a device that fails', () => {
+describe('a GPU', () => {
   needGpu();
   testsNeed(process.platform === 'linux' && testGpu().description.startsWith('Vulkan'), 'no Vulkan on Linux');
 
@@ -41,7 +41,7 @@ describe('a device that fails', () => {
     process.env.LD_PRELOAD = [process.env.LD_PRELOAD, library].filter(Boolean).join(':');
   });
 
-  it('and is lost: it is a worker process that died: another computes the KV again, and the text is the same', async () => {
+  it('that is lost is a worker process that died: another computes the KV again, and the text is the same', async () => {
     process.env.LOSE_DEVICE = trigger;
     await using engine = await createEngine(options);
     const text = await complete(engine);
@@ -52,7 +52,7 @@ describe('a device that fails', () => {
     );
   });
 
-  it('and has too little memory says at the start for what, and what to change', async () => {
+  it('with too little memory says at the start for what, and what to change', async () => {
     const purposes = new Set<string>();
     let buffers = 0;
     for (; ; buffers++) {

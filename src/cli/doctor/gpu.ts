@@ -78,7 +78,7 @@ function softwareNames(): string[] {
   }
 }
 
-/** For people: a line for each device, or one that says why there is none. */
+/** Describes each device in a line. Without a device, one line says what is missing. */
 export function describeGpus({ packages, devices, softwareDevices }: GpuReport): string[] {
   if (devices.length > 0) return devices.map(describeDevice);
   const problems = packages

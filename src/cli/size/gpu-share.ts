@@ -29,7 +29,7 @@ export interface GpuShare {
 const neededFor = ({ onGpu, poolBytes }: Division, { reserveBytes }: GpuShare): number =>
   onGpu.weightBytes + poolBytes + reserveBytes;
 
-/** For people. */
+/** The part of the report of `kvasir size` about the GPU, as text. */
 export function describeShare(share: GpuShare): string {
   const { device, reserveBytes, division, divisions, poolTokens } = share;
   const reserve = `${formatBytes(reserveBytes)} stay free for the buffers of a step and for other programs`;

@@ -24,6 +24,12 @@ export interface BatchSamplerOptions {
   readonly onLogits?: LogitsObserver;
 }
 
+/** What else a graph has computed. */
+interface FurtherResults {
+  readonly rowSums?: Float32Array | undefined;
+  readonly bestOfRow?: BestOfRow | undefined;
+}
+
 /** Chooses the next token of each sampled sequence of a batch; only the last stage of a pipeline has one. */
 export class BatchSampler {
   readonly #vocabSize: number;
@@ -38,14 +44,24 @@ export class BatchSampler {
     this.#onLogits = onLogits;
   }
 
-  /** `logits`: F32 `[vocab, outputCount]`; read, never written. */
-  sample({ sequences }: Batch, logits: Float32Array, bestOfRow?: BestOfRow): BatchSamples {
+  /**
+   * `logits`: F32 `[vocab, outputCount]`; read, never written. `rowSums`: the sum of each row's hidden state.
+   *
+   * Kernels of GPUs multiply masked KV by 0, so NaN also reaches the KV of tokens that come before it in the step. A sequence with NaN
+   * therefore fails in this step, before other requests find these blocks in the prefix cache.
+   */
+  sample(
+    { sequences, positions }: Batch,
+    logits: Float32Array,
+    { rowSums, bestOfRow }: FurtherResults = {},
+  ): BatchSamples {
     const sampled: (Sample | undefined)[] = sequences.map(() => undefined);
     const failures: SequenceFailure[] = [];
     for (let index = 0; index < sequences.length; index++) {
       const sequence = sequences[index]!;
-      if (sequence.outputIndex === undefined) continue;
       try {
+        if (rowSums !== undefined) this.#checkRows(sequence, rowSums, positions);
+        if (sequence.outputIndex === undefined) continue;
         sampled[index] = this.#sampleSequence(sequence, sequence.outputIndex, logits, bestOfRow);
       } catch (error) {
         // Values that overflow F16 end only the request whose prompt causes them.
@@ -56,22 +72,14 @@ export class BatchSampler {
     return { sampled, failures };
   }
 
-  /**
-   * The sequences of which a row has NaN or infinity. `rowSums`: the sum of each row's hidden state.
-   *
-   * Kernels of GPUs multiply masked KV by 0, so NaN also reaches the KV of tokens that come before it in the step. The request must fail
-   * in this step, before other requests find these blocks in the prefix cache.
-   */
-  brokenSequences({ sequences }: Batch, rowSums: Float32Array): SequenceFailure[] {
-    const failures: SequenceFailure[] = [];
-    for (const [sequence, { firstRow, rowCount, kvLength }] of sequences.entries()) {
-      const row = rowSums.subarray(firstRow, firstRow + rowCount).findIndex((sum) => !Number.isFinite(sum));
-      if (row < 0) continue;
-      const [model, position] = [this.#modelName ?? 'without a name', kvLength - rowCount + row];
-      const error = brokenLogits({ model, found: `${rowSums[firstRow + row]} as a hidden state`, position });
-      failures.push({ sequence, error });
+  /** Throws `brokenLogits` for the first of the sequence's rows whose hidden state has NaN or infinity. */
+  #checkRows({ firstRow, rowCount }: BatchSequence, rowSums: Float32Array, positions: Int32Array): void {
+    for (let row = firstRow; row < firstRow + rowCount; row++) {
+      const sum = rowSums[row]!;
+      if (Number.isFinite(sum)) continue;
+      const model = this.#modelName ?? 'without a name';
+      throw brokenLogits({ model, found: `${sum} as a hidden state`, position: positions[row]! });
     }
-    return failures;
   }
 
   #sampleSequence({ plan }: BatchSequence, outputIndex: number, logits: Float32Array, bestOfRow?: BestOfRow): Sample {
