@@ -8,7 +8,7 @@ import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 const nanToken = 77;
-/** At position 16, or at the token before it in the step. */
+/** The NaN is at position 16, and may also be at the token before it in the step. */
 const brokenLogits = {
   reason: 'error',
   error: { code: 'KVASIR_BROKEN_LOGITS', message: expect.stringMatching(/NaN as a hidden state for position 1[56]:/) },
