@@ -27,8 +27,11 @@ export async function modelFacts(path: string): Promise<ModelFacts | undefined> 
   const state = `${found.ino} ${found.size} ${found.mtimeMs}`;
   const before = known.get(path);
   if (before?.state === state) return before.facts;
-  const facts = readStoredGguf(path).then(factsOf, () => undefined);
-  if (known.size === KNOWN_MAX) known.clear();
+  const facts = readStoredGguf(path)
+    .then(factsOf)
+    .catch(() => undefined);
+  known.delete(path);
+  if (known.size === KNOWN_MAX) known.delete(known.keys().next().value!);
   known.set(path, { state, facts });
   return facts;
 }

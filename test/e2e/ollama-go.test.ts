@@ -18,7 +18,7 @@ describeInLongForm('Ollama’s client for Go', () => {
   const folder = mkdtempSync(join(tmpdir(), 'kvasir-go-'));
   const built = join(folder, 'client');
   const { status } = spawnSync('go', ['build', '-o', built, '.'], { cwd: program, env: offline });
-  const cleanups: (() => Promise<unknown> | void)[] = [() => rmSync(folder, { recursive: true })];
+  const cleanups: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
   afterEach(async () => {
     for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
   });

@@ -68,15 +68,18 @@ export class ModelCatalog implements ModelSource {
   }
 
   async find(name: string): Promise<CatalogEntry | undefined> {
-    const canonical = isHubName(name) ? hubName(parseHubName(name)) : name;
-    const names = [name, canonical];
+    // Ollama's clients write hf.co/owner/name.
+    const onHub = hubNameIn(name);
     const isNamed = (entry: CatalogEntry): boolean =>
-      [entry.name, ...entry.aliases].some((each) => names.includes(each));
+      entry.name === name || entry.name === onHub || entry.aliases.includes(name);
     const given = this.#given().find(isNamed);
     if (given !== undefined) return given;
     const inFolder = this.#inFolder.find(isNamed);
     if (inFolder !== undefined && (await stat(inFolder.model).catch(() => undefined)) !== undefined) return inFolder;
-    if (this.#models.hub === 'any' && isHubName(name)) return withFile(this.#entryOf(canonical, canonical));
+    if (this.#models.hub === 'any' && isHubName(name)) {
+      const wanted = onHub ?? hubName(parseHubName(name));
+      return withFile(this.#entryOf(wanted, wanted));
+    }
     return (await this.list()).find(isNamed);
   }
 
@@ -150,6 +153,15 @@ export class ModelCatalog implements ModelSource {
 export const nameOfModel = (model: string): string => (isHubName(model) ? model : nameOfFile(basename(model)));
 
 const nameOfFile = (path: string): string => path.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
+
+/** The short name of a model on the hub; undefined: it is none. */
+function hubNameIn(name: string): string | undefined {
+  try {
+    return isHubName(name) ? hubName(parseHubName(name)) : undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 async function withFile(entry: CatalogEntry): Promise<CatalogEntry> {
   const path = isHubName(entry.model) ? await downloadedFile(entry.model).catch(() => undefined) : entry.model;

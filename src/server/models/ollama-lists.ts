@@ -4,6 +4,7 @@ import { type DescribedModel, describeLoaded, describeModel } from '../ollama/de
 import { endsModel } from '../ollama/keep-alive.ts';
 import { pullOfOllama, registerModelOrders, registerOllamaVersion } from '../ollama/model-orders.ts';
 import { answerWithoutText } from '../ollama/ollama-renderer.ts';
+import type { OllamaModel } from '../ollama/ollama-types.ts';
 import { pullOff } from '../server-errors.ts';
 import type { UnknownFields } from '../unknown-fields.ts';
 import type { ModelReport } from './contract.ts';
@@ -16,8 +17,10 @@ export function registerOllamaLists(
   options: { readonly unknownFields: UnknownFields | undefined },
 ): void {
   app.get('/api/tags', async () => {
-    const described = await Promise.all((await pool.reports()).map(describeReport));
-    return { models: described.map(({ model }) => model) };
+    const models: OllamaModel[] = [];
+    // One after the other: a folder may have hundreds of files.
+    for (const report of await pool.reports()) models.push((await describeReport(report)).model);
+    return { models };
   });
   app.get('/api/ps', async () => {
     const loaded = pool.all.filter(({ state }) => state === 'loaded');

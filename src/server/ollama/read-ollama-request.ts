@@ -228,10 +228,12 @@ function readOptions(given: Readonly<Record<string, unknown>>) {
 const saysNothing = (name: string, value: unknown): boolean =>
   (name === 'num_predict' && Number(value) <= 0) || (name === 'seed' && Number(value) < 0);
 
+const efforts = ['low', 'medium', 'high', 'max'];
+
 function thinking(reader: FieldReader, think: unknown): object {
   if (typeof think === 'boolean') return { chat_template_kwargs: { enable_thinking: think } };
-  if (typeof think === 'string') return { reasoning_effort: think };
-  throw reader.invalid('think', 'true, false, "low", "medium" or "high"');
+  if (efforts.includes(think as string)) return { reasoning_effort: think };
+  throw reader.invalid('think', 'true, false, "low", "medium", "high" or "max"');
 }
 
 function responseFormat(reader: FieldReader, format: unknown): object {
