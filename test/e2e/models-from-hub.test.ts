@@ -179,6 +179,11 @@ describe('Ollama’s /api/pull', () => {
     await expect(refused).rejects.toMatchObject({ status_code: 502, message: expect.stringMatching(/kvasir\/none/) });
     const wrong = served.ollama.pull({ model: 'hf.co/kvasir' });
     await expect(wrong).rejects.toMatchObject({ status_code: 400, message: expect.stringMatching(/owner\/name/) });
+    // A name that an expression would read for hours.
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ model: `hf.co/a/b${'?'.repeat(2_000_000)}\n` });
+    for (const path of ['/api/show', '/api/chat', '/v1/completions'])
+      expect((await fetch(served.origin + path, { method: 'POST', headers, body })).status, path).toBe(404);
     for (const model of ['llama3', '../demo', '/etc/passwd'])
       await expect(served.ollama.pull({ model })).rejects.toMatchObject({ status_code: 403 });
   });

@@ -1,5 +1,6 @@
 import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { nameLengthMax } from '../../base/field-reader.ts';
 import { downloadedModels } from '../../hub/downloaded-models.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
@@ -68,6 +69,7 @@ export class ModelCatalog implements ModelSource {
   }
 
   async find(name: string): Promise<CatalogEntry | undefined> {
+    if (name.length > nameLengthMax) return undefined;
     // Ollama's clients write hf.co/owner/name.
     const onHub = hubNameIn(name);
     const isNamed = (entry: CatalogEntry): boolean =>
