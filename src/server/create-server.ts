@@ -54,7 +54,7 @@ export function createServer(engine: AsyncEngine, options: CreateServerOptions =
   };
   return {
     plugin: async (app) => {
-      configureHttp(app, { ...full, connections: new Connections() });
+      configureHttp(app, { ...full, connections: new Connections(), prefix: app.prefix });
       // Without a prefix, the application answers for paths without an endpoint.
       if (app.prefix !== '') app.setNotFoundHandler(answerNotFound);
       mountEngine(app, engine, full);
@@ -69,7 +69,7 @@ function createHandler(
   options: Parameters<typeof mountEngine>[2],
   prefix: string,
 ): MountedServer['handler'] {
-  const app = createHttp({ ...options, connections: new Connections() });
+  const app = createHttp({ ...options, connections: new Connections(), prefix });
   app.addHook('preParsing', takeParsedBody);
   const mount: FastifyPluginCallback = (context, _, done) => {
     mountEngine(context, engine, options);

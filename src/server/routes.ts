@@ -401,6 +401,7 @@ export class GenerationRoute {
       created: Math.floor(Date.now() / 1000),
       prompts,
       n: generation.bestOf?.kept ?? n,
+      times: meter,
       returnTokenIds: parsed.returnTokenIds,
       ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
       ...promptScoresOf(parsed),

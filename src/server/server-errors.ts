@@ -92,6 +92,16 @@ export const routeNotFound = defineError(
   'There is no endpoint {method} {path}. docs/api.md in the package lists the endpoints, and GET / is a page to try them.',
   404,
 );
+export const pullOff = defineError(
+  'KVASIR_PULL_OFF',
+  'This server does not download `{model}`. Start it with --hub-models any, and pull a name such as hf.co/owner/name:Q8_0; or download the model with `kvasir pull`, and serve it.',
+  403,
+);
+export const modelsReadOnly = defineError(
+  'KVASIR_MODELS_READ_ONLY',
+  '{path} has no effect here: this server does not make, copy, upload or delete models. It serves GGUF files; `kvasir pull` and `kvasir rm` download and remove them.',
+  403,
+);
 export const faultInjectionOff = defineError(
   'KVASIR_FAULT_INJECTION_OFF',
   'This server does not lose blocks on demand. Start it with --enable-fault-injection.',

@@ -72,6 +72,8 @@ export const ollamaChatExample = {
 };
 export const ollamaGenerateExample = { model, prompt: 'Once', options: { num_predict: 8 } };
 export const ollamaEmbedExample = { model, input: 'Once' };
+export const ollamaEmbeddingsExample = { model, prompt: 'Once' };
+export const ollamaPullExample = { model };
 export const ollamaShowExample = { model };
 export const tokenizeExample = { prompt: 'Once' };
 export const detokenizeExample = { tokens: [1, 2] };
