@@ -9,16 +9,16 @@ const allTypes: readonly ValueType[] = ['string', 'number', 'integer', 'boolean'
 
 /** The types of a parameter's values. A parameter that the schema does not name can have any. */
 export function typesOfParameter({ function: { parameters = {} } }: Tool, name: string): ReadonlySet<ValueType> {
-  const { properties, additionalProperties } = parameters;
-  const isNamed = isJsonObject(properties) && Object.hasOwn(properties, name);
-  return typesOfSchema(isNamed ? properties[name] : additionalProperties, parameters);
+  return typesOfBits(new TypeReader(parameters).readMember(parameters, name));
 }
 
 /** `root`: of references. */
 export function typesOfSchema(schema: unknown, root: object): ReadonlySet<ValueType> {
-  const bits = new TypeReader(root).read(schema);
-  return new Set(allTypes.filter((type) => (bits & bitOf(type)) !== 0));
+  return typesOfBits(new TypeReader(root).read(schema));
 }
+
+const typesOfBits = (bits: number): ReadonlySet<ValueType> =>
+  new Set(allTypes.filter((type) => (bits & bitOf(type)) !== 0));
 
 export const isOnlyText = (types: ReadonlySet<ValueType>): boolean => types.size === 1 && types.has('string');
 
@@ -26,6 +26,8 @@ const bitOf = (type: ValueType): number => 1 << allTypes.indexOf(type);
 const allBits = 2 ** allTypes.length - 1;
 /** A longer chain of references says nothing. */
 const depthMax = 200;
+/** The same for the schema of all parameters, whose parts are read for each name. */
+const memberDepthMax = 8;
 
 /** Reads which types a schema allows. Each part is read once, however many references lead to it. */
 class TypeReader {
@@ -50,11 +52,26 @@ class TypeReader {
     return bits;
   };
 
+  /** The types of a member of the objects that the schema describes. */
+  readMember(schema: unknown, name: string, depth = 0): number {
+    if (!isJsonObject(schema) || depth > memberDepthMax) return allBits;
+    const { properties, additionalProperties } = schema;
+    const isNamed = isJsonObject(properties) && Object.hasOwn(properties, name);
+    const own = this.read(isNamed ? properties[name] : additionalProperties);
+    return own & this.#combined(schema, (part) => this.readMember(part, name, depth + 1));
+  }
+
+  /** What the keywords that combine schemas leave of all types. */
+  #combined({ $ref, anyOf, oneOf, allOf }: JsonObject, read: (part: unknown) => number): number {
+    let bits = typeof $ref === 'string' ? read(resolve($ref, this.#root)) : allBits;
+    for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(read));
+    if (Array.isArray(allOf)) for (const part of allOf) bits &= read(part);
+    return bits;
+  }
+
   #bitsOf(schema: JsonObject): number {
-    const { $ref, anyOf, oneOf, allOf, type } = schema;
-    let bits = typeof $ref === 'string' ? this.read(resolve($ref, this.#root)) : allBits;
-    for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(this.read));
-    if (Array.isArray(allOf)) for (const part of allOf) bits &= this.read(part);
+    const { type } = schema;
+    let bits = this.#combined(schema, this.read);
     if (type !== undefined) bits &= union((Array.isArray(type) ? type : [type]).map(bitsOfName));
     const constants = 'const' in schema ? [schema.const] : schema.enum;
     if (Array.isArray(constants)) bits &= union(constants.map((value) => union(typesOfValue(value).map(bitOf))));
