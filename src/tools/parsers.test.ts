@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { JsonObject } from '../base/json.ts';
 import { fuzzRuns } from '../../test/support/long-form.ts';
+import type { JsonObject } from '../base/json.ts';
 import { parserOf, type ToolFormat, toolFormats } from './formats.ts';
 import { type Answer, answer, call, cases, offered, tool } from './parser-cases.suite.ts';
 import type { AnswerPart } from './tool.ts';

@@ -1,5 +1,6 @@
 import { ExactNumber, readExactJson } from '../base/exact-json.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { SchemaReferences } from '../grammar/schema-references.ts';
 import { pythonToJson } from './python-values.ts';
 import type { Tool } from './tool.ts';
 
@@ -13,7 +14,7 @@ export function typesOfParameter({ function: { parameters = {} } }: Tool, name: 
 }
 
 /** `root`: of references. */
-export function typesOfSchema(schema: unknown, root: object): ReadonlySet<ValueType> {
+export function typesOfSchema(schema: unknown, root: JsonObject): ReadonlySet<ValueType> {
   return typesOfBits(new TypeReader(root).read(schema));
 }
 
@@ -24,6 +25,15 @@ export const isOnlyText = (types: ReadonlySet<ValueType>): boolean => types.size
 
 const bitOf = (type: ValueType): number => 1 << allTypes.indexOf(type);
 const allBits = 2 ** allTypes.length - 1;
+const known = new WeakMap<JsonObject, SchemaReferences>();
+
+/** Of the schema of a tool's parameters, which is read for each parameter. */
+export function referencesOf(root: JsonObject): SchemaReferences {
+  const references = known.get(root) ?? new SchemaReferences(root);
+  known.set(root, references);
+  return references;
+}
+
 /** A longer chain of references says nothing. */
 const depthMax = 200;
 /** The same for the schema of all parameters, whose parts are read for each name. */
@@ -31,12 +41,12 @@ const memberDepthMax = 8;
 
 /** Reads which types a schema allows. Each part is read once, however many references lead to it. */
 class TypeReader {
-  readonly #root: object;
+  readonly #references: SchemaReferences;
   readonly #known = new Map<object, number>();
   #depth = 0;
 
-  constructor(root: object) {
-    this.#root = root;
+  constructor(root: JsonObject) {
+    this.#references = referencesOf(root);
   }
 
   readonly read = (schema: unknown): number => {
@@ -62,8 +72,9 @@ class TypeReader {
   }
 
   /** What the keywords that combine schemas leave of all types. */
-  #combined({ $ref, anyOf, oneOf, allOf }: JsonObject, read: (part: unknown) => number): number {
-    let bits = typeof $ref === 'string' ? read(resolve($ref, this.#root)) : allBits;
+  #combined(schema: JsonObject, read: (part: unknown) => number): number {
+    const { $ref, anyOf, oneOf, allOf } = schema;
+    let bits = typeof $ref === 'string' ? read(this.#references.target($ref, schema)?.schema) : allBits;
     for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(read));
     if (Array.isArray(allOf)) for (const part of allOf) bits &= read(part);
     return bits;
@@ -85,18 +96,6 @@ const union = (parts: readonly number[]): number => parts.reduce((all, part) => 
 function bitsOfName(name: unknown): number {
   if (name === 'number') return bitOf('number') | bitOf('integer');
   return allTypes.includes(name as ValueType) ? bitOf(name as ValueType) : 0;
-}
-
-/** The part of a schema that a reference names. */
-export function resolve(reference: string, root: object): unknown {
-  if (!reference.startsWith('#')) return undefined;
-  let found: unknown = root;
-  for (const part of reference.slice(1).split('/').slice(1)) {
-    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, key)) return undefined;
-    found = (found as Record<string, unknown>)[key];
-  }
-  return found;
 }
 
 function typesOfValue(value: unknown): readonly ValueType[] {
