@@ -6,6 +6,7 @@ import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
+import type { ControlSpan } from '../tools/answer-reader.ts';
 import { type AnswerMessage, ChatAnswer, type ChatAnswerOptions, type ChatFinishReason } from './chat/chat-answer.ts';
 import type { ChatSettings } from './chat/chat-contract.ts';
 import { modelFormats } from './chat/conversation.ts';
@@ -24,6 +25,8 @@ export interface CompletionOutput {
   /** The number of the completion, from 0 to `n - 1`. */
   readonly index: number;
   readonly text: string;
+  /** Where the names of control tokens are in the text; present if there are any, with `skipSpecialTokens: false`. */
+  readonly controls?: readonly ControlSpan[];
   readonly tokenIds: readonly TokenId[];
   readonly finishReason: FinishReason;
   /** The stop string or the stop token of the caller that ended the completion. */
@@ -359,12 +362,22 @@ function joinDeltas(deltas: readonly OutputDelta[], index: number): CompletionOu
   const { reason, stopReason } = assertDefined(deltas.at(-1)?.finish, 'a stream ends with the end of its completions');
   return {
     index,
-    text: deltas.map(({ text }) => text).join(''),
+    ...joinTexts(deltas),
     tokenIds: deltas.flatMap(({ tokenIds }) => tokenIds),
     finishReason: reason,
     ...(stopReason === undefined ? {} : { stopReason }),
     ...(deltas[0]?.logprobs === undefined ? {} : { logprobs: deltas.flatMap(({ logprobs }) => logprobs ?? []) }),
   };
+}
+
+function joinTexts(deltas: readonly OutputDelta[]): Pick<CompletionOutput, 'text' | 'controls'> {
+  let text = '';
+  const controls: ControlSpan[] = [];
+  for (const delta of deltas) {
+    for (const { at, length } of delta.controls ?? []) controls.push({ at: text.length + at, length });
+    text += delta.text;
+  }
+  return controls.length === 0 ? { text } : { text, controls };
 }
 
 /** Array.isArray does not narrow readonly arrays. */
@@ -384,7 +397,7 @@ function readAnswers(output: RequestOutput, options: ChatAnswerOptions): ChatOut
   const outputs = output.outputs.map((completion) => {
     const answer = new ChatAnswer(options);
     const finish = { reason: completion.finishReason };
-    answer.add({ text: completion.text, finish });
+    answer.add({ ...completion, finish });
     const finishReason = answer.finishReason(finish) ?? finish.reason;
     return { ...completion, finishReason, message: answer.message() };
   });

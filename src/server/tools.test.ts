@@ -34,9 +34,13 @@ const templates = {
 async function serve(
   answer: string,
   template: keyof typeof templates = 'hermes',
-  options: Partial<ServerOptions> = {},
+  { control, ...options }: Partial<ServerOptions> & { readonly control?: string } = {},
 ) {
-  const engine = new LetterEngine({ answer, chatTemplate: templates[template], maxModelLen: 5000 });
+  const chatTemplate = templates[template];
+  const engine = new LetterEngine({
+    ...{ answer, chatTemplate, maxModelLen: 5000 },
+    ...(control === undefined ? {} : { control }),
+  });
   const rendered: { messages: unknown; options: unknown }[] = [];
   const { renderChat } = engine;
   engine.renderChat = (messages, given) => {
@@ -222,7 +226,8 @@ describe('tools', () => {
   });
 
   it('of Mistral have ids of nine letters and digits, and control tokens are kept', async () => {
-    const { ask, engine } = await serve('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]', 'mistral');
+    const control = '[TOOL_CALLS]';
+    const { ask, engine } = await serve(`${control}[{"name": "get_weather", "arguments": {}}]`, 'mistral', { control });
     const [{ message }] = (await ask(asking)).choices;
     expect(message.tool_calls[0].id).toMatch(/^[0-9a-z]{9}$/);
     expect(engine.requests[0]!.params).toMatchObject({ skipSpecialTokens: false });

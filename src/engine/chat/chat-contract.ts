@@ -59,7 +59,7 @@ export interface ChatRequest extends ChatSettings, Omit<GenerateRequest, 'prompt
 }
 
 /** What one step added to an answer: an `OutputDelta` whose text is divided into content, reasoning and calls. */
-export interface ChatDelta extends AnswerDelta, Omit<OutputDelta, 'text' | 'finish'> {
+export interface ChatDelta extends AnswerDelta, Omit<OutputDelta, 'text' | 'controls' | 'finish'> {
   /** Set on the last delta of this answer. */
   readonly finish?: ChatFinish;
 }

@@ -7,10 +7,10 @@ import {
   formatOfTemplate,
   knowsCalls,
   knowsTools,
-  needsControlTokens,
   type ReasoningFormat,
   reasoningFormatOfTemplate,
   type ToolFormat,
+  tagsOf,
 } from '../../tools/formats.ts';
 import {
   asPlainMessages,
@@ -149,7 +149,31 @@ export function answerFormat(
   };
 }
 
-/** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-export function withControlTokens(params: CheckedSampling, { tools }: AnswerFormat): CheckedSampling {
-  return tools === undefined || !needsControlTokens(tools) ? params : { ...params, skipSpecialTokens: false };
+/**
+ * The request and the format for an answer whose tags are control tokens, which are left out of texts otherwise. The vocabulary decides:
+ * the name of a control token has other tokens as plain text.
+ */
+export function withControlTokens(
+  engine: AsyncEngine,
+  params: CheckedSampling,
+  format: AnswerFormat,
+): { readonly params: CheckedSampling; readonly format: AnswerFormat } {
+  const controlTags = new Set(tagsOf(format).filter((tag) => hasControlToken(engine, tag)));
+  if (controlTags.size === 0) return { params, format };
+  const showsControls = params.skipSpecialTokens === false;
+  return { params: { ...params, skipSpecialTokens: false }, format: { ...format, controlTags, showsControls } };
+}
+
+const known = new WeakMap<AsyncEngine, Map<string, boolean>>();
+
+function hasControlToken(engine: AsyncEngine, tag: string): boolean {
+  const tags = known.get(engine) ?? new Map<string, boolean>();
+  known.set(engine, tags);
+  let found = tags.get(tag);
+  if (found === undefined) {
+    const tokens = (parseSpecial: boolean): string => engine.tokenize(tag, { addSpecial: false, parseSpecial }).join();
+    found = tokens(true) !== tokens(false);
+    tags.set(tag, found);
+  }
+  return found;
 }

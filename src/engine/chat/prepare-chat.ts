@@ -44,7 +44,7 @@ export async function prepareChat(
   signal?: AbortSignal,
 ): Promise<PreparedChat> {
   const { tools, requiredTools, areParallel, structure } = chat;
-  const format = answerFormat(chat, formats);
+  const { format, params } = withControlTokens(engine, chat.params, answerFormat(chat, formats));
   const prompt = await renderConversation(engine, chat, signal);
   const grammar = answerGrammar({
     content: structure,
@@ -55,7 +55,7 @@ export async function prepareChat(
   });
   return {
     prompt,
-    params: withControlTokens(chat.params, format),
+    params,
     answers: { format, prompt: prompt.text, areParallel },
     ...(grammar === undefined ? {} : { grammar }),
   };
