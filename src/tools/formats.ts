@@ -166,8 +166,5 @@ export function thoughtTags(reasoning: ReasoningFormat | undefined): ThoughtTags
   return reasoning === 'mistral' ? mistralThoughts : tagsOfThink;
 }
 
-/** Whether the template itself shows the calls of earlier answers. */
-export const knowsCalls = (template: string): boolean => template.includes('tool_calls');
-
 /** Whether the template itself shows tools to the model. */
 export const knowsTools = (template: string): boolean => /\btools\b/.test(template);
