@@ -210,7 +210,7 @@ describe('a request', () => {
     await ask({ type: 'tool', name: 'get_weather', disable_parallel_tool_use: true });
     expect(engine.requests.map(({ grammar }) => grammar !== undefined)).toEqual([false, true, false, true]);
     expect(rendered.map(({ variables }) => (variables as { tools?: unknown[] }).tools?.length ?? 0)).toEqual([
-      1, 1, 0, 1,
+      1, 1, 1, 1,
     ]);
   });
 
