@@ -1,6 +1,7 @@
 import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { nameLengthMax } from '../../base/field-reader.ts';
+import { nameMatch } from '../../engine/model-names.ts';
 import { downloadedModels } from '../../hub/downloaded-models.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
@@ -82,7 +83,8 @@ export class ModelCatalog implements ModelSource {
       const wanted = onHub ?? hubName(parseHubName(name));
       return withFile(this.#entryOf(wanted, wanted));
     }
-    return (await this.list()).find(isNamed);
+    const all = await this.list();
+    return all.find(isNamed) ?? bestMatch(all, name);
   }
 
   pull(entry: ModelEntry): Download {
@@ -149,6 +151,16 @@ export class ModelCatalog implements ModelSource {
       .filter(({ receivedBytes }) => receivedBytes === undefined)
       .map(({ name, paths: [path] }) => ({ ...this.#entryOf(name, name), path: path! }));
   }
+}
+
+/** The model whose pattern fits a name best, if none has the name itself. */
+function bestMatch(entries: readonly CatalogEntry[], name: string): CatalogEntry | undefined {
+  let best: { readonly entry: CatalogEntry; readonly match: number } | undefined;
+  for (const entry of entries) {
+    const match = nameMatch(entry.aliases, name);
+    if (match !== undefined && match > (best?.match ?? -1)) best = { entry, match };
+  }
+  return best?.entry;
 }
 
 /** The name of a model that is given without one. */
