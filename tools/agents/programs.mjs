@@ -1,6 +1,6 @@
 /**
  * The programs whose requests are kept in `test/data/agents`, with the settings that `docs/agents.md` gives. `origin` is that of the server, `work` the
- * folder in which the program runs; it has the files `a.txt` and `b.txt`. `calls` are those that the first answer makes: the first call ends last.
+ * folder in which the program runs; it has the files `a.txt` and `b.txt`. `context` are the tokens of the model's context, as the program is told. `calls` are those that the first answer makes: the first call ends last.
  */
 const slow = 'sleep 1; cat a.txt';
 const model = 'letters';
@@ -10,7 +10,7 @@ export const programs = {
     title: 'Claude Code',
     npm: '@anthropic-ai/claude-code',
     version: '2.1.332',
-    env: ({ origin }) => claudeEnv(origin),
+    env: claudeEnv,
     command: ({ bin, question }) => [bin('claude'), '-p', question, '--allowedTools', 'Bash', 'Read'],
     calls: ({ work }) => [
       ['Bash', { command: slow, description: 'Print a.txt' }],
@@ -21,7 +21,7 @@ export const programs = {
     title: 'Claude Code',
     npm: '@anthropic-ai/claude-code',
     version: '2.1.332',
-    env: ({ origin }) => ({ ...claudeEnv(origin), ENABLE_TOOL_SEARCH: 'true' }),
+    env: (given) => ({ ...claudeEnv(given), ENABLE_TOOL_SEARCH: 'true' }),
     command: ({ bin, question }) => [bin('claude'), '-p', question, '--allowedTools', 'Bash', 'Read', 'ToolSearch'],
     calls: () => [
       ['ToolSearch', { query: 'select:WebFetch,TaskStop', max_results: 5 }],
@@ -32,9 +32,10 @@ export const programs = {
     title: 'Codex',
     npm: '@openai/codex',
     version: '0.171.0',
-    files: ({ origin }) => ({
+    files: ({ origin, context }) => ({
       '.codex/config.toml': `model = "${model}"
 model_provider = "kvasir"
+model_context_window = ${context}
 [model_providers.kvasir]
 name = "Kvasir"
 base_url = "${origin}/v1"
@@ -53,7 +54,7 @@ enabled = false
     title: 'opencode',
     npm: 'opencode-ai',
     version: '1.18.33',
-    files: ({ origin }) => ({
+    files: ({ origin, context }) => ({
       '.config/opencode/opencode.json': JSON.stringify({
         autoupdate: false,
         share: 'disabled',
@@ -63,7 +64,7 @@ enabled = false
             npm: '@ai-sdk/openai-compatible',
             name: 'Kvasir',
             options: { baseURL: `${origin}/v1` },
-            models: { [model]: { name: model, limit: { context: 400_000, output: 8192 } } },
+            models: { [model]: { name: model, limit: { context, output: 8192 } } },
           },
         },
       }),
@@ -115,7 +116,7 @@ enabled = false
     title: 'Continue',
     npm: '@continuedev/cli',
     version: '1.5.47',
-    files: ({ origin }) => ({
+    files: ({ origin, context }) => ({
       'config.yaml': `name: Local
 version: 1.0.0
 schema: v1
@@ -127,6 +128,9 @@ models:
     apiKey: none
     roles: [chat, edit, apply]
     capabilities: [tool_use]
+    defaultCompletionOptions:
+      contextLength: ${context}
+      maxTokens: 8192
 `,
     }),
     env: () => ({ CONTINUE_TELEMETRY_ENABLED: '0' }),
@@ -134,6 +138,23 @@ models:
     calls: ({ work }) => [
       ['Bash', { command: slow }],
       ['Read', { filepath: `${work}/b.txt` }],
+    ],
+  },
+  copilot: {
+    title: 'GitHub Copilot CLI',
+    npm: '@github/copilot',
+    version: '1.0.102',
+    env: ({ origin, context }) => ({
+      COPILOT_PROVIDER_BASE_URL: `${origin}/v1`,
+      COPILOT_MODEL: model,
+      COPILOT_PROVIDER_MAX_PROMPT_TOKENS: String(context - 8192),
+      COPILOT_PROVIDER_MAX_OUTPUT_TOKENS: '8192',
+      COPILOT_OFFLINE: 'true',
+    }),
+    command: ({ bin, question }) => [bin('copilot'), '-p', question, '--allow-all-tools', '--no-auto-update'],
+    calls: ({ work }) => [
+      ['bash', { command: slow, description: 'Print a.txt' }],
+      ['view', { path: `${work}/b.txt` }],
     ],
   },
   aider: {
@@ -150,12 +171,13 @@ models:
   },
 };
 
-function claudeEnv(origin) {
+function claudeEnv({ origin, context }) {
   return {
     ANTHROPIC_BASE_URL: origin,
     ANTHROPIC_API_KEY: 'none',
     ANTHROPIC_MODEL: model,
     ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+    CLAUDE_CODE_MAX_CONTEXT_TOKENS: String(context),
     CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
     DISABLE_TELEMETRY: '1',
   };

@@ -83,6 +83,7 @@ const deltaLength = 7;
 async function* speak(engine, request, entry, signal) {
   const { maxModelLen } = engine.model;
   const { prompt } = request;
+  entry.tokens = prompt.length;
   entry.prompt = engine.detokenize(prompt, { skipSpecialTokens: false });
   if (prompt.length >= maxModelLen) throw tooManyTokens({ promptTokens: prompt.length, maxModelLen });
   const maxTokens = request.params?.maxTokens ?? maxModelLen - prompt.length;
