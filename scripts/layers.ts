@@ -20,6 +20,7 @@ const ranks: Readonly<Record<string, number>> = {
   grammar: 2,
   tools: 2,
   scheduler: 3,
+  templates: 3,
   sim: 4,
   worker: 4,
   engine: 5,

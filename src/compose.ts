@@ -41,11 +41,11 @@ import { DraftModelSpeculator } from './scheduler/speculation/draft-model-specul
 import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/speculation/options.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { TextSpeculator } from './scheduler/speculation/text-speculator.ts';
-import { type ChatTemplate, compileChatTemplate } from './tokenizer/chat-template.ts';
+import { type FittedPrompt, type FittedTemplate, fittedTemplate } from './templates/fitted-template.ts';
+import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './templates/template-thread.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
 import { type ChosenTemplates, chooseTemplates, readModelTemplates } from './tokenizer/model-templates.ts';
-import { BackgroundTemplate, openTemplateThread, type TemplateThread } from './tokenizer/template-thread.ts';
 import { openTextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
 import type { OpenedRank, RankTimings } from './worker/rank.ts';
@@ -125,7 +125,10 @@ export async function openMeasuredEngine(
     tokenizer = await openTokenizer(file, textThread);
     if (tokenizer.warning !== undefined) warn(given, tokenizer.warning);
     const templates = chooseTemplates(readModelTemplates(file.metadata), resolved.chatTemplate);
-    const chat = await chatRenderers(templates, tokenizer, templateThread);
+    const chat = await chatRenderers(templates, tokenizer, {
+      thread: templateThread,
+      warn: (message) => warn(given, message),
+    });
     const { ranks, placement } = await opening;
     areRanksOpen = true;
     connector = await transfer.connector?.openScheduler({
@@ -427,7 +430,7 @@ function describeModel(
 async function chatRenderers(
   templates: ChosenTemplates | undefined,
   tokenizer: Tokenizer,
-  thread: TemplateThread,
+  { thread, warn }: { readonly thread: TemplateThread; readonly warn: (message: string) => void },
 ): Promise<ChatRenderers | undefined> {
   if (templates === undefined) return undefined;
   const textOf = (id: number | undefined): string =>
@@ -436,13 +439,22 @@ async function chatRenderers(
   const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenId), toolTemplate };
   const background = new BackgroundTemplate(thread, { source, ...context });
   await background.check();
-  let here: ChatTemplate | undefined;
+  let here: FittedTemplate | undefined;
+  const warned = new Set<string>();
+  const textAndWarnings = ({ text, changes }: FittedPrompt): string => {
+    for (const change of changes.filter((one) => !warned.has(one))) {
+      warned.add(change);
+      warn(`The chat template does not take all conversations: ${change}.`);
+    }
+    return text;
+  };
   return {
     renderChat(messages, renderOptions) {
-      here ??= compileChatTemplate(source, context);
-      return here.render(messages, renderOptions);
+      here ??= fittedTemplate(source, context);
+      return textAndWarnings(here.render(messages, renderOptions));
     },
-    renderInBackground: (messages, renderOptions, signal) => background.render(messages, renderOptions, signal),
+    renderInBackground: async (messages, renderOptions, signal) =>
+      textAndWarnings(await background.render(messages, renderOptions, signal)),
   };
 }
 

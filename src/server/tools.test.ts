@@ -199,28 +199,6 @@ describe('tools', () => {
     ]);
   });
 
-  it('are described in the system message for a template that knows none', async () => {
-    const { ask, rendered } = await serve(call, 'none');
-    const calls = [{ id: 'c', type: 'function', function: { name: 'get_weather', arguments: '' } }];
-    const messages = [
-      { role: 'system', content: 'Be brief.' },
-      question,
-      { role: 'assistant', content: 'I look.', tool_calls: calls },
-      { role: 'tool', tool_call_id: 'c', content: 'sun' },
-      { role: 'tool', tool_call_id: 'c', content: 'rain' },
-    ];
-    const { choices } = await ask({ messages, tools: [weather] });
-    expect(choices[0].message.tool_calls).toHaveLength(1);
-    const [system, user, assistant, results] = rendered[0]!.messages as { role: string; content: string }[];
-    expect(system!.content).toMatch(/^Be brief\.\n\nYou may call functions[\s\S]*"name":"get_weather"/);
-    expect(user).toEqual(question);
-    expect(assistant!.content).toBe('I look.\n<tool_call>\n{"name":"get_weather","arguments":{}}\n</tool_call>');
-    expect(results).toEqual({
-      role: 'user',
-      content: '<tool_response>\nsun\n</tool_response>\n<tool_response>\nrain\n</tool_response>',
-    });
-  });
-
   it('of Mistral have ids of nine letters and digits, and control tokens are kept', async () => {
     const { ask, engine } = await serve('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]', 'mistral');
     const [{ message }] = (await ask(asking)).choices;
@@ -249,22 +227,6 @@ describe('tools', () => {
         reason: 'stop',
       });
     }
-  });
-
-  it('of earlier answers are written as the model writes them, if the template does not show them', async () => {
-    const { ask, rendered } = await serve('<|tool_call_start|>[get_weather(city="Oslo")]<|tool_call_end|>', 'lfm2');
-    const called = (text: string) => [
-      { id: 'c', type: 'function', function: { name: 'get_weather', arguments: text } },
-    ];
-    const text = '{"city":"Rome","id":12345678901234567890,"10":[true,null],"a":{"b":1.50}}';
-    const messages = [question, { role: 'assistant', content: null, tool_calls: called(text) }];
-    const { choices } = await ask({ messages, tools: [weather] });
-    expect(choices[0].message.tool_calls[0].function).toEqual({ name: 'get_weather', arguments: '{"city": "Oslo"}' });
-    const written = 'get_weather(city="Rome", id=12345678901234567890, 10=[True, None], a={"b": 1.50})';
-    expect(rendered[0]!.messages).toEqual([
-      question,
-      { role: 'assistant', content: `<|tool_call_start|>[${written}]<|tool_call_end|>` },
-    ]);
   });
 
   it('keep the digits of numbers and the order of names, in calls and in schemas', async () => {

@@ -25,6 +25,8 @@ export interface RenderOptions {
    * They do not replace `messages` and the model's tokens.
    */
   readonly variables?: Readonly<Record<string, unknown>>;
+  /** Limits the work (`jinja/template.ts`). Default: in proportion to the messages. */
+  readonly work?: number;
 }
 
 export interface ChatTemplate {
@@ -66,8 +68,7 @@ function compileOne(source: string, { bosToken, eosToken, now = () => new Date()
   const functions = { strftime_now: (format: string) => formatDate(now(), format) };
   const run = (
     messages: readonly object[],
-    { addGenerationPrompt = true, variables = {} }: RenderOptions,
-    work?: number,
+    { addGenerationPrompt = true, variables = {}, work }: RenderOptions,
   ): string => {
     const names = {
       // Templates test whether there are tools, and not whether the name is defined.
@@ -113,13 +114,17 @@ function withoutNulls(message: TemplateMessage): object {
     : message;
 }
 
-const reasoningNames = ['reasoning_content', 'thinking', 'reasoning'] as const;
+/** The names that thoughts of an answer have in APIs and templates. */
+export const reasoningNames = ['reasoning_content', 'thinking', 'reasoning'] as const;
+
+/** The thoughts of an answer. */
+export const reasoningOf = (message: TemplateMessage): unknown =>
+  reasoningNames.map((name) => message[name]).find((thoughts) => thoughts !== undefined && thoughts !== null);
 
 /** As transformers does: the thoughts of an answer have the names that templates read. */
 function withReasoning(message: TemplateMessage): TemplateMessage {
-  const name = reasoningNames.find((one) => message[one] !== undefined && message[one] !== null);
-  if (name === undefined) return message;
-  return { thinking: message[name], ...message, reasoning_content: message[name] };
+  const thoughts = reasoningOf(message);
+  return thoughts === undefined ? message : { thinking: thoughts, ...message, reasoning_content: thoughts };
 }
 
 const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));

@@ -3,7 +3,7 @@ import type { RenderOptions, TemplateMessage, TemplatePart } from './chat-templa
 /** What a template reads as the content of a message: a text, a list of parts, or either. */
 type ContentForm = 'text' | 'parts' | 'both';
 
-type Render = (messages: readonly object[], options: RenderOptions, work: number) => string;
+type Render = (messages: readonly object[], options: RenderOptions) => string;
 
 /**
  * Templates read content as text or as parts, and fail or write wrong text for the other form. What a template reads is seen by
@@ -51,7 +51,7 @@ export class ContentForms {
   /** Whether the template writes the text of the content, and not Python's or JSON's form of the parts. */
   #shows(messages: readonly TemplateMessage[], tools: unknown): boolean {
     try {
-      const text = this.#render(messages, { addGenerationPrompt: false, variables: { tools } }, probeWork);
+      const text = this.#render(messages, { addGenerationPrompt: false, variables: { tools }, work: probeWork });
       return text.includes(marker) && !/["']type["']\s*:\s*["']text["']/.test(text);
     } catch {
       return false;
@@ -61,8 +61,8 @@ export class ContentForms {
 
 const textPart = (text: string): TemplatePart => ({ type: 'text', text });
 
-/** More than templates of models need for these conversations. */
-const probeWork = 100_000;
+/** More than templates of models need for short conversations. */
+export const probeWork = 100_000;
 
 const marker = 'qzvkw';
 const question = { role: 'user', content: 'Hi' };

@@ -120,9 +120,6 @@ export const endsAfterThoughts = ({ reasoning }: AnswerFormat, prompt: string): 
 export const thoughtTags = (reasoning: ReasoningFormat | undefined): ThoughtTags =>
   reasoning === 'gemma4' ? gemmaThoughts : tagsOfThink;
 
-/** Whether the template itself shows the calls of earlier answers. */
-export const knowsCalls = (template: string): boolean => template.includes('tool_calls');
-
 /** Whether the template itself shows tools to the model. */
 export const knowsTools = (template: string): boolean => /\btools\b/.test(template);
 

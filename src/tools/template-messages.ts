@@ -1,7 +1,6 @@
-import { JsonLimitError, readExactJson, writeExactJson } from '../base/exact-json.ts';
+import { JsonLimitError, readExactJson } from '../base/exact-json.ts';
 import { invalidParameter } from '../core/errors.ts';
-import type { Tool, ToolCall } from './tool.ts';
-import { type CallWriter, writeCalls } from './write-calls.ts';
+import type { ToolCall } from './tool.ts';
 
 /** A part of the content of a message. */
 export type TextPart = { readonly type: 'text'; readonly text: string };
@@ -32,12 +31,6 @@ export function withMore(message: ToolMessage, text: string): ToolMessage {
   return { ...message, content: content + text, parts: [...parts.slice(0, -1), { ...last, text: last.text + text }] };
 }
 
-export interface TemplateInput {
-  readonly messages: readonly TemplateInputMessage[];
-  /** The template's variable `tools`. */
-  readonly tools?: readonly Tool[];
-}
-
 interface TemplateInputMessage {
   readonly role: string;
   readonly content: string | readonly TextPart[];
@@ -47,102 +40,13 @@ interface TemplateInputMessage {
 const asSent = ({ parts, ...message }: ToolMessage): TemplateInputMessage =>
   parts === undefined ? message : { ...message, content: parts };
 
-/**
- * Messages and tools as templates of Hugging Face expect them: the arguments of calls are objects. Their numbers keep all digits
- * (`exact-json.ts`).
- */
-export function forTemplate(messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
-  return {
-    messages: messages.map(({ toolCalls = [], ...message }, i) =>
-      toolCalls.length === 0
-        ? asSent(message)
-        : {
-            ...asSent(message),
-            tool_calls: parsedCalls(toolCalls, i).map(({ id, ...called }) => ({
-              id,
-              type: 'function',
-              function: called,
-            })),
-          },
-    ),
-    ...(tools.length === 0 ? {} : { tools }),
-  };
-}
-
-/** The same for a template that shows tools but no calls: calls are texts, as the model writes them. */
-export function withWrittenCalls(
-  messages: readonly ToolMessage[],
-  tools: readonly Tool[],
-  format: CallWriter,
-): TemplateInput {
-  return {
-    messages: messages.map(({ toolCalls = [], ...message }, i) => {
-      const written = writeCalls(format, parsedCalls(toolCalls, i));
-      return asSent(written === '' ? message : withMore(message, written));
-    }),
-    ...(tools.length === 0 ? {} : { tools }),
-  };
-}
-
-/** Where tools are described: at the end of the system message, or at the beginning of the first message of the user. */
-export type ToolPlace = 'system' | 'user';
-
-/**
- * Messages for a template that knows nothing of tools: the tools are described in a message, in the words of Hermes,
- * which many models have seen. Calls and their results are texts.
- */
-export function asPlainMessages(
-  messages: readonly ToolMessage[],
-  tools: readonly Tool[],
-  where: ToolPlace = 'system',
-): TemplateInput {
-  const plain = joinResults(messages.map(plainMessage));
-  if (tools.length === 0) return { messages: plain.map(asSent) };
-  const place = where === 'system' ? 0 : plain.findIndex(({ role }) => role === 'user');
-  const at = plain[place];
-  const isThere = at !== undefined && at.role === where;
-  const shown = isThere ? plain : [{ role: where, content: '' }, ...plain];
-  const index = isThere ? place : 0;
-  const texts =
-    where === 'system' ? [shown[index]!.content, describeTools(tools)] : [describeTools(tools), shown[index]!.content];
-  const { parts: _, ...message } = shown[index]!;
-  const described = { ...message, content: texts.filter((text) => text !== '').join('\n\n') };
-  return { messages: shown.map((one, i) => asSent(i === index ? described : one)) };
-}
-
-function plainMessage({ toolCalls = [], tool_call_id: _, ...message }: ToolMessage, i: number): ToolMessage {
-  if (message.role === 'tool') {
-    return { role: 'user', content: `<tool_response>\n${message.content}\n</tool_response>` };
-  }
-  const calls = writeCalls('hermes', parsedCalls(toolCalls, i));
-  return calls === '' ? message : withMore(message, message.content === '' ? calls : `\n${calls}`);
-}
-
-/** Templates may require that users and assistants take turns. */
-function joinResults(messages: readonly ToolMessage[]): ToolMessage[] {
-  const joined: ToolMessage[] = [];
-  for (const message of messages) {
-    const last = joined.at(-1);
-    if (last?.role === 'user' && message.role === 'user' && message.content.startsWith('<tool_response>')) {
-      joined[joined.length - 1] = withMore(last, `\n${message.content}`);
-    } else joined.push(message);
-  }
-  return joined;
-}
-
-/** The begin of the tools' description: a prompt without it does not show them. */
-export const toolIntroduction = 'You may call functions to answer.';
-
-function describeTools(tools: readonly Tool[]): string {
-  const lines = tools.map((tool) => writeExactJson(tool)).join('\n');
-  return `${toolIntroduction} They are described in <tools></tools>, each with a JSON schema of its parameters:
-<tools>
-${lines}
-</tools>
-For each call write a JSON object with the name of the function and its arguments in <tool_call></tool_call>:
-<tool_call>
-{"name": <name>, "arguments": <object>}
-</tool_call>`;
+/** Messages as templates of Hugging Face expect them: the arguments of calls are objects. Their numbers keep all digits (`exact-json.ts`). */
+export function forTemplate(messages: readonly ToolMessage[]): TemplateInputMessage[] {
+  return messages.map(({ toolCalls = [], ...message }, i) => {
+    if (toolCalls.length === 0) return asSent(message);
+    const calls = parsedCalls(toolCalls, i).map(({ id, ...called }) => ({ id, type: 'function', function: called }));
+    return { ...asSent(message), tool_calls: calls };
+  });
 }
 
 interface ParsedCall extends Omit<ToolCall, 'arguments'> {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LetterEngine, type LetterEngineOptions } from '../../../test/support/letter-engine.ts';
 import { toyEngine, untilIdle } from '../../../test/support/toy-model.ts';
-import { compileChatTemplate } from '../../tokenizer/chat-template.ts';
+import { fittedTemplate } from '../../templates/fitted-template.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from '../contract.ts';
 import { OfflineLlm } from '../llm.ts';
 import { RenderedPrompt } from './rendered-prompt.ts';
@@ -137,8 +137,8 @@ describe('engine.chat', () => {
     ['ignores a system message', "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}"],
   ])('describes tools in the first message of the user if the template %s', async (_, before) => {
     const engine = model('Sunny.', { chatTemplate: before + turns });
-    const template = compileChatTemplate(before + turns, { bosToken: '', eosToken: '' });
-    engine.renderChat = async (messages, options) => new RenderedPrompt(template.render(messages, options));
+    const template = fittedTemplate(before + turns, { bosToken: '', eosToken: '' });
+    engine.renderChat = async (messages, options) => new RenderedPrompt(template.render(messages, options).text);
     const promptOf = (index: number): string => String(engine.requests[index]!.prompt);
     const called = { role: 'assistant', content: '', toolCalls: [{ id: 'c1', name: 'get_weather', arguments: '{}' }] };
     const result = { role: 'tool', toolCallId: 'c1', content: 'sun' };
@@ -150,21 +150,8 @@ describe('engine.chat', () => {
     await all(engine.chat({ messages: [question] }));
     expect(promptOf(1)).toBe('[user]Rome?');
     const own = { messages: [{ role: 'assistant', content: 'Hello' }, question], tools: [weather] };
-    await expect(all(engine.chat(own))).rejects.toThrow('does not accept these messages: Roles must alternate');
-  });
-
-  it('asks for other messages only if the caller sent the ones that the template refuses', async () => {
-    const refusing = `{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}${turns}`;
-    const engine = model('Sunny.', { chatTemplate: refusing });
-    const template = compileChatTemplate(refusing, { bosToken: '', eosToken: '' });
-    engine.renderChat = async (messages, options) => new RenderedPrompt(template.render(messages, options));
-    const system = { role: 'system', content: 'Be kind.' };
-    for (const tools of [[], [weather]]) {
-      await expect(all(engine.chat({ messages: [system, question], tools }))).rejects.toMatchObject({
-        code: 'KVASIR_CHAT_TEMPLATE_FAILED',
-        message: expect.stringContaining('No system role'),
-      });
-    }
+    await all(engine.chat(own));
+    expect(promptOf(2)).toMatch(/^\[user\]You may call functions[\s\S]*<\/tool_call>\[assistant\]Hello\[user\]Rome\?$/);
   });
 
   it('keeps the control tokens around calls only for formats that need them', async () => {

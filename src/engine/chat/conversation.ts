@@ -1,26 +1,15 @@
-import { KvasirError } from '../../base/errors.ts';
 import type { CheckedSampling } from '../../core/sampling-parse.ts';
-import { chatTemplateBroken, chatTemplateFailed } from '../../tokenizer/errors.ts';
+import { chatTemplateFailed } from '../../tokenizer/errors.ts';
 import {
   type AnswerFormat,
   defaultFormat,
   formatOfTemplate,
-  knowsCalls,
-  knowsTools,
   needsControlTokens,
   type ReasoningFormat,
   reasoningFormatOfTemplate,
   type ToolFormat,
 } from '../../tools/formats.ts';
-import {
-  asPlainMessages,
-  forTemplate,
-  type TemplateInput,
-  type ToolMessage,
-  toolIntroduction,
-  withMore,
-  withWrittenCalls,
-} from '../../tools/template-messages.ts';
+import { forTemplate, type ToolMessage, withMore } from '../../tools/template-messages.ts';
 import type { Tool } from '../../tools/tool.ts';
 import type { AsyncEngine, ModelInfo } from '../contract.ts';
 import { chatPromptEmpty } from '../errors.ts';
@@ -61,7 +50,7 @@ export function modelFormats(model: ModelInfo, chosen: ChosenFormats): ModelForm
 /** The template of conversations with tools. */
 export const toolTemplateOf = ({ toolTemplate, chatTemplate = '' }: ModelInfo): string => toolTemplate ?? chatTemplate;
 
-/** Renders the conversation. A template that knows nothing of tools gets them as text. */
+/** Renders the conversation. */
 export async function renderConversation(
   engine: AsyncEngine,
   { messages, tools, addGenerationPrompt, continueFinalMessage, variables }: Conversation,
@@ -69,16 +58,11 @@ export async function renderConversation(
 ): Promise<RenderedPrompt> {
   const described = tools.map(withoutStrict);
   const shown = continueFinalMessage ? withOpenEnd(messages) : messages;
-  const template = described.length > 0 ? toolTemplateOf(engine.model) : (engine.model.chatTemplate ?? '');
-  const render = (input: TemplateInput): Promise<RenderedPrompt> =>
-    engine.renderChat(input.messages, {
-      addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
-      variables: input.tools === undefined ? variables : { ...variables, tools: input.tools },
-      ...(signal === undefined ? {} : { signal }),
-    });
-  const prompt = await (knowsTools(template)
-    ? render(templateInput(template, shown, described))
-    : renderPlain(render, shown, described));
+  const prompt = await engine.renderChat(forTemplate(shown), {
+    addGenerationPrompt: addGenerationPrompt && !continueFinalMessage,
+    variables: described.length === 0 ? variables : { ...variables, tools: described },
+    ...(signal === undefined ? {} : { signal }),
+  });
   if (prompt.text === '') throw chatPromptEmpty();
   return continueFinalMessage ? new RenderedPrompt(cutAtOpenEnd(prompt.text)) : prompt;
 }
@@ -97,37 +81,6 @@ function cutAtOpenEnd(text: string): string {
   if (at === -1) throw chatTemplateFailed({ reason: 'it does not show the final message, which the answer continues' });
   const before = text.slice(0, at);
   return text.startsWith(openEnd, at) ? before : before.trimEnd();
-}
-
-/**
- * For a template that knows nothing of tools. They are described in the system message, and for a template that has none, in the
- * first message of the user.
- * @throws the error of the second try: its messages have the roles that the caller sent
- */
-async function renderPlain(
-  render: (input: TemplateInput) => Promise<RenderedPrompt>,
-  messages: readonly ToolMessage[],
-  tools: readonly Tool[],
-): Promise<RenderedPrompt> {
-  const input = asPlainMessages(messages, tools);
-  if (tools.length === 0) return render(input);
-  try {
-    const prompt = await render(input);
-    if (prompt.text.includes(toolIntroduction)) return prompt;
-  } catch (error) {
-    if (!isTemplateError(error)) throw error;
-  }
-  return render(asPlainMessages(messages, tools, 'user'));
-}
-
-const isTemplateError = (error: unknown): boolean =>
-  error instanceof KvasirError &&
-  (error.code === chatTemplateFailed.definition.code || error.code === chatTemplateBroken.definition.code);
-
-/** A template that knows tools or calls gets them as objects. */
-function templateInput(template: string, messages: readonly ToolMessage[], tools: readonly Tool[]): TemplateInput {
-  if (knowsCalls(template)) return forTemplate(messages, tools);
-  return withWrittenCalls(messages, tools, formatOfTemplate(template) === 'lfm2' ? 'lfm2' : 'hermes');
 }
 
 /** As vLLM shows tools to templates. */

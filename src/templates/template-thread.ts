@@ -4,8 +4,9 @@ import { writeExactJson } from '../base/exact-json.ts';
 import { JobThread } from '../base/job-thread.ts';
 import { jobStopped } from '../base/thread-errors.ts';
 import type { Timers } from '../base/timers.ts';
-import type { RenderOptions, TemplateContext, TemplateMessage } from './chat-template.ts';
-import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from './errors.ts';
+import type { RenderOptions, TemplateContext, TemplateMessage } from '../tokenizer/chat-template.ts';
+import { chatTemplateBroken, chatTemplateFailed, chatTemplateInvalid } from '../tokenizer/errors.ts';
+import type { FittedPrompt } from './fitted-template.ts';
 
 /** A template for the thread. Plain data. */
 export interface TemplateSource extends Pick<TemplateContext, 'bosToken' | 'eosToken' | 'toolTemplate'> {
@@ -26,7 +27,7 @@ export interface TemplateInput {
 }
 
 export type TemplateAnswer =
-  | { readonly text: string }
+  | FittedPrompt
   /** The template is not Jinja. */
   | { readonly invalid: string }
   /** The template refused the messages. */
@@ -80,12 +81,16 @@ export class BackgroundTemplate {
    * @throws KvasirError `chatTemplateFailed`, also if the template does not end in time; `chatTemplateBroken`, also if a variable is not
    * JSON; `threadUnavailable`; the reason of the signal
    */
-  async render(messages: readonly TemplateMessage[], options: RenderOptions, signal?: AbortSignal): Promise<string> {
+  async render(
+    messages: readonly TemplateMessage[],
+    options: RenderOptions,
+    signal?: AbortSignal,
+  ): Promise<FittedPrompt> {
     const budgetMs = renderBudgetMs(messages);
     const input = inputOf({ messages, options });
     try {
       const answer = await this.#thread.run({ kind: 'render', ...this.#template, input }, { budgetMs, signal });
-      if ('text' in answer) return answer.text;
+      if ('text' in answer) return answer;
       if ('broken' in answer) throw chatTemplateBroken({ reason: answer.broken });
       throw chatTemplateFailed({ reason: 'refused' in answer ? answer.refused : answer.invalid });
     } catch (error) {

@@ -1,0 +1,50 @@
+import type { TemplateMessage } from '../tokenizer/chat-template.ts';
+import { placeText } from './call-forms.ts';
+
+/**
+ * The kinds of messages in a shape, which is a word such as `SUCTU`:
+ *
+ *   S system   U user   A answer      C answer with a call           B text and a call   P answer with two calls
+ *   D developer         E empty user  F empty answer                 H thought, text and a call
+ *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
+ *   G an answer of a space
+ */
+export type MessageKind = 'S' | 'D' | 'U' | 'A' | 'C' | 'B' | 'H' | 'Q' | 'P' | 'T' | 'E' | 'F' | 'G';
+
+/** The name of the function that shapes call. */
+export const probedFunction = 'get_qzvkw';
+
+/** A conversation of this shape. Each of its texts, except thoughts, is another marker. */
+export function conversationOf(shape: string): TemplateMessage[] {
+  let marks = 0;
+  let calls = 0;
+  let results = 0;
+  const mark = (): string => `qzvk${String.fromCharCode(97 + marks++)}q`;
+  const call = (): object => ({
+    id: idOf(calls++),
+    type: 'function',
+    function: { name: probedFunction, arguments: { place: mark() } },
+  });
+  const made: Readonly<Record<MessageKind, () => TemplateMessage>> = {
+    S: () => ({ role: 'system', content: mark() }),
+    D: () => ({ role: 'developer', content: mark() }),
+    U: () => ({ role: 'user', content: mark() }),
+    E: () => ({ role: 'user', content: '' }),
+    A: () => ({ role: 'assistant', content: mark() }),
+    F: () => ({ role: 'assistant', content: '' }),
+    G: () => ({ role: 'assistant', content: ' ' }),
+    C: () => ({ role: 'assistant', content: '', tool_calls: [call()] }),
+    B: () => ({ role: 'assistant', content: mark(), tool_calls: [call()] }),
+    H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [call()] }),
+    Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
+    P: () => ({ role: 'assistant', content: '', tool_calls: [call(), call()] }),
+    T: () => ({ role: 'tool', tool_call_id: idOf(results++), content: mark() }),
+  };
+  return Array.from(shape, (kind) => made[kind as MessageKind]());
+}
+
+/** In the form of most servers. */
+const idOf = (index: number): string => `call_${String(index).padStart(24, '0')}`;
+
+/** The markers of a text in their order. */
+export const marksOf = (text: string): readonly string[] => text.match(/qzvk[a-z]q/g) ?? [];
