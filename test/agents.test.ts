@@ -1,6 +1,12 @@
 /** Requests of real programs (`tools/agents`), by the real API, with the chat templates of real models: the prompts are compared. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type AgentRecording, readAgentRecordings, sentCalls, sentTexts } from './support/agent-recordings.ts';
+import {
+  type AgentRecording,
+  faultsOfPrompt,
+  readAgentRecordings,
+  sentCalls,
+  sentTexts,
+} from './support/agent-recordings.ts';
 import { expectedPrompts, hasChatTemplates } from './support/chat-templates.ts';
 import { isLongForm } from './support/long-form.ts';
 import { testsNeed } from './support/needs.ts';
@@ -66,14 +72,7 @@ async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): P
     const prompt = await served.promptOf(request).catch((error: Error) => void fault(error.message.slice(0, 200)));
     if (prompt === undefined) continue;
     const sent = sentTexts(request.body);
-    let at = 0;
-    for (const { from, text } of sent) {
-      if (!prompt.includes(text)) fault(`no ${from} ${text}`);
-      // Some templates collect the texts of the system themselves.
-      if (from === 'system' || !prompt.includes(text)) continue;
-      if (prompt.indexOf(text, at) < 0) fault(`too early: ${from} ${text}`);
-      else at = prompt.indexOf(text, at);
-    }
+    faultsOfPrompt(prompt, sent).forEach(fault);
     // A second request has calls; others are for titles.
     if (
       sent.some(({ from }) => from === 'call') &&

@@ -11,6 +11,7 @@ import {
   type TextPlace,
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
+import { joinParts } from './join-parts.ts';
 import { callsOf, textOf } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
@@ -36,7 +37,7 @@ export function fitConversation(
 ): TemplateMessage[] {
   const form = callForm(messages, settings);
   const takes: Takes = (shape) => settings.takes(shape, form);
-  const known = withKnownRoles(orderResults(messages), takes);
+  const known = withKnownRoles(joinParts(orderResults(messages), takes, report), takes);
   const called =
     form.kind === 'fields' ? fitCalls(known, settings, takes, report) : inForm(known, form, settings.writer);
   if (form.kind !== 'fields' && known.some((message) => callsOf(message).length > 0)) report('calls');

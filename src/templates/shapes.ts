@@ -8,8 +8,26 @@ import { placeText } from './call-forms.ts';
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
  *   G an answer of a space
+ *   I, V, J and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind = 'S' | 'D' | 'U' | 'A' | 'C' | 'B' | 'H' | 'Q' | 'P' | 'T' | 'E' | 'F' | 'G';
+export type MessageKind =
+  | 'S'
+  | 'D'
+  | 'U'
+  | 'A'
+  | 'C'
+  | 'B'
+  | 'H'
+  | 'Q'
+  | 'P'
+  | 'T'
+  | 'E'
+  | 'F'
+  | 'G'
+  | 'I'
+  | 'V'
+  | 'J'
+  | 'Z';
 
 /** The name of the function that shapes call. */
 export const probedFunction = 'get_qzvkw';
@@ -25,6 +43,10 @@ export function conversationOf(shape: string): TemplateMessage[] {
     type: 'function',
     function: { name: probedFunction, arguments: { place: mark() } },
   });
+  const inParts = (message: TemplateMessage): TemplateMessage => ({
+    ...message,
+    content: [message.content as string, mark()].map((text) => ({ type: 'text', text })),
+  });
   const made: Readonly<Record<MessageKind, () => TemplateMessage>> = {
     S: () => ({ role: 'system', content: mark() }),
     D: () => ({ role: 'developer', content: mark() }),
@@ -39,6 +61,10 @@ export function conversationOf(shape: string): TemplateMessage[] {
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
     P: () => ({ role: 'assistant', content: '', tool_calls: [call(), call()] }),
     T: () => ({ role: 'tool', tool_call_id: idOf(results++), content: mark() }),
+    I: () => inParts(made.S()),
+    V: () => inParts(made.U()),
+    J: () => inParts(made.A()),
+    Z: () => inParts(made.T()),
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());
 }

@@ -57,62 +57,79 @@ export function readAgentRecordings(): AgentRecording[] {
 export interface SentText {
   readonly from: 'system' | 'user' | 'assistant' | 'call' | 'result';
   readonly text: string;
-}
-
-/** The texts of a request in the order in which the model must read them: results of adjacent calls are in the order of their calls. Thoughts are left out. */
-export function sentTexts({ system, messages, input }: AgentBody): SentText[] {
-  const items = [...(system === undefined ? [] : [{ role: 'system', content: system }]), ...(messages ?? input ?? [])];
-  return inOrderOfCalls(items.flatMap(textsOfItem)).map(({ from, text }) => ({ from, text }));
-}
-
-interface SentPart extends SentText {
+  /** Of calls and results: the id of the call. */
   readonly call?: string | undefined;
 }
 
-function textsOfItem(item: Item): SentPart[] {
+/** The texts of a request in the order in which they are sent. Thoughts are left out. */
+export function sentTexts({ system, messages, input }: AgentBody): SentText[] {
+  return [...(system === undefined ? [] : [{ role: 'system', content: system }]), ...(messages ?? input ?? [])].flatMap(
+    textsOfItem,
+  );
+}
+
+/** What a prompt lacks of the texts of a request, or has in another order. */
+export function faultsOfPrompt(prompt: string, sent: readonly SentText[]): string[] {
+  const faults = sent.filter(({ text }) => !prompt.includes(text)).map(({ from, text }) => `no ${from} ${text}`);
+  if (faults.length > 0) return faults;
+  const calls = sent.filter(({ from }) => from === 'call');
+  // The results of parallel calls are sent in the order in which the tools ended.
+  const results = calls.flatMap(({ call }) => sent.filter((each) => each.from === 'result' && each.call === call));
+  // Some templates collect the texts of the system themselves.
+  const others = sent.filter(({ from }) => from !== 'system' && from !== 'call' && from !== 'result');
+  for (const part of [others, calls, results]) {
+    let at = 0;
+    for (const { from, text } of part) {
+      const found = prompt.indexOf(text, at);
+      if (found < 0) faults.push(`too early: ${from} ${text}`);
+      else at = found;
+    }
+  }
+  for (const { text, call } of results) {
+    const made = calls.find((each) => each.call === call)!;
+    if (prompt.lastIndexOf(text) < prompt.indexOf(made.text)) faults.push(`a result before its call: ${text}`);
+  }
+  return faults;
+}
+
+function textsOfItem(item: Item): SentText[] {
   const { type, role, content, tool_calls: calls = [] } = item;
   if (type === 'function_call') return [callOf(item.call_id, item.name, item.arguments)];
-  if (type === 'function_call_output') return [resultOf(item.call_id, item.output)];
+  if (type === 'function_call_output') return resultsOf(item.call_id, item.output);
   if (type === 'reasoning') return [];
-  if (role === 'tool') return [resultOf(item.tool_call_id, content)];
+  if (role === 'tool') return resultsOf(item.tool_call_id, content);
   const from = role === 'system' || role === 'developer' ? 'system' : role === 'user' ? 'user' : 'assistant';
-  const parts = blocksOf(content).flatMap((block): SentPart[] => {
+  const parts = blocksOf(content).flatMap((block): SentText[] => {
     if (block.type === 'tool_use') return [callOf(block.id, block.name, JSON.stringify(block.input))];
-    if (block.type === 'tool_result') return [resultOf(block.tool_use_id, block.content)];
-    return block.text === undefined || isBilling(block.text) ? [] : [{ from, text: block.text.trim() }];
+    if (block.type === 'tool_result') return resultsOf(block.tool_use_id, block.content);
+    return block.text === undefined || isBilling(block.text) ? [] : linesOf(block.text).map((text) => ({ from, text }));
   });
   return [...parts, ...calls.map(({ id, function: called }) => callOf(id, called?.name, called?.arguments))];
 }
 
+/** Templates may write a text as JSON, so its lines are compared. */
+const linesOf = (text: string): string[] =>
+  text
+    .split('\n')
+    .filter((line) => line.trim() !== '')
+    .map((line) => line.trim());
+
 const isBilling = (text: string): boolean => text.startsWith('x-anthropic-billing-header:');
 
 /** The longest string of its arguments: templates write arguments in many forms. */
-function callOf(id: string | undefined, name: string | undefined, given = '{}'): SentPart {
+function callOf(id: string | undefined, name: string | undefined, given = '{}'): SentText {
   const texts = [...given.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, text]) => text!);
   const longest = texts.reduce((best, text) => (text.length > best.length ? text : best), name ?? '');
   return { from: 'call', text: longest, call: id };
 }
 
-function resultOf(id: string | undefined, content: Content | undefined): SentPart {
-  return {
-    from: 'result',
-    text: blocksOf(content)
-      .map(({ text, tool_name }) => (text ?? tool_name)?.trim())
-      .join(''),
-    call: id,
-  };
+function resultsOf(call: string | undefined, content: Content | undefined): SentText[] {
+  const texts = blocksOf(content).flatMap(({ text, tool_name: tool }) => linesOf(text ?? tool ?? ''));
+  return texts.map((text) => ({ from: 'result', text, call }));
 }
 
 function blocksOf(content: Content | undefined): readonly Item[] {
   return typeof content === 'string' ? [{ type: 'text', text: content }] : (content ?? []);
-}
-
-function inOrderOfCalls(parts: readonly SentPart[]): SentPart[] {
-  const calls = parts.filter(({ from }) => from === 'call').map(({ call }) => call);
-  const ordered = parts
-    .filter(({ from }) => from === 'result')
-    .sort((a, b) => calls.indexOf(a.call) - calls.indexOf(b.call));
-  return parts.map((part) => (part.from === 'result' ? ordered.shift()! : part));
 }
 
 /** The calls of the answers in a request, with their arguments in the order in which the client sends them. */
