@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readExactJson, writeExactJson } from '../base/exact-json.ts';
+import { isJsonObject } from '../base/json.ts';
 import type { TemplateMessage } from '../tokenizer/chat-template.ts';
 import { type CallWriter, writeCalls } from '../tools/write-calls.ts';
 import { callsOf, type TemplateCall, textOf } from './message-texts.ts';
@@ -166,6 +167,48 @@ function sorted(results: readonly TemplateMessage[], ids: readonly unknown[]): r
   const placeOf = ({ tool_call_id: id }: TemplateMessage): number => places.get(id) ?? ids.length;
   return [...results].sort((a, b) => placeOf(a) - placeOf(b));
 }
+
+/** Calls whose ids an earlier answer has get new ones. */
+export function withUniqueIds(messages: readonly TemplateMessage[]): TemplateMessage[] {
+  const counts = new Map<unknown, number>();
+  const nameOf = (id: unknown): unknown => {
+    const count = counts.get(id) ?? 1;
+    return count === 1 ? id : `${String(id)}_${count}`;
+  };
+  return messages.map((message) => {
+    if (message.role === 'tool') return { ...message, tool_call_id: nameOf(message.tool_call_id) };
+    const calls = callsOf(message);
+    for (const { id } of calls) counts.set(id, (counts.get(id) ?? 0) + 1);
+    return calls.length === 0
+      ? message
+      : { ...message, tool_calls: calls.map((call) => ({ ...call, id: nameOf(call.id) })) };
+  });
+}
+
+/** Whether an id is that of several calls. */
+export function hasRepeatedIds(messages: readonly TemplateMessage[]): boolean {
+  const ids = messages.flatMap((message) => callsOf(message).map(({ id }) => id));
+  return new Set(ids).size < ids.length;
+}
+
+/** Whether all arguments are objects: a model may write others, or a limit may cut them. */
+export const haveObjects = (messages: readonly TemplateMessage[]): boolean =>
+  messages.every((message) => callsOf(message).every(hasObject));
+
+/** Calls whose arguments are no object have the object `{ input }`. */
+export const withObjects = (messages: readonly TemplateMessage[]): TemplateMessage[] =>
+  messages.map((message) => {
+    const calls = callsOf(message);
+    if (calls.every(hasObject)) return message;
+    const objects = calls.map((call) =>
+      hasObject(call)
+        ? call
+        : { ...call, function: { ...call.function, arguments: { input: call.function.arguments } } },
+    );
+    return { ...message, tool_calls: objects };
+  });
+
+const hasObject = ({ function: called }: TemplateCall): boolean => isJsonObject(called.arguments ?? {});
 
 /** Each call of several in a message of its own, which its result follows. Thoughts and text stay at the first. */
 export function splitCalls(messages: readonly TemplateMessage[]): TemplateMessage[] {

@@ -2,13 +2,18 @@ import { reasoningOf, type TemplateMessage } from '../tokenizer/chat-template.ts
 import type { CallWriter } from '../tools/write-calls.ts';
 import {
   type CallForm,
+  type FieldForm,
   fieldForms,
+  hasRepeatedIds,
+  haveObjects,
   inForm,
   orderResults,
   placeText,
   shortId,
   splitCalls,
   type TextPlace,
+  withObjects,
+  withUniqueIds,
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
 import { joinParts } from './join-parts.ts';
@@ -39,7 +44,9 @@ export function fitConversation(
   const takes: Takes = (shape) => settings.takes(shape, form);
   const known = withKnownRoles(joinParts(orderResults(messages), takes, report), takes);
   const called =
-    form.kind === 'fields' ? fitCalls(known, settings, takes, report) : inForm(known, form, settings.writer);
+    form.kind === 'fields'
+      ? fitCalls(known, { ...settings, form }, takes, report)
+      : inForm(known, form, settings.writer);
   if (form.kind !== 'fields' && known.some((message) => callsOf(message).length > 0)) report('calls');
   const fitted = fitNeighbours(fitSystems(called, takes, report), takes, report);
   if (form.kind !== 'fields') return fitted;
@@ -63,12 +70,15 @@ function callForm(messages: readonly TemplateMessage[], { takes }: FitSettings):
 /** Changes messages with calls of which the template would lose something. */
 function fitCalls(
   messages: readonly TemplateMessage[],
-  { isHarmony }: FitSettings,
+  { isHarmony, form }: FitSettings & { readonly form: FieldForm },
   takes: Takes,
   report: Report,
 ): readonly TemplateMessage[] {
+  const isTaken = form.hasTextArguments || haveObjects(messages) || takes('UXTAUXT');
+  const objects = isTaken ? messages : withObjects(messages);
+  const unique = !hasRepeatedIds(objects) || takes('UCTAUWT') ? objects : withUniqueIds(objects);
   const answered = messages.findLastIndex((message) => message.role === 'assistant' && callsOf(message).length === 0);
-  const placed = messages.flatMap((message, i) => {
+  const placed = unique.flatMap((message, i) => {
     if (callsOf(message).length === 0 || textOf(message) === '') return [message];
     const thoughts = reasoningOf(message);
     const hasThoughts = typeof thoughts === 'string' && thoughts !== '';

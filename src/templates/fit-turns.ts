@@ -119,7 +119,7 @@ interface Mend {
 
 type Way = 'join' | 'insertUser' | 'insertAnswer' | 'asText';
 
-/** By the kinds of the two messages. `^`: the beginning, after the system messages; `$`: the end. */
+/** By the kinds of the two messages. `^`: the beginning, after the system messages. */
 const mends: Readonly<Record<string, Mend>> = {
   UU: { shape: 'UUAUU', ways: [['UAU', 'join']] },
   AA: { shape: 'UAAU', ways: [['UAU', 'join']] },
@@ -192,9 +192,16 @@ class Neighbours {
     }
   }
 
+  /** Qwen 3.5's template needs a message of the user. */
   end(): readonly TemplateMessage[] {
-    if (!this.#hasTurns && this.#fitted.length > 0 && !this.#takes('S') && this.#takes('SE')) this.#insert('user');
-    return this.#fitted;
+    const fitted = this.#fitted;
+    if (fitted.length === 0 || fitted.some(({ role }) => role === 'user')) return fitted;
+    const at = fitted.findIndex((message) => !isSystem(message));
+    const begin = at === -1 ? fitted.length : at;
+    const [system, turns] = [at === 0 ? '' : 'S', at === -1 ? '' : kindOf(fitted[at]!) === 'C' ? 'CT' : 'A'];
+    if (this.#takes(system + turns) || !this.#takes(`${system}E${turns}`)) return fitted;
+    this.#report('inserted');
+    return [...fitted.slice(0, begin), { role: 'user', content: '' }, ...fitted.slice(begin)];
   }
 
   #wayOf(last: TemplateMessage | undefined, message: TemplateMessage): Way | undefined {

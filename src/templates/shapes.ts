@@ -7,6 +7,7 @@ import { placeText } from './call-forms.ts';
  *   S system   U user   A answer      C answer with a call           B text and a call   P answer with two calls
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
+<<<<<<< HEAD
  *   G an answer of a space
  *   I, V, J and Z: as S, U, A and T, with two texts in a list of parts
  */
@@ -28,6 +29,11 @@ export type MessageKind =
   | 'V'
   | 'J'
   | 'Z';
+=======
+ *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
+ */
+export type MessageKind = 'S' | 'D' | 'U' | 'A' | 'C' | 'B' | 'H' | 'Q' | 'P' | 'T' | 'E' | 'F' | 'G' | 'W' | 'X';
+>>>>>>> h/templates
 
 /** The name of the function that shapes call. */
 export const probedFunction = 'get_qzvkw';
@@ -35,9 +41,10 @@ export const probedFunction = 'get_qzvkw';
 /** A conversation of this shape. Each of its texts, except thoughts, is another marker. */
 export function conversationOf(shape: string): TemplateMessage[] {
   let marks = 0;
-  let calls = 0;
+  const ids: string[] = [];
   let results = 0;
   const mark = (): string => `qzvk${String.fromCharCode(97 + marks++)}q`;
+<<<<<<< HEAD
   const call = (): object => ({
     id: idOf(calls++),
     type: 'function',
@@ -47,6 +54,13 @@ export function conversationOf(shape: string): TemplateMessage[] {
     ...message,
     content: [message.content as string, mark()].map((text) => ({ type: 'text', text })),
   });
+=======
+  const call = (id: string, given: unknown = { place: mark() }): object => {
+    ids.push(id);
+    return { id, type: 'function', function: { name: probedFunction, arguments: given } };
+  };
+  const next = (): object => call(idOf(ids.length));
+>>>>>>> h/templates
   const made: Readonly<Record<MessageKind, () => TemplateMessage>> = {
     S: () => ({ role: 'system', content: mark() }),
     D: () => ({ role: 'developer', content: mark() }),
@@ -55,16 +69,23 @@ export function conversationOf(shape: string): TemplateMessage[] {
     A: () => ({ role: 'assistant', content: mark() }),
     F: () => ({ role: 'assistant', content: '' }),
     G: () => ({ role: 'assistant', content: ' ' }),
-    C: () => ({ role: 'assistant', content: '', tool_calls: [call()] }),
-    B: () => ({ role: 'assistant', content: mark(), tool_calls: [call()] }),
-    H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [call()] }),
+    C: () => ({ role: 'assistant', content: '', tool_calls: [next()] }),
+    W: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(0))] }),
+    X: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), `{"place": "${mark()}`)] }),
+    B: () => ({ role: 'assistant', content: mark(), tool_calls: [next()] }),
+    H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [next()] }),
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
+<<<<<<< HEAD
     P: () => ({ role: 'assistant', content: '', tool_calls: [call(), call()] }),
     T: () => ({ role: 'tool', tool_call_id: idOf(results++), content: mark() }),
     I: () => inParts(made.S()),
     V: () => inParts(made.U()),
     J: () => inParts(made.A()),
     Z: () => inParts(made.T()),
+=======
+    P: () => ({ role: 'assistant', content: '', tool_calls: [next(), next()] }),
+    T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
+>>>>>>> h/templates
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());
 }
