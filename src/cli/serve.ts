@@ -77,7 +77,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
     .option(
       '--served-model-name <name>',
-      "the model's name in the API (default: its file's name); may be repeated for further names",
+      "the model's name in the API (default: its file's name); may be repeated for further names; 'claude-*' for all that begin so",
       repeated,
     )
     .addOption(

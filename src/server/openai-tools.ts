@@ -6,8 +6,10 @@ import { checkJsonText } from './json-limits.ts';
 
 /** The functions of a chat request. */
 export interface ParsedTools {
-  /** Shown to the model; none if the request has none, or if its `tool_choice` is `none`. */
+  /** Shown to the model. */
   readonly tools: readonly Tool[];
+  /** `tool_choice` is `none`. */
+  readonly forbidsCalls?: boolean;
   /** False: at most one call for each answer. */
   readonly areParallel: boolean;
   /** Each call of the answer is one of these, and there is at least one; absent: the model decides. */
@@ -32,7 +34,7 @@ export function readTools(reader: FieldReader): ParsedTools {
   }
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
   const choice = readChoice(reader, names);
-  if (choice === 'none') return { tools: [], areParallel };
+  if (choice === 'none') return { tools, areParallel, forbidsCalls: true };
   if (choice === 'auto') return { tools, areParallel };
   if (choice === 'required') return { tools, areParallel, requiredTools: tools };
   const named = tools.filter(({ function: { name } }) => name === choice.name);

@@ -12,6 +12,7 @@ import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { shownNames } from '../engine/model-names.ts';
 import { registerAdapterRoutes } from './adapter-routes.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
@@ -120,7 +121,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     max_model_len: model.maxModelLen,
   });
   const cards = (): ModelCard[] => [
-    ...[model.name, ...(model.aliases ?? [])].map((id) => cardOf(id)),
+    ...[model.name, ...shownNames(model.aliases ?? [])].map((id) => cardOf(id)),
     ...(engine.adapters?.list() ?? []).map(({ name }) => cardOf(name, model.name)),
   ];
   const generations = new GenerationRoute(options);
@@ -212,8 +213,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     '/v1/models/:model',
     { config: { about: { summary: 'The model.', answer: 'ModelCard' } } },
     (request) => {
-      engineFor(engine, request.params.model);
-      return cards().find(({ id }) => id === request.params.model);
+      const { name } = engineFor(engine, request.params.model).model;
+      const listed = cards();
+      // A name that only a pattern has is not listed.
+      return listed.find(({ id }) => id === request.params.model) ?? listed.find(({ id }) => id === name);
     },
   );
   app.post(

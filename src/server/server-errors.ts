@@ -1,4 +1,8 @@
 import { defineError, KvasirError } from '../base/errors.ts';
+import { promptTooLong, type tooManyTokens } from '../core/errors.ts';
+
+/** The fields of an error for a request that has too many tokens. */
+export type TokensOfRequest = Parameters<typeof tooManyTokens>[0];
 
 /** Errors that only requests over HTTP can cause. The errors of any caller are in `core/errors.ts`. */
 export const fieldMissing = defineError('KVASIR_FIELD_MISSING', '`{parameter}` is required: {expected}.', 400);
@@ -161,6 +165,8 @@ export interface ErrorAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: OpenAiErrorBody;
+  /** Set if the request has too many tokens: APIs have their own words for it, which agents know. */
+  readonly tooLong?: TokensOfRequest;
   /** A bug of the server or a problem of its machine: the log gets the stack, the client gets no details. */
   readonly internal: boolean;
 }
@@ -183,6 +189,7 @@ export function errorAnswer(error: unknown): ErrorAnswer {
     status: httpStatus,
     headers: answerHeaders(known),
     body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
+    ...(code === promptTooLong.definition.code ? { tooLong: fields as unknown as TokensOfRequest } : {}),
     internal: httpStatus === 500 && !isOfModel,
   };
 }

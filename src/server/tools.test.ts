@@ -168,12 +168,34 @@ describe('tools', () => {
     expect(message.tool_calls[0].function.arguments).toMatch(/^\{"cit/);
   });
 
-  it.each([[{ tools: [weather], tool_choice: 'none' }], [{ tools: [] }], [{}]])('are off with %j', async (fields) => {
+  it.each([[{ tools: [] }], [{}]])('are off with %j', async (fields) => {
     const { ask, rendered } = await serve(call);
     const [{ message, finish_reason }] = (await ask({ messages: [question], ...fields })).choices;
     expect(message).toEqual({ role: 'assistant', content: call, refusal: null });
     expect(finish_reason).toBe('stop');
     expect(rendered[0]!.options).toEqual({});
+  });
+
+  it('are forbidden with tool_choice none, and the prompt has the tools as before, so it is cached', async () => {
+    const { ask, rendered, engine } = await serve(call);
+    const { tokenize } = engine;
+    engine.tokenize = (text, options) => (text === '<tool_call>' ? [7] : tokenize.call(engine, text, options));
+    const asked = { messages: [question], tools: [weather], logit_bias: { 7: 5, 8: 1 } };
+    await ask(asked);
+    const [{ message, finish_reason }] = (await ask({ ...asked, tool_choice: 'none' })).choices;
+    expect(message).toMatchObject({ content: call });
+    expect([message.tool_calls, finish_reason]).toEqual([undefined, 'stop']);
+    expect(rendered[1]).toEqual(rendered[0]);
+    const [auto, none] = engine.requests;
+    expect(none!.prompt).toEqual(auto!.prompt);
+    expect(none!.grammar).toBeUndefined();
+    // The token that begins calls.
+    expect([...(none!.params!.logitBias as Map<number, number>)]).toEqual([
+      [7, -10_000],
+      [8, 1],
+    ]);
+    await ask({ messages: [question], tools: [], tool_choice: 'none' });
+    expect(engine.requests[2]!.params!.logitBias).toBeUndefined();
   });
 
   it('and results of earlier calls reach the template', async () => {
@@ -300,7 +322,7 @@ describe('a chat', () => {
     ['with calls in control tokens', 'mistral', { tools }, { tools }],
     ['with required calls', 'hermes', { tools, tool_choice: 'required' }, { tools, toolChoice: 'required' }],
     ['with a named call', 'lfm2', { tools, tool_choice: named }, { tools, toolChoice: { name: 'get_weather' } }],
-    ['with tools that are not shown', 'hermes', { tools, tool_choice: 'none' }, { tools, toolChoice: 'none' }],
+    ['with forbidden calls', 'hermes', { tools, tool_choice: 'none' }, { tools, toolChoice: 'none' }],
     ['with a schema', 'qwen3', { response_format: format }, { params: { structuredOutputs: { json: schema } } }],
     ['with an effort', 'hermes', { reasoning_effort: 'low' }, { variables: { reasoning_effort: 'low' } }],
     ['that goes on', 'openai', { continue_final_message: true }, { continueFinalMessage: true }],

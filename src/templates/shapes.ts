@@ -7,33 +7,11 @@ import { placeText } from './call-forms.ts';
  *   S system   U user   A answer      C answer with a call           B text and a call   P answer with two calls
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
-<<<<<<< HEAD
- *   G an answer of a space
+ *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
  *   I, V, J and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind =
-  | 'S'
-  | 'D'
-  | 'U'
-  | 'A'
-  | 'C'
-  | 'B'
-  | 'H'
-  | 'Q'
-  | 'P'
-  | 'T'
-  | 'E'
-  | 'F'
-  | 'G'
-  | 'I'
-  | 'V'
-  | 'J'
-  | 'Z';
-=======
- *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
- */
-export type MessageKind = 'S' | 'D' | 'U' | 'A' | 'C' | 'B' | 'H' | 'Q' | 'P' | 'T' | 'E' | 'F' | 'G' | 'W' | 'X';
->>>>>>> h/templates
+export type MessageKind = LetterOf<'SDUACBHQPTEFGWXIVJZ'>;
+type LetterOf<T extends string> = T extends `${infer First}${infer Rest}` ? First | LetterOf<Rest> : never;
 
 /** The name of the function that shapes call. */
 export const probedFunction = 'get_qzvkw';
@@ -44,23 +22,15 @@ export function conversationOf(shape: string): TemplateMessage[] {
   const ids: string[] = [];
   let results = 0;
   const mark = (): string => `qzvk${String.fromCharCode(97 + marks++)}q`;
-<<<<<<< HEAD
-  const call = (): object => ({
-    id: idOf(calls++),
-    type: 'function',
-    function: { name: probedFunction, arguments: { place: mark() } },
-  });
-  const inParts = (message: TemplateMessage): TemplateMessage => ({
-    ...message,
-    content: [message.content as string, mark()].map((text) => ({ type: 'text', text })),
-  });
-=======
   const call = (id: string, given: unknown = { place: mark() }): object => {
     ids.push(id);
     return { id, type: 'function', function: { name: probedFunction, arguments: given } };
   };
   const next = (): object => call(idOf(ids.length));
->>>>>>> h/templates
+  const inParts = (message: TemplateMessage): TemplateMessage => ({
+    ...message,
+    content: [message.content as string, mark()].map((text) => ({ type: 'text', text })),
+  });
   const made: Readonly<Record<MessageKind, () => TemplateMessage>> = {
     S: () => ({ role: 'system', content: mark() }),
     D: () => ({ role: 'developer', content: mark() }),
@@ -75,17 +45,12 @@ export function conversationOf(shape: string): TemplateMessage[] {
     B: () => ({ role: 'assistant', content: mark(), tool_calls: [next()] }),
     H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [next()] }),
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
-<<<<<<< HEAD
-    P: () => ({ role: 'assistant', content: '', tool_calls: [call(), call()] }),
-    T: () => ({ role: 'tool', tool_call_id: idOf(results++), content: mark() }),
+    P: () => ({ role: 'assistant', content: '', tool_calls: [next(), next()] }),
+    T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
     I: () => inParts(made.S()),
     V: () => inParts(made.U()),
     J: () => inParts(made.A()),
     Z: () => inParts(made.T()),
-=======
-    P: () => ({ role: 'assistant', content: '', tool_calls: [next(), next()] }),
-    T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
->>>>>>> h/templates
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());
 }

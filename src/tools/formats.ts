@@ -23,6 +23,20 @@ export const toolFormats = [
 /** How a model writes calls of tools: the name of one of vLLM's tool parsers. */
 export type ToolFormat = (typeof toolFormats)[number];
 
+/** The text that begins calls. In vocabularies of models with the format it mostly is one token. */
+export const callOpenings: Readonly<Record<ToolFormat, string>> = {
+  hermes: '<tool_call>',
+  llama3_json: '<|python_tag|>',
+  mistral: '[TOOL_CALLS]',
+  // Of the header of a call, which has no token of its own.
+  openai: '<|constrain|>',
+  qwen3_coder: '<tool_call>',
+  glm47: '<tool_call>',
+  lfm2: '<|tool_call_start|>',
+  gemma4: '<|tool_call>',
+  nemotron_json: '<TOOLCALL>',
+};
+
 const parsers: Readonly<Record<ToolFormat, (tools: readonly Tool[]) => AnswerParser>> = {
   hermes: hermesParser,
   llama3_json: jsonParser,

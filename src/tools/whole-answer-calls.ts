@@ -89,8 +89,12 @@ const openingMax = 256;
 const mayOpen = /^\s*(?:`{0,2}|```[a-z_]*\s*)$/;
 const opens = /^\s*(```(?:json|tool_call)?\s+)?(?=[[{])/;
 
-/** Whether the arguments have the required properties, no unknown ones, and values of their types. Deeper, the schema is not checked. */
-function fitsParameters(json: string, { properties, required, additionalProperties }: JsonObject): boolean {
+/**
+ * Whether the arguments have the required properties, no unknown ones, and values of their types. Deeper, the schema is not checked. A tool
+ * without properties gets any object, as its schema says: small models write the schema itself, and some a schema that allows no properties.
+ */
+function fitsParameters(json: string, parameters: JsonObject): boolean {
+  const { properties, required, additionalProperties } = parameters;
   let given: unknown;
   try {
     given = readExactJson(json);
@@ -99,7 +103,10 @@ function fitsParameters(json: string, { properties, required, additionalProperti
   }
   if (!isJsonObject(given)) return false;
   const known = isJsonObject(properties) ? properties : {};
-  const isOpen = !isJsonObject(properties) || isJsonObject(additionalProperties) || additionalProperties === true;
+  const isOpen =
+    Object.keys(known).length === 0
+      ? additionalProperties !== false || Object.keys(given).every((name) => Object.hasOwn(parameters, name))
+      : isJsonObject(additionalProperties) || additionalProperties === true;
   return (
     (Array.isArray(required) ? required : []).every((name) => Object.hasOwn(given, String(name))) &&
     Object.entries(given).every(([name, value]) =>

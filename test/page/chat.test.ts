@@ -152,7 +152,7 @@ describe('the chat page', () => {
     await idle(page);
     const long = 'a long message '.repeat(30).trim();
     await send(page, long);
-    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 256 tokens").waitFor();
     const field = messageField(page);
     expect(await field.inputValue()).toBe(long);
     expect(await answers(page).count()).toBe(1);

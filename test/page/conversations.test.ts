@@ -227,7 +227,7 @@ describe('the conversations of the page', () => {
     await page.getByRole('button', { name: 'Remove pasted.txt' }).click();
     await input.setInputFiles([file('ticks.txt', '` '.repeat(500_000))]);
     await page.getByRole('button', { name: 'Send', exact: true }).click();
-    await page.getByRole('alert').getByText('the model takes 4096 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 4096 tokens").waitFor();
   });
 
   itInLongForm('come from the storage of earlier versions of the page', async () => {
@@ -442,7 +442,7 @@ describe('the page on other devices and servers', () => {
     expect(await titles(page)).toEqual(['Hello']);
     const long = 'too long '.repeat(40).trim();
     await send(page, long);
-    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 256 tokens").waitFor();
     expect(await messageField(page).inputValue()).toBe(long);
     await page.getByRole('button', { name: 'New chat' }).click();
     expect(await messageField(page).inputValue()).toBe('');

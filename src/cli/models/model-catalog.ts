@@ -1,5 +1,6 @@
 import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { nameMatch } from '../../engine/model-names.ts';
 import { downloadedModels } from '../../hub/downloaded-models.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
@@ -74,7 +75,8 @@ export class ModelCatalog implements ModelSource {
       const parsed = parseHubName(name);
       return hubName(parsed) === name ? this.#entryOf(name, name) : undefined;
     }
-    return (await this.list()).find(isNamed);
+    const all = await this.list();
+    return all.find(isNamed) ?? bestMatch(all, name);
   }
 
   async prepare(entry: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel> {
@@ -122,6 +124,16 @@ export class ModelCatalog implements ModelSource {
       .filter(({ receivedBytes }) => receivedBytes === undefined)
       .map(({ name, bytes }) => ({ ...this.#entryOf(name, name), sizeBytes: bytes }));
   }
+}
+
+/** The model whose pattern fits a name best, if none has the name itself. */
+function bestMatch(entries: readonly CatalogEntry[], name: string): CatalogEntry | undefined {
+  let best: { readonly entry: CatalogEntry; readonly match: number } | undefined;
+  for (const entry of entries) {
+    const match = nameMatch(entry.aliases, name);
+    if (match !== undefined && match > (best?.match ?? -1)) best = { entry, match };
+  }
+  return best?.entry;
 }
 
 /** The name of a model that is given without one. */

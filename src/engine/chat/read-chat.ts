@@ -17,9 +17,8 @@ export function readChat(
   vocabSize: number,
 ): ReadChat {
   checkMessages(messages);
-  const { tools: given = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
-  checkTools(given, toolChoice);
-  const tools = toolChoice === 'none' ? [] : given;
+  const { tools = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
+  checkTools(tools, toolChoice);
   const { continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage } = settings;
   if (continueFinalMessage) checkFinalMessage(messages, { addGenerationPrompt, toolChoice });
   const checked = checkSampling(params, vocabSize);
@@ -29,6 +28,7 @@ export function readChat(
   return {
     messages: messages.map(toolMessage),
     tools,
+    forbidsCalls: toolChoice === 'none',
     addGenerationPrompt,
     continueFinalMessage,
     variables,

@@ -135,7 +135,16 @@ function readResult(block: FieldReader): unknown {
   const content = block.raw('content');
   if (content === undefined) return '';
   if (!Array.isArray(content)) return block.wellFormed('content', content);
-  return block.objects('content', (part) => textPart(textOf(part)));
+  return block.objects('content', (part) => textPart(readResultPart(part)));
+}
+
+function readResultPart(part: FieldReader): string {
+  const type = typeOf(part);
+  if (type === 'document') return readDocument(part);
+  if (type !== 'tool_reference') return textOf(part);
+  // The answer of a search for tools. The request has the tool itself, so its name is enough.
+  const name = part.required('tool_name', part.name('tool_name'), 'the name of a tool');
+  return `The tool ${name} is available.`;
 }
 
 /** A document whose source is text. */

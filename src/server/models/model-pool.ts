@@ -147,6 +147,11 @@ export class ModelPool {
     return state === 'loaded' && process !== undefined ? { model, socketPath: process.socketPath } : undefined;
   }
 
+  /** The name of the model that answers to this name. @throws modelUnknown */
+  async nameOf(name: string): Promise<string> {
+    return (await this.#modelOf(name)).name;
+  }
+
   /** Begins to load the model. @throws modelUnknown */
   async load(name: string): Promise<void> {
     const { name: found } = await this.#modelOf(name);
