@@ -16,6 +16,7 @@ import {
   withUniqueIds,
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
+import { joinParts } from './join-parts.ts';
 import { callsOf, textOf } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
@@ -41,7 +42,7 @@ export function fitConversation(
 ): TemplateMessage[] {
   const form = callForm(messages, settings);
   const takes: Takes = (shape) => settings.takes(shape, form);
-  const known = withKnownRoles(orderResults(messages), takes);
+  const known = withKnownRoles(joinParts(orderResults(messages), takes, report), takes);
   const called =
     form.kind === 'fields'
       ? fitCalls(known, { ...settings, form }, takes, report)
