@@ -238,7 +238,13 @@ describe('tools', () => {
     const answer = '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.';
     const { ask, stream } = await serve(answer, 'openai');
     const [{ message }] = (await ask({ messages: [question] })).choices;
-    expect(message).toEqual({ role: 'assistant', content: 'Yes.', refusal: null, annotations: [], reasoning_content: 'Hm.' });
+    expect(message).toEqual({
+      role: 'assistant',
+      content: 'Yes.',
+      refusal: null,
+      annotations: [],
+      reasoning_content: 'Hm.',
+    });
     expect(await stream({ messages: [question] })).toMatchObject({ content: 'Yes.', reasoning: 'Hm.', reason: 'stop' });
   });
 
