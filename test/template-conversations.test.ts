@@ -177,6 +177,12 @@ describe('no chat template refuses a conversation or loses a text', () => {
         const text = textOrNothing(() => raw.render(messages, options));
         const isShown = text !== undefined && faultsOf(blocks, text).length === 0;
         if (!isShown || (hasCalls(blocks) && !text.includes(markedTool.function.description))) continue;
+        // Llama 3.1 to 3.3 put tools before the second message, and show it as the user's.
+        const asUser = blocksOf(
+          letters.map((letter, i) => (letter === 'S' && i > 0 ? 'U' : letter)),
+          true,
+        );
+        if (letters.includes('S', 1) && textOrNothing(() => raw.render(messagesOf(asUser), options)) === text) continue;
         if (text === template.render(messages, options).text) same++;
         else changed.push(`${name}: ${letters.join(' ')}`);
       }
