@@ -48,6 +48,8 @@ export interface LetterEngineOptions {
   readonly throws?: unknown;
   /** Every completion is this text instead of letters, and then stops. ASCII, one token for each character. */
   readonly answer?: string;
+  /** `model.description`. */
+  readonly description?: string;
   /** `model.aliases`. */
   readonly aliases?: readonly string[];
   /** `model.fimTokens`. */
@@ -96,6 +98,7 @@ export class LetterEngine implements AsyncEngine {
     this.model = {
       name: 'letters',
       path: '/models/letters.gguf',
+      ...(options.description === undefined ? {} : { description: options.description }),
       architecture: 'letters',
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,
