@@ -1,6 +1,7 @@
 /** Opens all ranks of an engine, in this process or in worker processes. */
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
+import { entryPoint } from './base/package-files.ts';
 import {
   blockCountOf,
   describePlacement,
@@ -101,7 +102,7 @@ async function openProcess(
   const { ProcessRank } = await import('./worker/rank-process.ts');
   return ProcessRank.open({
     name,
-    entry: workerEntry(),
+    entry: fileURLToPath(entryPoint('src/worker-main')),
     setup,
     timeoutMs: workerTimeout > 0 ? workerTimeout * 1000 : Infinity,
     clock: systemClock,
@@ -121,12 +122,6 @@ function onceEach(tell: (message: string) => void): (message: string) => void {
     told.add(message);
     tell(message);
   };
-}
-
-/** Worker processes run the build, also if a test runs this file as TypeScript. */
-function workerEntry(): string {
-  const isSource = import.meta.url.endsWith('.ts');
-  return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
 }
 
 const eventOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): EngineEvent => ({

@@ -28,6 +28,7 @@ import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type AdapterBase, findAdapter } from './ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { readDescription } from './ggml/model-description.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
@@ -406,9 +407,11 @@ function describeModel(
   const { pooledHead: head } = config;
   const pooling = head?.pooling ?? options.pooling ?? poolingOf(file, config.architecture);
   const scores = head?.scores && scoreInfo(file, head, tokenizer);
+  const description = readDescription(file.metadata);
   return {
     ...modelNames(options),
     path: options.model,
+    ...(description === undefined ? {} : { description }),
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),

@@ -13,7 +13,7 @@ afterAll(() => folder.remove());
 /** Prints whether the text stays the same after each damage, and in an engine that starts after it. */
 const script = `
   import { readdirSync, truncateSync, writeFileSync } from 'node:fs';
-  import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
+  import { createEngine } from ${JSON.stringify(resolve('dist/bundle/src/index.js'))};
   const libraries = () => readdirSync(process.env.XDG_CACHE_HOME, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.so'))
     .map((name) => process.env.XDG_CACHE_HOME + '/' + name);

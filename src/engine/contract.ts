@@ -203,6 +203,8 @@ export interface ModelInfo {
   /** Further names by which requests may ask for the model. */
   readonly aliases?: readonly string[];
   readonly path: string;
+  /** The file's `general.description`: at most 300 characters in one line. */
+  readonly description?: string;
   readonly architecture: string;
   readonly vocabSize: number;
   /** Longest prompt plus output. */

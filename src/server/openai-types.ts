@@ -171,4 +171,6 @@ export interface ModelCard {
   /** Of a LoRA adapter: the name of the model. */
   readonly parent: string | null;
   readonly max_model_len: number;
+  /** What the model's file says of itself (`general.description`). */
+  readonly description?: string;
 }

@@ -119,6 +119,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     root: parent === null ? model.name : id,
     parent,
     max_model_len: model.maxModelLen,
+    ...(parent === null && model.description !== undefined ? { description: model.description } : {}),
   });
   const cards = (): ModelCard[] => [
     ...[model.name, ...shownNames(model.aliases ?? [])].map((id) => cardOf(id)),

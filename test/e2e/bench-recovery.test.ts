@@ -8,7 +8,7 @@ import type { CaseRow, LoadMode } from '../../bench/recovery/case-run.ts';
 import { faultsOf } from '../../bench/recovery/faults.ts';
 import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import type { StageRow } from '../../src/cli/demo/report.ts';
-import { buildCommand, run } from '../support/cli-process.ts';
+import { buildCommand, main, mainInModules, run } from '../support/cli-process.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
@@ -31,11 +31,10 @@ beforeAll(async () => {
 
 const small = '--requests 4 --prefixes 2 --prefix-len 64 --prompt-len 20 --gen-len 8 --part 0.3 --threads 1'.split(' ');
 
-function bench(args: readonly string[], environment: Record<string, string> = {}) {
-  const main = join(process.cwd(), 'dist', 'src', 'main.js');
+function bench(args: readonly string[], environment: Record<string, string> = {}, path = main) {
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
-    [main, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
+    [path, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
     { encoding: 'utf8', env: { ...process.env, ...environment, TMPDIR: folder } },
   );
   // The command has removed its stores and mounts.
@@ -122,7 +121,7 @@ it.each(inLongForm<readonly PlantedBug[]>(plantedBugs.slice(0, 1), []))(
     // Which blocks are damaged depends on their keys, and so on the kernels of this machine. With many blocks of each request, valid
     // blocks come after damaged ones in any case.
     const long = ['--requests', '8', '--prompt-len', '160', '--part', '0.2'];
-    const { status, rows } = bench([...shape, ...long], environmentWith(bug, bugs));
+    const { status, rows } = bench([...shape, ...long], environmentWith(bug, bugs), mainInModules);
     expect(status).toBe(1);
     const [none, ...faulty] = rows as CaseRow[];
     // On a busy machine a load may be late, which this bug makes dearer too.

@@ -8,7 +8,7 @@ import { buildKernels } from '../../scripts/prebuild/build-kernels.ts';
 import { targets } from '../../scripts/prebuild/targets.ts';
 import { platformName } from '../../src/native/prebuilt.ts';
 import { bundledKernels } from '../support/bundled-kernels.ts';
-import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { buildCommand, killCommands, mainInModules, serve } from '../support/cli-process.ts';
 import { environmentOf, lacking, type Machine } from '../support/engine-of-build.ts';
 import { type FleetAnswer, FleetMember, type FleetQuestion } from '../support/fleet-member.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
@@ -125,7 +125,7 @@ describe('two servers with other instructions that share Redis and S3', () => {
       const { accessKeyId: AWS_ACCESS_KEY_ID, secretAccessKey: AWS_SECRET_ACCESS_KEY } = s3Credentials;
       const memberOf = (machine: Machine): FleetMember => {
         const environment = { ...environmentOf(machine), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY };
-        return newMember(() => serve(flags, environment));
+        return newMember(() => serve(flags, environment, { main: mainInModules }));
       };
       const [steady, killed] = [memberOf(fleet.steady), memberOf(await fleet.killed())];
 

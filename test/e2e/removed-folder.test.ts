@@ -17,7 +17,7 @@ itNeeds(
   'a server whose working folder is removed starts threads and worker processes',
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'kvasir-release-'));
-    const server = await serve(['--pipeline-parallel-size', '2'], {}, folder);
+    const server = await serve(['--pipeline-parallel-size', '2'], {}, { cwd: folder });
     const textOf = async (body: object): Promise<string> => {
       const response = await server.complete({ max_tokens: 8, temperature: 0, ...body });
       return JSON.parse(await response.text()).choices?.[0].text;

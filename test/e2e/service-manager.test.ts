@@ -3,16 +3,15 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { buildCommand, killCommands, serve, smallPool } from '../support/cli-process.ts';
+import { buildCommand, killCommands, main, serve, smallPool } from '../support/cli-process.ts';
 import { DatagramReceiver } from '../support/datagram-receiver.ts';
 import { isLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { childrenOf, commandOf } from '../support/processes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-service-'));
-const main = resolve('dist/src/main.js');
 const afters: (() => unknown)[] = [];
 beforeAll(buildCommand, 60_000);
 afterEach(() => {

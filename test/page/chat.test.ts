@@ -33,6 +33,17 @@ const axeAnswer = [
 describe('the chat page', () => {
   testsNeed(hasChromium, needsChromium);
 
+  it('says what the model is before the first message, if its file does', async () => {
+    const description = 'A storyteller. Try "Tell me a story."';
+    const { page } = await openChat(browser, { answer: 'Once.', description });
+    await page.getByText(description).waitFor();
+    await send(page, 'Hello');
+    await idle(page);
+    expect(await page.getByText(description).count()).toBe(0);
+    await page.getByRole('button', { name: 'New chat' }).click();
+    await page.getByText(description).waitFor();
+  });
+
   it('streams an answer, and sends the whole conversation with the next message', async () => {
     const { engine, page } = await openChat(browser, { answer: 'Good morning.' });
     await send(page, 'Hello');

@@ -1,5 +1,4 @@
 /** Chats, calls of tools and JSON of real models: prompts of their own templates, and answers in the forms that requests ask for. */
-import { readFileSync } from 'node:fs';
 import Anthropic from '@anthropic-ai/sdk';
 import { Ajv } from 'ajv';
 import addFormats from 'ajv-formats';
@@ -10,12 +9,9 @@ import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
+import { quotedAnswers } from '../support/quoted-answers.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
 import { serveEngine } from '../support/served-model.ts';
-
-/** A request by curl, and below it a part of its answer. */
-const quotedAnswer =
-  /^curl http:\/\/127\.0\.0\.1:8000(\S+)[^']*'Content-Type: application\/json'[^']*'([^']+)'\n# \.\.\. (.*) \.\.\.$/gm;
 
 const ajv = new Ajv({ strict: false });
 addFormats.default(ajv);
@@ -231,13 +227,11 @@ describe.each(inLongForm([coder], []))('$name', ({ path, isThere, reason }) => {
     async () => {
       const engine = await createEngine({ model: path, threads: 2, kvCacheMemory: 64 << 20, maxModelLen: 2048 });
       const { client, close } = await serveEngine(engine);
-      const examples = ['README.md', 'docs/api.md', 'docs/structured-output.md'].flatMap((file) =>
-        [...readFileSync(file, 'utf8').matchAll(quotedAnswer)].map(([, url, body, answer]) => ({ url, body, answer })),
-      );
+      const examples = quotedAnswers('real model');
       expect(examples.length).toBe(6);
       for (const { url, body, answer } of examples) {
         const headers = { 'content-type': 'application/json' };
-        const answered = await fetch(new URL(url!, client.baseURL), { method: 'POST', headers, body: body! });
+        const answered = await fetch(new URL(url, client.baseURL), { method: 'POST', headers, body });
         expect(await answered.text()).toContain(answer);
       }
       await close();

@@ -50,6 +50,8 @@ export interface LetterEngineOptions {
   readonly answer?: string;
   /** A text that is a control token, also in answers. */
   readonly control?: string;
+  /** `model.description`. */
+  readonly description?: string;
   /** `model.aliases`. */
   readonly aliases?: readonly string[];
   /** `model.fimTokens`. */
@@ -98,6 +100,7 @@ export class LetterEngine implements AsyncEngine {
     this.model = {
       name: 'letters',
       path: '/models/letters.gguf',
+      ...(options.description === undefined ? {} : { description: options.description }),
       architecture: 'letters',
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,

@@ -101,7 +101,7 @@ def command_of(client: Client, build: Path) -> list[Path | str]:
 def start_server(model: Path, build: Path) -> tuple[subprocess.Popen, str]:
     """The server's process and its address, which it prints when it listens."""
     log = build / "server.log"
-    command = ["node", "dist/src/main.js", "serve", str(model), "--port", "0", "--pooling", "mean"]
+    command = ["node", "dist/bundle/src/main.js", "serve", str(model), "--port", "0", "--pooling", "mean"]
     with log.open("w") as stderr:
         server = subprocess.Popen(command, cwd=ROOT, stderr=stderr)
     while server.poll() is None:

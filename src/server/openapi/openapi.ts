@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
+import { sourceFile } from '../../base/package-files.ts';
 import type { ParseLimits } from '../openai-parse.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
 
@@ -145,11 +145,6 @@ let read: Schema | undefined;
 
 /** Written by `scripts/answer-schemas.ts` from the types of answers. */
 function answerSchemas(): Schema {
-  const isSource = import.meta.url.endsWith('.ts');
-  const url = new URL(
-    isSource ? './answer-schemas.json' : '../../../../src/server/openapi/answer-schemas.json',
-    import.meta.url,
-  );
-  read ??= JSON.parse(readFileSync(fileURLToPath(url), 'utf8')) as Schema;
+  read ??= JSON.parse(readFileSync(sourceFile('server/openapi/answer-schemas.json'), 'utf8')) as Schema;
   return read;
 }
