@@ -62,6 +62,7 @@ const onlyLong = isLongForm
     ];
 /** With KVASIR_SEED, tests with random input are the same in each run. */
 const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];
+const bare = process.env.KVASIR_TEST_BARE === '1' ? ['test/support/bare.ts'] : [];
 const support = filesOf('test/support');
 /** Vitest's default excludes only modules. */
 const excluded = ['**/node_modules/**', ...onlyLong];
@@ -77,7 +78,8 @@ export default defineConfig({
     maxWorkers: availableParallelism() + 3,
     // Tests allocate much and keep little. With V8's default of a few MiB for new objects, a fifth of the CPU time is garbage collection.
     execArgv: ['--min-semi-space-size=32', '--max-semi-space-size=64'],
-    setupFiles: randomSeed,
+    setupFiles: ['test/support/cpu-seconds.ts', ...randomSeed, ...bare],
+    reporters: ['default', './test/support/cpu-reporter.ts'],
     sequence: { sequencer: HeavyFilesFirst },
     // Tests must not depend on whether `npm run kernels` was called; those of prebuilt kernels have their own folder.
     env: { KVASIR_PREBUILT: 'off' },

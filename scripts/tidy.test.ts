@@ -33,3 +33,12 @@ test.each([
 ])('%s may have `%s`', (file, text) => {
   expect(rulesBrokenBy(file, text)).toEqual([]);
 });
+
+test.each(["it('a', { skip: true }, () => {});", 'it("a", (context) => context.skip());'])(
+  'no test may have `%s`',
+  (text) => {
+    expect(rulesBrokenBy('src/a.test.ts', text)).toEqual([
+      expect.stringContaining('only test/support/needs.ts skips tests'),
+    ]);
+  },
+);

@@ -16,7 +16,7 @@ import {
   titles,
 } from '../support/chat-page.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 const browser = useBrowser();
 
@@ -30,9 +30,7 @@ const axeAnswer = [
   '| a | b |\n|---|---|\n| 1 | 2 |',
 ].join('\n\n');
 
-describe('the chat page', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the chat page', needs(hasChromium, needsChromium), () => {
   it('streams an answer, and sends the whole conversation with the next message', async () => {
     const { engine, page } = await openChat(browser, { answer: 'Good morning.' });
     await send(page, 'Hello');
