@@ -9,7 +9,7 @@ import {
 } from './support/agent-recordings.ts';
 import { expectedPrompts, hasChatTemplates } from './support/chat-templates.ts';
 import { isLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { type ServedTemplate, serveTemplate } from './support/served-template.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -38,31 +38,33 @@ const templates = Object.keys(expectedPrompts.templates).filter(
   (name, i) => isLongForm || i % 12 === 0 || chosen.includes(name),
 );
 
-describe('requests of agents', () => {
-  testsNeed(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)');
+describe(
+  'requests of agents',
+  needs(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)'),
+  () => {
+    it('are those of nine runs of eight programs', () => {
+      expect(recordings.map(({ name }) => name)).toEqual([
+        'aider',
+        'claude-code',
+        'claude-code-tool-search',
+        'cline',
+        'codex',
+        'continue',
+        'copilot',
+        'opencode',
+        'qwen-code',
+      ]);
+    });
 
-  it('are those of nine runs of eight programs', () => {
-    expect(recordings.map(({ name }) => name)).toEqual([
-      'aider',
-      'claude-code',
-      'claude-code-tool-search',
-      'cline',
-      'codex',
-      'continue',
-      'copilot',
-      'opencode',
-      'qwen-code',
-    ]);
-  });
-
-  it.each(templates)('reach the model whole, and start with the earlier request: %s', async (name) => {
-    await using served = await serveTemplate(model, name);
-    const faults: string[] = [];
-    for (const recording of recordings)
-      for (const fault of await faultsOf(recording, served)) faults.push(`${recording.name}: ${fault}`);
-    expect(faults).toEqual([]);
-  });
-});
+    it.each(templates)('reach the model whole, and start with the earlier request: %s', async (name) => {
+      await using served = await serveTemplate(model, name);
+      const faults: string[] = [];
+      for (const recording of recordings)
+        for (const fault of await faultsOf(recording, served)) faults.push(`${recording.name}: ${fault}`);
+      expect(faults).toEqual([]);
+    });
+  },
+);
 
 async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): Promise<string[]> {
   const faults: string[] = [];
@@ -95,44 +97,46 @@ function endOfTexts(prompt: string, request: AgentRecording['requests'][number])
   return Math.max(...sentTexts(request.body).map(({ text }) => prompt.lastIndexOf(text) + text.length));
 }
 
-describe('an answer that a program sends back', () => {
-  testsNeed(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)');
+describe(
+  'an answer that a program sends back',
+  needs(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)'),
+  () => {
+    /** `thought`, `text` and `calls` as models with these templates write them, after the start of the answer in the prompt. */
+    const written: Readonly<
+      Record<string, (thought: string, text: string, calls: ReturnType<typeof sentCalls>) => string>
+    > = {
+      'Qwen-Qwen3-0.6B': (thought, text, calls) =>
+        `<think>\n${thought}\n</think>\n\n${text}\n${calls.map(jsonCall).join('\n')}`,
+      'Qwen3.5-4B': (thought, text, calls) => `${thought}\n</think>\n\n${text}\n\n${calls.map(taggedCall).join('\n')}`,
+      'mistralai-Ministral-3-14B-Reasoning-2512': (_, text, calls) =>
+        text + calls.map(({ name, arguments: given }) => `[TOOL_CALLS]${name}[ARGS]${spacedJson(given)}`).join(''),
+    };
+    const programs = recordings.filter(({ answer }) => answer.calls.length > 0).map(({ name }) => name);
 
-  /** `thought`, `text` and `calls` as models with these templates write them, after the start of the answer in the prompt. */
-  const written: Readonly<
-    Record<string, (thought: string, text: string, calls: ReturnType<typeof sentCalls>) => string>
-  > = {
-    'Qwen-Qwen3-0.6B': (thought, text, calls) =>
-      `<think>\n${thought}\n</think>\n\n${text}\n${calls.map(jsonCall).join('\n')}`,
-    'Qwen3.5-4B': (thought, text, calls) => `${thought}\n</think>\n\n${text}\n\n${calls.map(taggedCall).join('\n')}`,
-    'mistralai-Ministral-3-14B-Reasoning-2512': (_, text, calls) =>
-      text + calls.map(({ name, arguments: given }) => `[TOOL_CALLS]${name}[ARGS]${spacedJson(given)}`).join(''),
-  };
-  const programs = recordings.filter(({ answer }) => answer.calls.length > 0).map(({ name }) => name);
-
-  it.each(Object.keys(written))('is again what the model wrote: %s', async (template) => {
-    await using served = await serveTemplate(model, template);
-    for (const name of programs) {
-      const { answer, requests } = recordingNamed(name);
-      const [first, second] = requests.slice(-2);
-      const prompt = await served.promptOf(first!);
-      const text = written[template]!(answer.thought, answer.text, sentCalls(second!.body));
-      expect((await served.promptOf(second!)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
-    }
-  });
-
-  it.each(['Qwen3.5-4B', 'mistralai-Ministral-3-14B-Reasoning-2512'])(
-    'leaves only new tokens to compute: %s',
-    async (template) => {
+    it.each(Object.keys(written))('is again what the model wrote: %s', async (template) => {
       await using served = await serveTemplate(model, template);
-      const [first, second] = recordingNamed('claude-code').requests;
-      const { input_tokens: tokens } = await served.usageOf(first!);
-      const { cache_read_input_tokens: cached } = await served.usageOf(second!);
-      // A block has 16 tokens, and the start of an answer some more.
-      expect(cached).toBeGreaterThan(tokens! - 32);
-    },
-  );
-});
+      for (const name of programs) {
+        const { answer, requests } = recordingNamed(name);
+        const [first, second] = requests.slice(-2);
+        const prompt = await served.promptOf(first!);
+        const text = written[template]!(answer.thought, answer.text, sentCalls(second!.body));
+        expect((await served.promptOf(second!)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
+      }
+    });
+
+    it.each(['Qwen3.5-4B', 'mistralai-Ministral-3-14B-Reasoning-2512'])(
+      'leaves only new tokens to compute: %s',
+      async (template) => {
+        await using served = await serveTemplate(model, template);
+        const [first, second] = recordingNamed('claude-code').requests;
+        const { input_tokens: tokens } = await served.usageOf(first!);
+        const { cache_read_input_tokens: cached } = await served.usageOf(second!);
+        // A block has 16 tokens, and the start of an answer some more.
+        expect(cached).toBeGreaterThan(tokens! - 32);
+      },
+    );
+  },
+);
 
 /** As templates write it: spaces after commas and colons. */
 const spacedJson = (value: object): string =>

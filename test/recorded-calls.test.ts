@@ -6,7 +6,7 @@ import { AnswerReader, type AnswerText } from '../src/tools/answer-reader.ts';
 import { type AnswerFormat, tagsOf } from '../src/tools/formats.ts';
 import type { Tool } from '../src/tools/tool.ts';
 import { hasJudges, judgesFolder, noJudges } from './support/judges.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 
 interface Fixture {
   readonly id: string;
@@ -151,20 +151,24 @@ function fixturesOf(family: string): Fixture[] {
     .map((line) => JSON.parse(line) as Fixture);
 }
 
-describe('recorded outputs of models', () => {
-  testsNeed(hasJudges && existsSync(join(judgesFolder, 'bin/canitoolcall')), noJudges);
-
-  it.each(Object.keys(families))('of %s are read right, all at once and letter by letter', (family) => {
-    const fixtures = fixturesOf(family);
-    expect(fixtures.length).toBeGreaterThan(30);
-    const judged = fixtures.filter(({ models, tags, raw_output: text }) => {
-      // A call that the limit cuts comes back unfinished, as OpenAI's; the parse that the judge wants has none.
-      const isCutCall =
-        tags.includes('truncated') && !tags.includes('no-call') && !tags.includes('x-stop-at-open-marker');
-      return !models[0]!.includes('Llama-4') && !(isCutCall && text !== '');
+describe(
+  'recorded outputs of models',
+  needs(hasJudges && existsSync(join(judgesFolder, 'bin/canitoolcall')), noJudges),
+  () => {
+    it.each(Object.keys(families))('of %s are read right, all at once and letter by letter', (family) => {
+      const fixtures = fixturesOf(family);
+      expect(fixtures.length).toBeGreaterThan(30);
+      const judged = fixtures.filter(({ models, tags, raw_output: text }) => {
+        // A call that the limit cuts comes back unfinished, as OpenAI's; the parse that the judge wants has none.
+        const isCutCall =
+          tags.includes('truncated') && !tags.includes('no-call') && !tags.includes('x-stop-at-open-marker');
+        return !models[0]!.includes('Llama-4') && !(isCutCall && text !== '');
+      });
+      expect(
+        judged.flatMap((fixture) =>
+          fault(fixture, family) === undefined ? [] : [[fixture.id, fault(fixture, family)]],
+        ),
+      ).toEqual([]);
     });
-    expect(
-      judged.flatMap((fixture) => (fault(fixture, family) === undefined ? [] : [[fixture.id, fault(fixture, family)]])),
-    ).toEqual([]);
-  });
-});
+  },
+);

@@ -10,7 +10,7 @@ import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand, main, mainInModules, run } from '../support/cli-process.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
@@ -148,47 +148,45 @@ const inBenchmark = [
   { ...realModel('gemma3'), fault: 'bit flip', mode: 'async' },
 ];
 
-describe.each(inLongForm(inDemo, []))('$name', ({ path, isThere, reason, stage }) => {
-  testsNeed(isThere, reason);
+for (const { name, path, isThere, reason, stage } of inLongForm(inDemo, []))
+  describe(name, needs(isThere, reason), () => {
+    it(
+      'shows the same texts in the demo, and computes the minimum',
+      async () => {
+        const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', stage]);
+        expect(code, stderr).toBe(0);
+        const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
+        expect(isProven).toBe(true);
+        expect(rows.map(({ name }) => name)).toContain(stage);
+        for (const row of rows) {
+          expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
+        }
+      },
+      timeoutMs,
+    );
+  });
 
-  it(
-    'shows the same texts in the demo, and computes the minimum',
-    async () => {
-      const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', stage]);
-      expect(code, stderr).toBe(0);
-      const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
-      expect(isProven).toBe(true);
-      expect(rows.map(({ name }) => name)).toContain(stage);
-      for (const row of rows) {
-        expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
-      }
-    },
-    timeoutMs,
-  );
-});
-
-describe.each(inLongForm(inBenchmark, []))('$name', ({ path, isThere, reason, fault, mode }) => {
-  testsNeed(isThere, reason);
-
-  it(
-    'keeps its texts in the fault benchmark, and computes the minimum',
-    async () => {
-      const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
-      const { code, stdout, stderr } = await run([
-        'bench',
-        'recovery',
-        '--model',
-        path,
-        ...limits,
-        ...fewTokens,
-        ...shape,
-      ]);
-      expect(code, stderr).toBe(0);
-      const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
-      expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
-      for (const row of rows)
-        expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
-    },
-    timeoutMs,
-  );
-});
+for (const { name, path, isThere, reason, fault, mode } of inLongForm(inBenchmark, []))
+  describe(name, needs(isThere, reason), () => {
+    it(
+      'keeps its texts in the fault benchmark, and computes the minimum',
+      async () => {
+        const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
+        const { code, stdout, stderr } = await run([
+          'bench',
+          'recovery',
+          '--model',
+          path,
+          ...limits,
+          ...fewTokens,
+          ...shape,
+        ]);
+        expect(code, stderr).toBe(0);
+        const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
+        expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
+        for (const row of rows)
+          expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
+      },
+      timeoutMs,
+    );
+  });

@@ -2,7 +2,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { beforeAll, describe, expect, it, vi } from 'vitest';
 import { buildCommand, main, run, smallPool } from '../support/cli-process.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 beforeAll(buildCommand);
 const greedy = ['--temperature', '0', '--max-tokens', '24', ...smallPool];
@@ -28,9 +28,7 @@ describe('kvasir chat', () => {
 /** `script` of util-linux runs a command in a terminal of its own. */
 const hasScript = spawnSync('script', ['--version']).stdout?.includes('util-linux') === true;
 
-describe('kvasir chat in a terminal', () => {
-  testsNeed(hasScript, 'no `script` of util-linux');
-
+describe('kvasir chat in a terminal', needs(hasScript, 'no `script` of util-linux'), () => {
   it('edits lines, stops an answer at Ctrl-C, and leaves at Ctrl-D', async () => {
     const command = [process.execPath, main, 'chat', '--ignore-eos', '--temperature', '0', ...smallPool];
     const child = spawn('script', ['-qefc', command.join(' '), '/dev/null']);

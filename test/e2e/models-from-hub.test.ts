@@ -14,7 +14,7 @@ import { Server } from '../../src/server/server.ts';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { HubServer } from '../support/hub-server.ts';
 import { describeInLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 
@@ -78,7 +78,7 @@ describe('kvasir pull, list and rm', () => {
 
   // In a process that can be killed: a `mkdir` that never ends keeps a thread of its process.
   const title = 'refuse a folder below /proc, where the recursive mkdir of Node never ends';
-  itNeeds(existsSync('/proc/self'), 'no /proc', title, async () => {
+  it(title, needs(existsSync('/proc/self'), 'no /proc'), async () => {
     const child = start(['pull', name], { HF_HUB_CACHE: '/proc/nothing/hub' });
     const [out, error] = [readText(child.stdout), readText(child.stderr)];
     expect(await once(child, 'close')).toEqual([1, null]);

@@ -3,11 +3,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterEach, expect } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { Server } from '../../src/server/server.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
 import { describeInLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 /** Ollama's own client for Go, with a model that needs no file. tools/compat/run.py runs it with a real one. */
 const program = 'tools/compat/clients/ollama_go';
@@ -23,7 +23,7 @@ describeInLongForm('Ollama’s client for Go', () => {
     for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
   });
 
-  itNeeds(status === 0, 'no Go, or no Ollama in its cache of modules', 'gets what it expects', async () => {
+  it('gets what it expects', needs(status === 0, 'no Go, or no Ollama in its cache of modules'), async () => {
     const answer = '{"name":"Ann","age":7}';
     const engine = new LetterEngine({ answer, pooling: 'mean', maxModelLen: 5000 });
     // The facts of its file are those of the bundled model.

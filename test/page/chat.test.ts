@@ -16,7 +16,7 @@ import {
   titles,
 } from '../support/chat-page.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 const browser = useBrowser();
 
@@ -30,9 +30,7 @@ const axeAnswer = [
   '| a | b |\n|---|---|\n| 1 | 2 |',
 ].join('\n\n');
 
-describe('the chat page', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the chat page', needs(hasChromium, needsChromium), () => {
   it('says what the model is before the first message, if its file does', async () => {
     const description = 'A storyteller. Try "Tell me a story."';
     const { page } = await openChat(browser, { answer: 'Once.', description });
