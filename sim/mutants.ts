@@ -9,6 +9,7 @@ import { keptMutants } from './mutants-of-kept.ts';
 import { loadMutants } from './mutants-of-loads.ts';
 import { lookUpMutants } from './mutants-of-look-ups.ts';
 import { promptMutants } from './mutants-of-prompts.ts';
+import { rankMutants } from './mutants-of-ranks.ts';
 import { saveMutants } from './mutants-of-saves.ts';
 import { sliceMutants } from './mutants-of-slices.ts';
 import type { Scenario } from './world.ts';
@@ -491,6 +492,7 @@ export const mutants: readonly Mutant[] = [
   ...administrationMutants,
   ...draftMutants,
   ...promptMutants,
+  ...rankMutants,
   ...lookUpMutants,
   ...keptMutants,
 ];
