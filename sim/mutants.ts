@@ -150,8 +150,8 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens that depend on invalid tokens of another request count',
     breaks: ['I1'],
-    seed: 140,
-    scenario: 'crash',
+    seed: 85,
+    scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'blocks.addBlocksFrom(below, sequence);',
     replace: '',
@@ -167,7 +167,8 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens of a request that failed in this step count',
     breaks: ['I1'],
-    seed: 1,
+    seed: 75,
+    scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'failureOf(failures, i) !== undefined) below = start;',
     replace: 'failureOf(failures, i) !== undefined) below = Infinity;',
