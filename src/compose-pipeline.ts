@@ -114,12 +114,16 @@ async function openProcess(
   });
 }
 
-/** Forwards each message once: all ranks of a machine, and their replacements, send the same messages. */
+const toldMax = 1000;
+
+/** Forwards each message once: all ranks of a machine, and their replacements, send the same messages. Forgets the oldest messages. */
 function onceEach(tell: (message: string) => void): (message: string) => void {
   const told = new Set<string>();
   return (message) => {
     if (told.has(message)) return;
     told.add(message);
+    const [oldest] = told;
+    if (told.size > toldMax && oldest !== undefined) told.delete(oldest);
     tell(message);
   };
 }

@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import { engineClosed } from '../core/errors.ts';
+import type { RequestUpdate } from '../core/request.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
@@ -80,7 +81,7 @@ export class Engine implements AsyncEngine {
     this.#parts = parts;
     this.#settings = settings;
     this.#clock = settings.clock ?? systemClock;
-    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
+    this.#loadFailures = new LoadFailureLog(settings.onEvent);
     this.#breakers = new BreakerLog(settings.onEvent);
     const grammarThread = new GrammarThread();
     this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
@@ -94,7 +95,7 @@ export class Engine implements AsyncEngine {
     this.#live = new LiveRequests({
       ...{ scheduler: parts.scheduler, tokenizer: parts.tokenizer, model: parts.model },
       ...{ observers, totals, cache: this.#cache, adapters: parts.adapters },
-      onDeliver: () => this.#report(),
+      onDeliver: (updates) => this.#report(updates),
       wake: () => this.#work.notify(),
     });
     this.#intake = new Intake({
@@ -268,7 +269,7 @@ export class Engine implements AsyncEngine {
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
-    this.#report();
+    this.#report([]);
   }
 
   /** No step is in flight. Returns whether blocks were lost, so that there may be work. */
@@ -279,9 +280,9 @@ export class Engine implements AsyncEngine {
   }
 
   /** Called after each step: beside the next step, which then starts earlier, or after the last one. */
-  #report(): void {
+  #report(updates: readonly RequestUpdate[]): void {
     const { transfers } = this.#parts.scheduler.stats();
-    this.#loadFailures.update(transfers);
+    this.#loadFailures.update(transfers, updates);
     this.#breakers.update(this.#clock.nowMs(), () => transfers.connector);
   }
 

@@ -238,7 +238,7 @@ describe('servers that share a directory', () => {
       const log = await server.stop();
       expect(log).toContain('load failure policy: fail');
       expect(log).toMatch(
-        / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
+        / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. Request IDs: cmpl-\S+ requests=1 tokens=\d+$/m,
       );
     },
   );

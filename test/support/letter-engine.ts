@@ -309,6 +309,8 @@ export class LetterEngine implements AsyncEngine {
         flushedSaves: 0,
         failedLoads: 0,
         recoveries: 0,
+        recoveredTokens: 0,
+        failedRequests: 0,
         affectedTokens: 0,
         counters: {},
         connector: {},
