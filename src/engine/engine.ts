@@ -10,6 +10,7 @@ import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
+import { checkIsListOfObjects, checkIsObject, checkSignal, checkToken, checkTokens } from './check-arguments.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
 import type {
@@ -121,10 +122,13 @@ export class Engine implements AsyncEngine {
   }
 
   generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
+    checkSignal(signal);
     return this.#intake.submit(request, signal);
   }
 
   async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
     const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, { pooling });
@@ -132,6 +136,8 @@ export class Engine implements AsyncEngine {
   }
 
   async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const { model } = this;
     const { query: _query, document: _document, truncation: _truncation, useActivation, ...settings } = request;
     const { scores } = model;
@@ -148,11 +154,14 @@ export class Engine implements AsyncEngine {
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
+    checkIsObject('request', request);
+    checkSignal(signal);
     return new ChatStream(this, request, signal);
   }
 
   async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
     return this.#intake.tokenize(prompt, options);
   }
 
@@ -164,25 +173,31 @@ export class Engine implements AsyncEngine {
 
   detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decode(tokens, options);
   }
 
   detokenizeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Iterable<string> {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decodeParts(tokens, options);
   }
 
   tokenBytes(token: number): Uint8Array {
     this.#state.checkNotClosed();
+    checkToken(token, this.model.vocabSize);
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChat(messages, options);
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChatHere(messages, options);
   }
 
