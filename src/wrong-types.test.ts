@@ -42,7 +42,18 @@ async function expectRefused(what: string, call: () => unknown): Promise<void> {
   expect([what, (error as KvasirError).httpStatus < 500 || what.includes('maxModelLen')]).toEqual([what, true]);
 }
 
-const notOptions = [undefined, null, 5, 'model.gguf', [], {}, { model: 5 }, { model: null }, { model: '' }, { model: ['a'] }];
+const notOptions = [
+  undefined,
+  null,
+  5,
+  'model.gguf',
+  [],
+  {},
+  { model: 5 },
+  { model: null },
+  { model: '' },
+  { model: ['a'] },
+];
 
 it.each(notOptions.map((options) => [options]))('refuses the options %j', async (options) => {
   await expectRefused('createEngine', () => loose({ createEngine }).createEngine!(options));
@@ -105,7 +116,14 @@ it.each([
   ['generate', [[], [5], [null], [{}], [[null]], ['x', 5], ['x', 'y'], ['x', { maxTokens: '5' }], ['x', {}, 5]]],
   ['generate', [['x', {}, { signal: 5 }], [{ prompt: 5 }], [['a', 'b'], [{}]], ['x', { maxtokens: 5 }], [['a', 5]]]],
   ['chat', [[], [5], ['x'], [null], [{}], [[5]], [[{}]], [[{ role: 'user' }]], [[message], 5], [[[message], 5]]]],
-  ['chat', [[[message], {}, { tools: 5 }], [[message], {}, { signal: 5 }], [[message], {}, { stream: true, tools: 5 }]]],
+  [
+    'chat',
+    [
+      [[message], {}, { tools: 5 }],
+      [[message], {}, { signal: 5 }],
+      [[message], {}, { stream: true, tools: 5 }],
+    ],
+  ],
   ['embed', [[], [5], [null], [{}]]],
   ['score', [[], [5], [5, 5], ['a'], ['a', 'b'], [5, ['a']]]],
 ] as const)('refuses wrong arguments of LLM.%s', async (method, calls) => {
@@ -116,7 +134,10 @@ it.each([
 it.each([
   ['generate', [[], [5], [null], ['x'], [{}], [{ prompt: 5 }], [{ prompt: ['a'] }], [{ prompt: 'x', params: 5 }]]],
   ['generate', [[{ prompt: 'x' }, { signal: 5 }], [{ prompt: 'x', lora: 5 }], [{ prompt: 'x', priority: 'x' }]]],
-  ['chat', [[], [5], [null], ['x'], [{}], [{ messages: 'x' }], [{ messages: [5] }], [{ messages: [message], tools: 5 }]]],
+  [
+    'chat',
+    [[], [5], [null], ['x'], [{}], [{ messages: 'x' }], [{ messages: [5] }], [{ messages: [message], tools: 5 }]],
+  ],
   ['embed', [[], [5], [null], [{}]]],
   ['score', [[], [5], [null], [{}], [{ query: 5, document: 5 }]]],
   ['tokenize', [[], [5], [null], [{}]]],

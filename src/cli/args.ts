@@ -166,6 +166,7 @@ export interface EngineFlags {
   readonly blockSize: number;
   readonly stateCheckpointTokens?: number;
   readonly kvCacheMemory?: number;
+  readonly skipMemoryCheck?: boolean;
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
   readonly cpus?: readonly number[];
@@ -223,6 +224,7 @@ export function addEngineFlags(command: Command, isFirst: (option: Option) => bo
       'size of the KV pool, like 2GiB (default: half of the free memory, at most 4GiB or what all requests can fill)',
       bytesFlag,
     )
+    .option('--skip-memory-check', 'load a model even if it needs more memory than is free')
     .addOption(
       oneOf(
         '--kv-cache-dtype <type>',
@@ -387,6 +389,7 @@ export function engineOptionsOf(
     targetInterTokenLatency: flags.targetInterTokenLatency,
     blockSize,
     kvCacheDtype: flags.kvCacheDtype,
+    skipMemoryCheck: flags.skipMemoryCheck === true,
     attention,
     device,
     gpuLayers: flags.gpuLayers,

@@ -10,9 +10,9 @@ import { BreakerLog } from './breaker-log.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
-import { checkIsListOfObjects, checkIsObject, checkSignal, checkToken, checkTokens } from './check-arguments.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
+import { checkIsListOfObjects, checkIsObject, checkSignal, checkToken, checkTokens } from './check-arguments.ts';
 import type {
   AsyncEngine,
   ChatMessage,

@@ -44,6 +44,8 @@ export interface EngineOptions {
   readonly stateCheckpointTokens?: number;
   /** Bytes of the KV pool; default: `defaultKvCacheMemory`. */
   readonly kvCacheMemory?: number;
+  /** Loads a model even if it needs more memory than is free. The system may then end the process. Default: false. */
+  readonly skipMemoryCheck?: boolean;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
   /** Threads that compute; default: one for each core of `cpus`, else of the machine. */
@@ -147,6 +149,7 @@ export const engineDefaults = {
   maxNumBatchedTokens: 512,
   targetInterTokenLatency: 'auto',
   blockSize: 16,
+  skipMemoryCheck: false,
   kvCacheDtype: 'f16',
   attention: 'auto',
   device: 'auto',

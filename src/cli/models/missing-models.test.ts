@@ -22,7 +22,11 @@ writeFileSync(folder.file('text.gguf'), 'no model');
 async function startOf(...args: string[]): Promise<string> {
   const signals = new EventEmitter();
   let log = '';
-  const stderr = { write: (text: string) => void (log += text) };
+  const stderr = {
+    write(text: string) {
+      log += text;
+    },
+  };
   const running = runCli(
     ['serve', '--port', '0', ...args],
     {
@@ -57,7 +61,10 @@ it.each([
 
 it('checks each model with the settings of its section', async () => {
   const config = folder.file('models.yaml');
-  writeFileSync(config, `models:\n  one: { model: ${model} }\n  two: { model: ${model}, chat-template: missing.jinja }\n`);
+  writeFileSync(
+    config,
+    `models:\n  one: { model: ${model} }\n  two: { model: ${model}, chat-template: missing.jinja }\n`,
+  );
   expect((await runHere(['serve', '--port', '0', '--config', config])).stderr).toContain('missing.jinja');
 });
 
