@@ -12,7 +12,9 @@ import {
   ollamaChatExample,
   ollamaEmbedExample,
   ollamaGenerateExample,
+  ollamaGenerateOthers,
   ollamaShowExample,
+  ollamaShowOthers,
 } from '../openapi/examples.ts';
 import type { RouteDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
@@ -65,7 +67,7 @@ export function registerOllamaRoutes(
     '/api/generate',
     about({
       summary: 'Answers to prompts.',
-      body: { example: ollamaGenerateExample, reads: [generateOfOllama] },
+      body: { example: ollamaGenerateExample, others: ollamaGenerateOthers, reads: [generateOfOllama] },
       answer: 'OllamaAnswer',
       chunk: 'OllamaAnswer',
       media: 'application/x-ndjson',
@@ -133,7 +135,7 @@ export function registerOllamaRoutes(
     '/api/show',
     about({
       summary: 'Facts about the model.',
-      body: { example: ollamaShowExample, reads: [modelOfOllama] },
+      body: { example: ollamaShowExample, others: ollamaShowOthers, reads: [modelOfOllama] },
     }),
     async (request) => {
       engineFor(engine, modelOfOllama(request.body, limits));

@@ -1,6 +1,5 @@
 import { writeExactJson } from '../../base/exact-json.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
-import { withoutUndefined } from '../../base/field-reader.ts';
+import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
 
@@ -14,7 +13,7 @@ export interface BodyOfOllama {
 export function chatOfOllama(body: unknown, options?: BodyOptions): BodyOfOllama {
   const reader = bodyReader(body, options);
   const messages = reader.required('messages', reader.objects('messages', readMessage), 'a list of messages');
-  const tools = reader.raw('tools');
+  const tools = reader.raw('tools', shapes.list);
   const { fields, ignored } = readCommon(reader);
   const unknown = reader.finish();
   return {
@@ -56,7 +55,7 @@ export function generateOfOllama(
 /** `/api/embed`, in OpenAI's form. */
 export function embeddingOfOllama(body: unknown, options?: BodyOptions): object {
   const reader = bodyReader(body, options);
-  const input = reader.required('input', reader.raw('input'), 'a text or a list of texts');
+  const input = reader.required('input', reader.raw('input', shapes.text, shapes.texts), 'a text or a list of texts');
   const dimensions = reader.integer('dimensions', { min: 1 });
   const model = reader.name('model')?.replace(/:latest$/, '');
   // As in Ollama, a text that is too long is cut by default.
@@ -102,7 +101,7 @@ function readMessage(message: FieldReader): Message {
 function readCall(call: FieldReader) {
   const called = call.required('function', call.object('function'), 'an object with name and arguments');
   const name = called.required('name', called.name('name'), 'the name of a tool');
-  const given = called.exact('arguments') ?? {};
+  const given = called.exact('arguments', shapes.object) ?? {};
   if (!isJsonObject(given)) throw called.invalid('arguments', 'an object');
   return { id: call.name('id') ?? '', type: 'function', function: { name, arguments: writeExactJson(given) } };
 }
@@ -141,8 +140,8 @@ const sameOptions = [
 function readCommon(reader: FieldReader): { readonly fields: Record<string, unknown>; readonly ignored: string[] } {
   const model = reader.name('model')?.replace(/:latest$/, '');
   const stream = reader.boolean('stream') ?? true;
-  const format = reader.exact('format');
-  const think = reader.raw('think');
+  const format = reader.exact('format', shapes.text, shapes.object);
+  const think = reader.raw('think', shapes.boolean, shapes.text);
   const logprobs = reader.boolean('logprobs');
   const top = reader.integer('top_logprobs', { min: 0 });
   reader.ignore(['keep_alive']);
