@@ -2,6 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
 import { entryPoint } from './base/package-files.ts';
+import { checkMemory } from './compose-memory.ts';
 import {
   blockCountOf,
   describePlacement,
@@ -11,6 +12,7 @@ import {
 } from './compose-placement.ts';
 import { openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
+import { hostTierBytes } from './connector/offloading/host-bytes.ts';
 import type { EngineEvent } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
 import { findGpu } from './ggml/device.ts';
@@ -30,6 +32,8 @@ export interface PipelineContext {
   /** The digest of the model file; present if there is a connector. */
   readonly digest?: Promise<ModelDigest>;
   readonly restarts?: RestartPolicy;
+  /** Weights of a draft model, which is opened later. */
+  readonly draftBytes: number;
   wake(): void;
 }
 
@@ -44,6 +48,7 @@ export interface OpenedRanks {
 export async function openRanks(options: ResolvedEngineOptions, context: PipelineContext): Promise<OpenedRanks> {
   const isApart = (options.distributedExecutorBackend ?? (options.pipelineParallelSize > 1 ? 'mp' : 'uni')) === 'mp';
   const placed = placeLayers(options, context, findGpu);
+  checkMemory(options, { ...context, hostTierBytes: hostTierBytes(context.transfer) }, placed);
   const worldSize = placed.stages.length;
   const progress = new SummedProgress(worldSize, options.onProgress);
   // The file is hashed here, before worker processes start; otherwise each of them would hash it.

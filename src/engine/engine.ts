@@ -13,6 +13,7 @@ import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
+import { checkIsListOfObjects, checkIsObject, checkSignal, checkToken, checkTokens } from './check-arguments.ts';
 import type {
   AsyncEngine,
   ChatMessage,
@@ -122,10 +123,13 @@ export class Engine implements AsyncEngine {
   }
 
   generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
+    checkSignal(signal);
     return this.#intake.submit(request, signal);
   }
 
   async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
     const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, { pooling });
@@ -133,6 +137,8 @@ export class Engine implements AsyncEngine {
   }
 
   async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const { model } = this;
     const { query: _query, document: _document, truncation: _truncation, useActivation, ...settings } = request;
     const { scores } = model;
@@ -149,11 +155,14 @@ export class Engine implements AsyncEngine {
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
+    checkIsObject('request', request);
+    checkSignal(signal);
     return new ChatStream(this, request, signal);
   }
 
   async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
     return this.#intake.tokenize(prompt, options);
   }
 
@@ -165,25 +174,31 @@ export class Engine implements AsyncEngine {
 
   detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decode(tokens, options);
   }
 
   detokenizeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Iterable<string> {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decodeParts(tokens, options);
   }
 
   tokenBytes(token: number): Uint8Array {
     this.#state.checkNotClosed();
+    checkToken(token, this.model.vocabSize);
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChat(messages, options);
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChatHere(messages, options);
   }
 

@@ -13,6 +13,7 @@ import { modelFormats } from './chat/conversation.ts';
 import { type PreparedChat, prepareChat } from './chat/prepare-chat.ts';
 import { readChat } from './chat/read-chat.ts';
 import { RenderedPrompt } from './chat/rendered-prompt.ts';
+import { checkIsList, checkIsObject, checkSignal } from './check-arguments.ts';
 import type { AsyncEngine, ChatDelta, ChatMessage, OutputDelta } from './contract.ts';
 import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
 import { type ScoreRequest, scoreAll } from './score.ts';
@@ -121,6 +122,8 @@ export class OfflineLlm {
     params: SamplingOptions | readonly SamplingOptions[] = {},
     options: BatchOptions = {},
   ): Promise<RequestOutput[]> {
+    checkIsObject('options', options);
+    checkSignal(options.signal);
     const engine = await this.engine();
     const list: readonly Prompt[] = isPrompt(prompts) ? [prompts] : prompts;
     if (list.includes('')) throw promptEmpty();
@@ -152,6 +155,7 @@ export class OfflineLlm {
     documents: readonly string[],
     { signal, ...settings }: Omit<ScoreRequest, 'query' | 'document'> & { readonly signal?: AbortSignal } = {},
   ): Promise<readonly number[]> {
+    checkIsList('documents', documents, 'a list of texts');
     const pairs = documents.map((document) => ({ ...settings, query, document }));
     return (await scoreAll(await this.engine(), pairs, { signal })).scores;
   }
@@ -175,6 +179,8 @@ export class OfflineLlm {
     params: SamplingOptions | readonly SamplingOptions[] = {},
     { stream = false, ...options }: ChatOptions = {},
   ): AsyncIterableIterator<ChatDelta> | Promise<ChatOutput[]> {
+    checkIsList('messages', conversations, 'a list of messages, or a list of conversations');
+    checkSignal(options.signal);
     if (!stream) return this.#chatAll(isConversation(conversations) ? [conversations] : conversations, params, options);
     if (isConversation(conversations) && !isList(params)) return this.#chatStream(conversations, params, options);
     throw invalidParameter({ parameter: 'stream', expected: 'false for several conversations', actual: 'true' });

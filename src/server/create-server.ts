@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { FastifyPluginAsync, FastifyPluginCallback, FastifyReply, FastifyRequest, RequestPayload } from 'fastify';
 import { packageVersion } from '../base/package-files.ts';
+import { checkIsEngine, checkIsObject } from '../engine/check-arguments.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
 import { answerNotFound, configureHttp, createHttp } from './http.ts';
@@ -43,6 +44,8 @@ export interface MountedServer {
  * ```
  */
 export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
+  checkIsEngine(engine);
+  checkIsObject('options', options);
   const { prefix = '', ...others } = options;
   const defaults = withDefaults({ ...others, version: packageVersion() });
   const httpMetrics = createHttpMetrics(defaults);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { withoutUndefined } from '../base/field-reader.ts';
+import { shapes, withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
@@ -37,7 +37,7 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
   const model = reader.name('model');
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
-  const dimensions = reader.raw('dimensions') as number | undefined;
+  const dimensions = reader.raw('dimensions', shapes.integer) as number | undefined;
   const cacheSalt = readCacheSalt(reader);
   // vLLM's new name comes first.
   const normalize = reader.boolean('use_activation') ?? reader.boolean('normalize');

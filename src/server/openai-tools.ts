@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import type { FieldReader } from '../base/field-reader.ts';
+import { type FieldReader, shapes } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
 import { checkJsonText } from './json-limits.ts';
@@ -47,7 +47,7 @@ function readChoice(
   names: ReadonlySet<string>,
 ): 'none' | 'auto' | 'required' | { readonly name: string } {
   const expected = '"none", "auto", "required", or an object with the name of a function';
-  const choice = reader.raw('tool_choice');
+  const choice = reader.raw('tool_choice', shapes.text, shapes.object);
   if (choice === undefined || choice === 'auto') return 'auto';
   if (choice === 'none') return choice;
   const isNamed = isJsonObject(choice);

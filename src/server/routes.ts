@@ -46,10 +46,13 @@ import { chatRenderer, completionRenderer, type RenderContext, type Renderer } f
 import type { ModelCard } from './openai-types.ts';
 import {
   chatExample,
+  chatOthers,
   completionExample,
+  completionOthers,
   detokenizeExample,
   embeddingExample,
   tokenizeExample,
+  tokenizeOthers,
 } from './openapi/examples.ts';
 import { registerOpenApi } from './openapi/openapi.ts';
 import { registerPage } from './page-routes.ts';
@@ -133,7 +136,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Completions of texts or tokens.',
-          body: { example: completionExample, reads: [parseCompletion] },
+          body: { example: completionExample, others: completionOthers, reads: [parseCompletion] },
           answer: 'CompletionBody',
           chunk: 'CompletionChunk',
           media: 'text/event-stream',
@@ -171,7 +174,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Answers to conversations.',
-          body: { example: chatExample, reads: [parseChat] },
+          body: { example: chatExample, others: chatOthers, reads: [parseChat] },
           answer: 'ChatBody',
           chunk: 'ChatChunk',
           media: 'text/event-stream',
@@ -226,7 +229,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Tokens of a text or a conversation.',
-          body: { example: tokenizeExample, reads: [parseTokenize] },
+          body: { example: tokenizeExample, others: tokenizeOthers, reads: [parseTokenize] },
         },
       },
     },

@@ -60,6 +60,11 @@ export class ModelCatalog implements ModelSource {
     if (twice !== undefined) throw modelNameTwice({ name: twice });
   }
 
+  /** Models in the folder at the last look. */
+  get folderCount(): number {
+    return this.#inFolder.length;
+  }
+
   async list(): Promise<readonly CatalogEntry[]> {
     const { folder, hub } = this.#models;
     // A folder that cannot be read now has no models now.

@@ -80,6 +80,7 @@ function checkFinalMessage(
 }
 
 function checkTools(tools: readonly Tool[], toolChoice: unknown): void {
+  if (!Array.isArray(tools)) throw wrong('tools', 'a list of tools', tools);
   const names = new Set<string>();
   for (const [i, tool] of tools.entries()) {
     const name: unknown = tool?.function?.name;

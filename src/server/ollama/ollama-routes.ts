@@ -12,7 +12,9 @@ import {
   ollamaEmbeddingsExample,
   ollamaEmbedExample,
   ollamaGenerateExample,
+  ollamaGenerateOthers,
   ollamaShowExample,
+  ollamaShowOthers,
 } from '../openapi/examples.ts';
 import type { RouteDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
@@ -63,7 +65,10 @@ export function registerOllamaRoutes(
   }));
   app.post(
     '/api/show',
-    about({ summary: 'Facts about the model.', body: { example: ollamaShowExample, reads: [showOfOllama] } }),
+    about({
+      summary: 'Facts about the model.',
+      body: { example: ollamaShowExample, others: ollamaShowOthers, reads: [showOfOllama] },
+    }),
     async (request) => {
       const { model } = engineFor(engine, showOfOllama(request.body, limits).model);
       const { chatTemplate = '', maxModelLen } = model;
@@ -124,7 +129,7 @@ function registerGenerations(
     '/api/generate',
     about({
       summary: 'Answers to prompts.',
-      body: { example: ollamaGenerateExample, reads: [generateOfOllama] },
+      body: { example: ollamaGenerateExample, others: ollamaGenerateOthers, reads: [generateOfOllama] },
       ...answersText,
     }),
     (request, reply) => {

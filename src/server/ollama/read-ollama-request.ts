@@ -1,6 +1,5 @@
 import { writeExactJson } from '../../base/exact-json.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
-import { withoutUndefined } from '../../base/field-reader.ts';
+import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
 import { readKeepAlive } from './keep-alive.ts';
@@ -24,7 +23,7 @@ export function chatOfOllama(
 ): ModelOrder | (BodyOfOllama & { readonly kind: 'chat' }) {
   const reader = bodyReader(body, options);
   const messages = reader.objects('messages', readMessage) ?? [];
-  const tools = reader.raw('tools');
+  const tools = reader.raw('tools', shapes.list);
   const { fields, ignored, model, endsModel } = readCommon(reader);
   const unknown = reader.finish();
   if (messages.length === 0) return orderOf(model, endsModel);
@@ -52,7 +51,7 @@ export function generateOfOllama(
   // Ollama's client for Go sends the empty texts too.
   const [suffix, system, template] = ['suffix', 'system', 'template'].map((name) => reader.string(name) || undefined);
   const isRaw = reader.boolean('raw') ?? false;
-  const context = reader.raw('context');
+  const context = reader.raw('context', shapes.integers);
   refuseImages(reader);
   const { fields, ignored: others, model, endsModel } = readCommon(reader);
   const unknown = reader.finish();
@@ -81,7 +80,7 @@ function refuseWithRaw(reader: FieldReader, given: object): void {
 /** `/api/embed`, in OpenAI's form. `input`: without an item, the request only loads the model. */
 export function embeddingOfOllama(body: unknown, options?: BodyOptions): EmbeddingOfOllama {
   const reader = bodyReader(body, options);
-  const input = reader.raw('input') ?? [];
+  const input = reader.raw('input', shapes.text, shapes.texts) ?? [];
   const dimensions = reader.integer('dimensions', { min: 0 }) || undefined;
   const model = modelIn(reader);
   // As in Ollama, a text that is too long is cut by default.
@@ -154,7 +153,7 @@ function readMessage(message: FieldReader): Message {
 function readCall(call: FieldReader) {
   const called = call.required('function', call.object('function'), 'an object with name and arguments');
   const name = called.required('name', called.name('name'), 'the name of a tool');
-  const given = called.exact('arguments') ?? {};
+  const given = called.exact('arguments', shapes.object) ?? {};
   if (!isJsonObject(given)) throw called.invalid('arguments', 'an object');
   return { id: call.name('id') ?? '', type: 'function', function: { name, arguments: writeExactJson(given) } };
 }
@@ -193,8 +192,8 @@ const sameOptions = [
 function readCommon(reader: FieldReader) {
   const model = modelIn(reader);
   const stream = reader.boolean('stream') ?? true;
-  const format = reader.exact('format');
-  const think = reader.raw('think');
+  const format = reader.exact('format', shapes.text, shapes.object);
+  const think = reader.raw('think', shapes.boolean, shapes.text);
   const logprobs = reader.boolean('logprobs');
   const top_logprobs = reader.integer('top_logprobs', { min: 0, max: 20 });
   const endsModel = readKeepAlive(reader);

@@ -9,7 +9,7 @@ import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
-import { responseExample } from '../openapi/examples.ts';
+import { responseExample, responseOthers } from '../openapi/examples.ts';
 import type { BodyDescription, RouteDescription } from '../openapi/openapi.ts';
 import type { HeldMemory } from '../request-memory.ts';
 import { needsOf } from '../request-needs.ts';
@@ -38,6 +38,7 @@ export function registerResponseRoutes(
   const earlier = new TenantResponses(0).of({ tenant: undefined });
   const body: BodyDescription = {
     example: responseExample,
+    others: responseOthers,
     reads: [(given, observed) => parseResponse(given, observed, earlier)],
   };
   const answer = 'ResponseBody';
