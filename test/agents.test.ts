@@ -60,10 +60,22 @@ describe('requests of agents', () => {
     const faults: string[] = [];
     for (const recording of recordings)
       for (const fault of await faultsOf(recording, served)) faults.push(`${recording.name}: ${fault}`);
-    expect(faults).toEqual([]);
+    expect(faults.filter((fault) => !toolsMove.has(name) || !fault.includes('shares only'))).toEqual([]);
   });
 });
 
+/**
+ * These show the tools before the last message of the user. They show no text beside a call, and want that roles take turns: an empty
+ * message of the user comes after such a text, and the tools move there.
+ */
+const toolsMove = new Set(['Mistral-Small-3.2-24B-Instruct-2506', 'mistralai-Mistral-Nemo-Instruct-2407']);
+
+/** The second request has calls, and the same tools: those that Claude Code finds by a search are added to the others. */
+function isNextTurn(first: AgentRequest, second: AgentRequest): boolean {
+  return sentCalls(second.body).length > 0 && JSON.stringify(first.body.tools) === JSON.stringify(second.body.tools);
+}
+
+/** Of all requests of a run. */
 async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): Promise<string[]> {
   const faults: string[] = [];
   let earlier = '';
@@ -73,12 +85,9 @@ async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): P
     if (prompt === undefined) continue;
     const sent = sentTexts(request.body);
     faultsOfPrompt(prompt, sent).forEach(fault);
-    // A second request has calls; others are for titles.
-    if (
-      sent.some(({ from }) => from === 'call') &&
-      sharedLength(earlier, prompt) < endOfTexts(earlier, requests[i - 1]!)
-    )
-      fault(`shares only ${sharedLength(earlier, prompt)} of ${earlier.length} characters with the earlier prompt`);
+    const shared = sharedLength(earlier, prompt);
+    if (i > 0 && isNextTurn(requests[i - 1]!, request) && shared < endOfTexts(earlier, requests[i - 1]!))
+      fault(`shares only ${shared} of ${earlier.length} characters with the earlier prompt`);
     earlier = prompt;
   }
   return faults;
@@ -108,16 +117,17 @@ describe('an answer that a program sends back', () => {
     'mistralai-Ministral-3-14B-Reasoning-2512': (_, text, calls) =>
       text + calls.map(({ name, arguments: given }) => `[TOOL_CALLS]${name}[ARGS]${spacedJson(given)}`).join(''),
   };
-  const programs = recordings.filter(({ answer }) => answer.calls.length > 0).map(({ name }) => name);
 
   it.each(Object.keys(written))('is again what the model wrote: %s', async (template) => {
     await using served = await serveTemplate(model, template);
-    for (const name of programs) {
-      const { answer, requests } = recordingNamed(name);
+    for (const { name, answer, requests } of recordings) {
       const [first, second] = requests.slice(-2);
+      if (second === undefined || !isNextTurn(first!, second)) continue;
+      // Continue sends no thoughts back.
+      if (!JSON.stringify(second.body).includes(answer.thought)) continue;
       const prompt = await served.promptOf(first!);
-      const text = written[template]!(answer.thought, answer.text, sentCalls(second!.body));
-      expect((await served.promptOf(second!)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
+      const text = written[template]!(answer.thought, answer.text, sentCalls(second.body));
+      expect((await served.promptOf(second)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
     }
   });
 
