@@ -158,7 +158,10 @@ type Call = ReturnType<typeof sentCalls>[number];
 const jsonCall = (call: Call): string => `<tool_call>\n${spacedJson(call)}\n</tool_call>`;
 function taggedCall({ name, arguments: given }: Call): string {
   const parameters = Object.entries(given).map(
-    ([key, value]) => `<parameter=${key}>\n${typeof value === 'string' ? value : spacedValue(value)}\n</parameter>\n`,
+    ([key, value]) => `<parameter=${key}>\n${typeof value === 'string' ? value : pythonValue(value)}\n</parameter>\n`,
   );
   return `<tool_call>\n<function=${name}>\n${parameters.join('')}</function>\n</tool_call>`;
 }
+/** Qwen's template writes `True` and `False`. */
+const pythonValue = (value: unknown): string =>
+  typeof value === 'boolean' ? (value ? 'True' : 'False') : spacedValue(value);
