@@ -85,10 +85,20 @@ function unusualCalls(template: FittedTemplate): string[] {
 
 /** Conversations as the letters that each request adds: in the form that all templates know, and in forms of clients. */
 const growing = [
-  { simple: ['SU', 'AU', 'AU'], others: [['SSDU', 'AUU', 'ASUS', 'AUSU', 'A'], ['US', 'AUS', 'ADU']] },
+  {
+    simple: ['SU', 'AU', 'AU'],
+    others: [
+      ['SSDU', 'AUU', 'ASUS', 'AUSU', 'A'],
+      ['US', 'AUS', 'ADU'],
+    ],
+  },
   {
     simple: ['SU1', '1', 'AU', '1', 'AU'],
-    others: [['SSUS2R', '1', 'AU', '2', 'ASU'], ['US1', '3RU', 'AU', 'T1S', 'AU'], ['DDU1', 'T1U', '1']],
+    others: [
+      ['SSUS2R', '1', 'AU', '2', 'ASU'],
+      ['US1', '3RU', 'AU', 'T1S', 'AU'],
+      ['DDU1', 'T1U', '1'],
+    ],
   },
 ].map(({ simple, others }) => ({ simple: lettersOf(simple), others: others.map(lettersOf) }));
 
@@ -97,12 +107,15 @@ function lettersOf(requests: readonly string[]): readonly (readonly string[])[] 
 }
 
 /** Whether each prompt of a growing conversation begins with the one before it, up to its last text. */
-function isStable(render: (messages: readonly TemplateMessage[]) => string, requests: readonly (readonly string[])[]): boolean {
+function isStable(
+  render: (messages: readonly TemplateMessage[]) => string,
+  requests: readonly (readonly string[])[],
+): boolean {
   const blocks = blocksOf(requests.flat());
   const prompts: string[] = [];
-  let count = 0;
+  const counts = requests.map((_, i) => requests.slice(0, i + 1).flat().length);
   try {
-    for (const added of requests) prompts.push(render(messagesOf(blocks.slice(0, (count += added.length)))));
+    for (const count of counts) prompts.push(render(messagesOf(blocks.slice(0, count))));
   } catch (error) {
     if (error instanceof KvasirError) return false;
     throw error;
@@ -164,6 +177,12 @@ describe('no chat template refuses a conversation or loses a text', () => {
         const text = textOrNothing(() => raw.render(messages, options));
         const isShown = text !== undefined && faultsOf(blocks, text).length === 0;
         if (!isShown || (hasCalls(blocks) && !text.includes(markedTool.function.description))) continue;
+        // Llama 3.1 to 3.3 put tools before the second message, and show it as the user's.
+        const asUser = blocksOf(
+          letters.map((letter, i) => (letter === 'S' && i > 0 ? 'U' : letter)),
+          true,
+        );
+        if (letters.includes('S', 1) && textOrNothing(() => raw.render(messagesOf(asUser), options)) === text) continue;
         if (text === template.render(messages, options).text) same++;
         else changed.push(`${name}: ${letters.join(' ')}`);
       }

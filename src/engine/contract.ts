@@ -73,7 +73,8 @@ export interface AsyncEngine {
   /** The raw bytes of one token, or the name of a control token. A token can be a part of a character. For logprobs. */
   tokenBytes(token: number): Uint8Array;
   /**
-   * Renders the model's chat template with these messages, unchanged. `variables` are further inputs of the template
+   * Renders the model's chat template with these messages. Messages that it does not take are changed so that all their texts are in the
+   * prompt (docs/api.md). `variables` are further inputs of the template
    * (`tools`, `enable_thinking`, ...). The result is a prompt for `generate`; its `text` is the text. Renders on the calling thread,
    * without a limit of time: for templates that you trust.
    */

@@ -236,8 +236,14 @@ export function splitCalls(messages: readonly TemplateMessage[]): TemplateMessag
   return split;
 }
 
-/** Where the text beside a call stays. `before`: in a message of its own. `preamble`: after the thoughts, as in harmony. */
-export type TextPlace = 'beside' | 'before' | 'preamble';
+/**
+ * Where the text beside a call stays.
+ *
+ *   before          in a message of its own, with the thoughts
+ *   beforeThoughts  in a message of its own; the thoughts stay beside the call
+ *   preamble        after the thoughts, as in harmony
+ */
+export type TextPlace = 'beside' | 'before' | 'beforeThoughts' | 'preamble';
 
 /** In harmony, thoughts are followed by a text for the user, and then by a call. */
 const preamble = '<|end|><|start|>assistant<|channel|>commentary<|message|>';
@@ -247,6 +253,12 @@ export function placeText(message: TemplateMessage, thoughts: string, place: Tex
   const { tool_calls: calls, ...rest } = message;
   if (place === 'beside') return [message];
   if (place === 'before') return [rest, { role: message.role, content: '', tool_calls: calls }];
+  if (place === 'beforeThoughts') {
+    return [
+      { role: message.role, content: textOf(message) },
+      { ...message, content: '' },
+    ];
+  }
   return [
     { role: message.role, reasoning_content: thoughts + preamble + textOf(message), content: '', tool_calls: calls },
   ];

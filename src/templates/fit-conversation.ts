@@ -21,7 +21,7 @@ import { callsOf, textOf } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
 /** Whether a template takes conversations of this shape, with calls in this form. */
-export type TakesInForm = (shape: string, form: CallForm) => boolean;
+export type TakesInForm = (shape: string, form: CallForm, unlike?: string) => boolean;
 
 export interface FitSettings {
   readonly takes: TakesInForm;
@@ -41,7 +41,7 @@ export function fitConversation(
   report: Report,
 ): TemplateMessage[] {
   const form = callForm(messages, settings);
-  const takes: Takes = (shape) => settings.takes(shape, form);
+  const takes: Takes = (shape, unlike) => settings.takes(shape, form, unlike);
   const known = withKnownRoles(joinParts(orderResults(messages), takes, report), takes);
   const called =
     form.kind === 'fields'
@@ -83,7 +83,7 @@ function fitCalls(
     const thoughts = reasoningOf(message);
     const hasThoughts = typeof thoughts === 'string' && thoughts !== '';
     const place = textPlace({ hasThoughts, isPast: i < answered, isHarmony }, takes);
-    if (place !== 'beside') report(place === 'before' ? 'textBesideCall' : 'preamble');
+    if (place !== 'beside') report(place === 'preamble' ? 'preamble' : 'textBesideCall');
     return placeText(message, hasThoughts ? thoughts : '', place);
   });
   const hasSeveral = placed.some((message) => callsOf(message).length > 1);
@@ -99,5 +99,8 @@ function textPlace(
 ): TextPlace {
   const shapeOf = (kind: MessageKind): string => (isPast ? `U${kind}TAU` : `U${kind}T${kind}T`);
   if (takes(shapeOf(hasThoughts ? 'H' : 'B'))) return 'beside';
-  return hasThoughts && isHarmony && takes(shapeOf('Q')) ? 'preamble' : 'before';
+  if (!hasThoughts) return 'before';
+  if (isHarmony && takes(shapeOf('Q'))) return 'preamble';
+  const end = isPast ? 'TAU' : 'T';
+  return takes(`UKC${end}`) || !takes(`UAJ${end}`) ? 'before' : 'beforeThoughts';
 }

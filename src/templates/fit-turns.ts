@@ -3,8 +3,11 @@ import { resultAsText } from './call-forms.ts';
 import { callsOf, joinTexts, textOf, withTextOf } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
-/** Whether a template takes conversations of this shape: it refuses none of them, and shows all texts in their order. */
-export type Takes = (shape: string) => boolean;
+/**
+ * Whether a template takes conversations of this shape: it refuses none of them, and shows all texts in their order. `unlike`: a shape of
+ * other roles whose prompt must be another one, or else the template ignores the role.
+ */
+export type Takes = (shape: string, unlike?: string) => boolean;
 
 /** Reports what was changed because a template does not take it. */
 export type Report = (change: Change) => void;
@@ -67,7 +70,7 @@ function fitLeading(leading: readonly TemplateMessage[], takes: Takes, report: R
   const second = others[0];
   if (second === undefined) return [...leading];
   const isMixed = others.some(({ role }) => role !== second.role);
-  if (!isMixed && takes(`${kind}${kindOf(second)}UA`)) return [...leading];
+  if (!isMixed && takes(`${kind}${kindOf(second)}UA`, `${kind}UUA`)) return [...leading];
   report('systems');
   return [others.reduce(withTextOf, first)];
 }
@@ -114,6 +117,7 @@ const takesLate = (message: TemplateMessage, takes: Takes): boolean => {
 interface Mend {
   /** A conversation in which one message follows the other. */
   readonly shape: string;
+  readonly unlike?: string;
   readonly ways: readonly (readonly [shape: string, way: Way])[];
 }
 
@@ -147,7 +151,7 @@ const mends: Readonly<Record<string, Mend>> = {
   },
   AT: { shape: 'UATAU', ways: [['UAUAU', 'asText']] },
   '^T': { shape: 'TAU', ways: [['UAU', 'asText']] },
-  '^A': { shape: 'AU', ways: [['EAU', 'insertUser']] },
+  '^A': { shape: 'AU', unlike: 'UU', ways: [['EAU', 'insertUser']] },
   '^C': { shape: 'CTAU', ways: [['ECTAU', 'insertUser']] },
 };
 
@@ -155,7 +159,7 @@ const mends: Readonly<Record<string, Mend>> = {
 export function fitNeighbours(messages: readonly TemplateMessage[], given: Takes, report: Report): TemplateMessage[] {
   // Ministral refuses an empty answer.
   const emptyAnswer = given('UFU') || !given('UGU') ? '' : ' ';
-  const takes: Takes = emptyAnswer === '' ? given : (shape) => given(shape.replaceAll('F', 'G'));
+  const takes: Takes = emptyAnswer === '' ? given : (shape, unlike) => given(shape.replaceAll('F', 'G'), unlike);
   const fitted = new Neighbours(takes, report);
   for (const message of messages) fitted.add(message);
   return fitted
@@ -207,7 +211,7 @@ class Neighbours {
   #wayOf(last: TemplateMessage | undefined, message: TemplateMessage): Way | undefined {
     const before = this.#hasTurns ? kindOf(last!) : '^';
     const mend = mends[`${before}${kindOf(message)}`];
-    if (mend === undefined || this.#takes(mend.shape)) return undefined;
+    if (mend === undefined || this.#takes(mend.shape, mend.unlike)) return undefined;
     return mend.ways.find(([shape]) => this.#takes(shape))?.[1];
   }
 

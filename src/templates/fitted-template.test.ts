@@ -62,6 +62,11 @@ describe('a fitted template', () => {
     );
   });
 
+  it("joins system messages of which a template shows the second one as the user's", () => {
+    const second = "{% for m in messages %}[{{ 'user' if loop.index == 2 else m.role }}]{{ m.content }}{% endfor %}";
+    expect(textOf(second, [system('A'), system('B'), user('C')])).toBe('[system]A\n\nB[user]C');
+  });
+
   it('puts the text of parts into the turn, too', () => {
     const parts = ['B', 'C'].map((text) => ({ type: 'text', text }));
     expect(textOf(oneSystem, [user('A'), { role: 'system', content: parts }])).toBe('[user]A\n\nB\nC');
@@ -140,6 +145,14 @@ describe('calls in a fitted template', () => {
     const beside = { ...calling(call('c')), content: 'I look.' };
     expect(textOf(lost, [user('A'), beside, result('c', 'B')], [weather])).toContain(
       '[user]A[assistant]I look.[assistant]<c get_weather {}>[tool]B',
+    );
+  });
+
+  it('keep the thoughts beside them if the template shows them there only', () => {
+    const lost = withCalls.replace('{{ m.content }}', '{{ m.thinking if m.tool_calls else m.content }}');
+    const beside = { ...calling(call('c')), content: 'I look.', reasoning_content: 'Hm.' };
+    expect(textOf(lost, [user('A'), beside, result('c', 'B')], [weather])).toContain(
+      '[user]A[assistant]I look.[assistant]Hm.<c get_weather {}>[tool]B',
     );
   });
 

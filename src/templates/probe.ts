@@ -32,23 +32,24 @@ export function openProbe(template: ChatTemplate, hasTools: boolean, options: Pr
       return undefined;
     }
   };
-  const shows = (names: ToolNames, shape: string, form?: CallForm): boolean => {
+  /** The prompt of a shape, if it has all texts in their order. */
+  const promptOf = (names: ToolNames, shape: string, form?: CallForm): string | undefined => {
     const conversation = conversationOf(shape);
     const text = render(form === undefined ? conversation : inForm(conversation, form, options.writer), names);
-    if (text === undefined || (hasTools && !text.includes(probedFunction))) return false;
-    return marksOf(text).join() === marksOf(JSON.stringify(conversation)).join();
+    if (text === undefined || (hasTools && !text.includes(probedFunction))) return undefined;
+    return marksOf(text).join() === marksOf(JSON.stringify(conversation)).join() ? text : undefined;
   };
-  const names = toolNames(options.today).find((one) => shows(one, 'U'));
+  const names = toolNames(options.today).find((one) => promptOf(one, 'U') !== undefined);
   if (names === undefined) return undefined;
-  const known = new Map<string, boolean>();
-  const takes: FitSettings['takes'] = (shape, form) => {
+  const known = new Map<string, string | undefined>();
+  const knownPrompt = (shape: string, form: CallForm): string | undefined => {
     const key = shape + Object.values(form).join();
-    let isTaken = known.get(key);
-    if (isTaken === undefined) {
-      isTaken = shows(names, shape, form);
-      known.set(key, isTaken);
-    }
-    return isTaken;
+    if (!known.has(key)) known.set(key, promptOf(names, shape, form));
+    return known.get(key);
+  };
+  const takes: FitSettings['takes'] = (shape, form, unlike) => {
+    const prompt = knownPrompt(shape, form);
+    return prompt !== undefined && (unlike === undefined || knownPrompt(unlike, form) !== prompt);
   };
   return { settings: { ...options, takes }, names };
 }

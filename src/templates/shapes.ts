@@ -7,16 +7,17 @@ import { placeText } from './call-forms.ts';
  *   S system   U user   A answer      C answer with a call           B text and a call   P answer with two calls
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
+ *   K an answer with a marked thought    J a call with a marked thought
  *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
- *   I, V, J and Z: as S, U, A and T, with two texts in a list of parts
+ *   I, V, Y and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind = LetterOf<'SDUACBHQPTEFGWXIVJZ'>;
+export type MessageKind = LetterOf<'SDUACBHQPTEFGWXKJIVYZ'>;
 type LetterOf<T extends string> = T extends `${infer First}${infer Rest}` ? First | LetterOf<Rest> : never;
 
 /** The name of the function that shapes call. */
 export const probedFunction = 'get_qzvkw';
 
-/** A conversation of this shape. Each of its texts, except thoughts, is another marker. */
+/** A conversation of this shape. Each of its texts is another marker, except most thoughts, which templates may drop. */
 export function conversationOf(shape: string): TemplateMessage[] {
   let marks = 0;
   const ids: string[] = [];
@@ -40,6 +41,8 @@ export function conversationOf(shape: string): TemplateMessage[] {
     F: () => ({ role: 'assistant', content: '' }),
     G: () => ({ role: 'assistant', content: ' ' }),
     C: () => ({ role: 'assistant', content: '', tool_calls: [next()] }),
+    K: () => ({ role: 'assistant', reasoning_content: mark(), content: mark() }),
+    J: () => ({ role: 'assistant', reasoning_content: mark(), content: '', tool_calls: [next()] }),
     W: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(0))] }),
     X: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), `{"place": "${mark()}`)] }),
     B: () => ({ role: 'assistant', content: mark(), tool_calls: [next()] }),
@@ -49,7 +52,7 @@ export function conversationOf(shape: string): TemplateMessage[] {
     T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
     I: () => inParts(made.S()),
     V: () => inParts(made.U()),
-    J: () => inParts(made.A()),
+    Y: () => inParts(made.A()),
     Z: () => inParts(made.T()),
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import type { TemplateMessage } from '../../src/tokenizer/chat-template.ts';
+import type { ChatPath } from './prompt-of-request.ts';
 
 /** A part of a conversation. The texts are markers, so that a prompt shows which of them it has. */
 export type Block =
@@ -119,4 +120,104 @@ export function faultsOf(blocks: readonly Block[], prompt: string): string[] {
     }
   });
   return faults;
+}
+
+/** The same conversation as the request of each API, without streaming. */
+export const requestsOf: Readonly<Record<ChatPath, (blocks: readonly Block[]) => object>> = {
+  '/v1/chat/completions': (blocks) => ({
+    model: 'letters',
+    max_tokens: 8,
+    messages: messagesOf(blocks).map((message) => {
+      const calls = message.tool_calls as readonly ReturnType<typeof textCall>[] | undefined;
+      return calls === undefined
+        ? message
+        : { ...message, content: message.content || null, tool_calls: calls.map(textCall) };
+    }),
+    ...(hasCalls(blocks) ? { tools: [markedTool] } : {}),
+  }),
+  '/v1/responses': (blocks) => ({
+    model: 'letters',
+    max_output_tokens: 8,
+    input: blocks.flatMap(itemsOf),
+    ...(hasCalls(blocks) ? { tools: [{ type: 'function', ...markedTool.function }] } : {}),
+  }),
+  '/v1/messages': (blocks) => ({ model: 'letters', max_tokens: 8, ...anthropicMessages(blocks) }),
+  '/api/chat': (blocks) => ({
+    model: 'letters',
+    stream: false,
+    options: { num_predict: 8 },
+    messages: messagesOf(blocks).map(({ reasoning_content: thinking, ...message }) => {
+      const calls = message.tool_calls as readonly { readonly function: object }[] | undefined;
+      const withoutIds = calls === undefined ? {} : { tool_calls: calls.map((call) => ({ function: call.function })) };
+      return { ...message, ...withoutIds, ...(thinking === undefined ? {} : { thinking }) };
+    }),
+    ...(hasCalls(blocks) ? { tools: [markedTool] } : {}),
+  }),
+};
+
+const textCall = (call: { readonly function: { readonly name: string; readonly arguments: unknown } }) => ({
+  ...call,
+  function: { ...call.function, arguments: JSON.stringify(call.function.arguments) },
+});
+
+function itemsOf(block: Block): object[] {
+  if (block.kind !== 'answer' && block.kind !== 'calls') return [{ role: block.kind, content: block.text }];
+  const { text, thoughts } = block;
+  const reasoning = { type: 'reasoning', summary: [], content: [{ type: 'reasoning_text', text: thoughts }] };
+  const message = { type: 'message', role: 'assistant', content: [{ type: 'output_text', text }] };
+  const calls = block.kind === 'calls' ? block.calls : [];
+  return [
+    ...(thoughts === undefined ? [] : [reasoning]),
+    ...(text === '' ? [] : [message]),
+    ...calls.map(({ id, argument }) => ({
+      type: 'function_call',
+      call_id: id,
+      name: markedTool.function.name,
+      arguments: JSON.stringify({ word: argument }),
+    })),
+    ...(block.kind === 'calls' ? block.order : []).map((i) => ({
+      type: 'function_call_output',
+      call_id: calls[i]!.id,
+      output: calls[i]!.result,
+    })),
+  ];
+}
+
+/** Results of calls and the text after them are one message of the user. */
+function anthropicMessages(blocks: readonly Block[]): object {
+  const messages: { role: string; content: object[] }[] = [];
+  const add = (role: string, ...content: object[]): void => {
+    const last = messages.at(-1);
+    if (last?.role === role && role === 'user' && last.content.some((one) => 'tool_use_id' in one))
+      last.content.push(...content);
+    else messages.push({ role, content });
+  };
+  for (const block of blocks) {
+    if (block.kind !== 'answer' && block.kind !== 'calls') {
+      add(block.kind === 'user' ? 'user' : 'system', { type: 'text', text: block.text });
+      continue;
+    }
+    const { text, thoughts } = block;
+    const calls = block.kind === 'calls' ? block.calls : [];
+    add(
+      'assistant',
+      ...(thoughts === undefined ? [] : [{ type: 'thinking', thinking: thoughts, signature: '' }]),
+      ...(text === '' ? [] : [{ type: 'text', text }]),
+      ...calls.map(({ id, argument }) => ({
+        type: 'tool_use',
+        id,
+        name: markedTool.function.name,
+        input: { word: argument },
+      })),
+    );
+    const results = (block.kind === 'calls' ? block.order : []).map((i) => ({
+      type: 'tool_result',
+      tool_use_id: calls[i]!.id,
+      content: calls[i]!.result,
+    }));
+    if (results.length > 0) add('user', ...results);
+  }
+  const { name, description, parameters } = markedTool.function;
+  const tools = hasCalls(blocks) ? { tools: [{ name, description, input_schema: parameters }] } : {};
+  return { messages, ...tools };
 }

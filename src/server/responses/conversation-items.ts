@@ -40,13 +40,13 @@ interface OpenAnswer {
  * write its reasoning, its content and its calls together.
  */
 export function asMessages(items: readonly ConversationItem[], instructions: string | undefined): JsonObject[] {
-  const messages: JsonObject[] = [];
+  const messages: JsonObject[] = instructions === undefined ? [] : [{ role: 'system', content: instructions }];
   let answer: OpenAnswer = {};
   const endAnswer = (): void => {
     if (isBegun(answer)) messages.push(messageOf(answer));
     answer = {};
   };
-  for (const item of withInstructions(items, instructions)) {
+  for (const item of items) {
     if (item.kind === 'reasoning') {
       if (isBegun(answer)) endAnswer();
       answer.reasoning = (answer.reasoning ?? '') + item.text;
@@ -78,17 +78,3 @@ const messageOf = ({ content = '', reasoning, calls }: OpenAnswer): JsonObject =
   ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
   ...(calls === undefined ? {} : { tool_calls: calls }),
 });
-
-const isSystem = (item: ConversationItem | undefined): item is ConversationItem & { kind: 'message' } =>
-  item?.kind === 'message' && (item.role === 'system' || item.role === 'developer');
-
-/** The instructions and a system message after them become one message, because most templates accept only one. */
-function withInstructions(
-  items: readonly ConversationItem[],
-  instructions: string | undefined,
-): readonly ConversationItem[] {
-  if (instructions === undefined) return items;
-  const [first] = items;
-  const text = isSystem(first) ? `${instructions}\n\n${first.text}` : instructions;
-  return [{ kind: 'message', role: 'system', text }, ...(isSystem(first) ? items.slice(1) : items)];
-}

@@ -140,7 +140,8 @@ describe('POST /v1/responses', () => {
     });
     const called = { name: 'get_weather', arguments: { city: 'Rome' } };
     expect(rendered[0]!.messages).toEqual([
-      { role: 'system', content: 'Be brief.\n\nBe kind.' },
+      { role: 'system', content: 'Be brief.' },
+      { role: 'system', content: 'Be kind.' },
       {
         role: 'user',
         content: [
