@@ -271,6 +271,7 @@ const chatMessage = ({ content, reasoning, toolCalls }: AnswerMessage): ChatChoi
   role: 'assistant',
   content: content === '' && toolCalls.length > 0 ? null : content,
   refusal: null,
+  annotations: [],
   ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
   ...(toolCalls.length === 0
     ? {}

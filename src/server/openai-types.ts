@@ -140,6 +140,8 @@ export interface ChatChoice extends ChatChoiceEnd {
     /** Null if the answer has calls only. */
     readonly content: string | null;
     readonly refusal: null;
+    /** Citations of OpenAI's own tools: none. */
+    readonly annotations: readonly [];
     readonly reasoning_content?: string;
     readonly tool_calls?: readonly ChatToolCall[];
   };

@@ -90,6 +90,7 @@ describe('tools', () => {
           role: 'assistant',
           content: 'I look.',
           refusal: null,
+          annotations: [],
           tool_calls: [
             {
               id: expect.stringMatching(/^call_[0-9a-f]{24}$/),
@@ -171,7 +172,7 @@ describe('tools', () => {
   it.each([[{ tools: [] }], [{}]])('are off with %j', async (fields) => {
     const { ask, rendered } = await serve(call);
     const [{ message, finish_reason }] = (await ask({ messages: [question], ...fields })).choices;
-    expect(message).toEqual({ role: 'assistant', content: call, refusal: null });
+    expect(message).toEqual({ role: 'assistant', content: call, refusal: null, annotations: [] });
     expect(finish_reason).toBe('stop');
     expect(rendered[0]!.options).toEqual({});
   });
@@ -232,7 +233,13 @@ describe('tools', () => {
     const answer = '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.';
     const { ask, stream } = await serve(answer, 'openai');
     const [{ message }] = (await ask({ messages: [question] })).choices;
-    expect(message).toEqual({ role: 'assistant', content: 'Yes.', refusal: null, reasoning_content: 'Hm.' });
+    expect(message).toEqual({
+      role: 'assistant',
+      content: 'Yes.',
+      refusal: null,
+      annotations: [],
+      reasoning_content: 'Hm.',
+    });
     expect(await stream({ messages: [question] })).toMatchObject({ content: 'Yes.', reasoning: 'Hm.', reason: 'stop' });
   });
 

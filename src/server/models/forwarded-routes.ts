@@ -48,6 +48,7 @@ export const forwardedRoutes: readonly ForwardedRoute[] = [
   ...post('body', ollama, '/api/chat', '/api/generate', '/api/embed', '/api/show'),
   ...post('body', responses, '/v1/responses', '/v1/responses/input_tokens'),
   { method: 'GET', url: '/v1/responses/:id', by: 'every' },
+  { method: 'GET', url: '/v1/responses/:id/input_items', by: 'every' },
   { method: 'DELETE', url: '/v1/responses/:id', by: 'every' },
   { method: 'POST', url: '/v1/responses/:id/cancel', by: 'every' },
   ...post('query', undefined, '/cache/lookup', '/cache/prefetch', '/cache/pin', '/cache/unpin', '/tiers/:name/clear'),

@@ -19,6 +19,7 @@ import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
 import { sendWarnings } from '../warning-header.ts';
+import { type InputItemQuery, listInputItems } from './input-items.ts';
 import { parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
 import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
@@ -66,6 +67,12 @@ export function registerResponseRoutes(
       }
       return sendJson(reply, responses.of(caller).get(params.id), options);
     },
+  );
+  app.get<{ Params: { id: string }; Querystring: InputItemQuery }>(
+    '/v1/responses/:id/input_items',
+    { config: { about: { summary: 'The input of a stored response.' } } },
+    ({ params: { id }, query, caller }, reply) =>
+      sendJson(reply, listInputItems(id, responses.of(caller).input(id), query), options),
   );
   app.delete<WithId>(
     '/v1/responses/:id',
