@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type AgentRecording,
+  type AgentRequest,
   faultsOfPrompt,
   readAgentRecordings,
   sentCalls,
