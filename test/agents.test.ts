@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type AgentRecording,
+  type AgentRequest,
   faultsOfPrompt,
   readAgentRecordings,
   sentCalls,
@@ -61,11 +62,23 @@ describe(
       const faults: string[] = [];
       for (const recording of recordings)
         for (const fault of await faultsOf(recording, served)) faults.push(`${recording.name}: ${fault}`);
-      expect(faults).toEqual([]);
+      expect(faults.filter((fault) => !toolsMove.has(name) || !fault.includes('shares only'))).toEqual([]);
     });
   },
 );
 
+/**
+ * These show the tools before the last message of the user. They show no text beside a call, and want that roles take turns: an empty
+ * message of the user comes after such a text, and the tools move there.
+ */
+const toolsMove = new Set(['Mistral-Small-3.2-24B-Instruct-2506', 'mistralai-Mistral-Nemo-Instruct-2407']);
+
+/** The second request has calls, and the same tools: those that Claude Code finds by a search are added to the others. */
+function isNextTurn(first: AgentRequest, second: AgentRequest): boolean {
+  return sentCalls(second.body).length > 0 && JSON.stringify(first.body.tools) === JSON.stringify(second.body.tools);
+}
+
+/** Of all requests of a run. */
 async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): Promise<string[]> {
   const faults: string[] = [];
   let earlier = '';
@@ -75,12 +88,9 @@ async function faultsOf({ requests }: AgentRecording, served: ServedTemplate): P
     if (prompt === undefined) continue;
     const sent = sentTexts(request.body);
     faultsOfPrompt(prompt, sent).forEach(fault);
-    // A second request has calls; others are for titles.
-    if (
-      sent.some(({ from }) => from === 'call') &&
-      sharedLength(earlier, prompt) < endOfTexts(earlier, requests[i - 1]!)
-    )
-      fault(`shares only ${sharedLength(earlier, prompt)} of ${earlier.length} characters with the earlier prompt`);
+    const shared = sharedLength(earlier, prompt);
+    if (i > 0 && isNextTurn(requests[i - 1]!, request) && shared < endOfTexts(earlier, requests[i - 1]!))
+      fault(`shares only ${shared} of ${earlier.length} characters with the earlier prompt`);
     earlier = prompt;
   }
   return faults;
@@ -111,16 +121,17 @@ describe(
       'mistralai-Ministral-3-14B-Reasoning-2512': (_, text, calls) =>
         text + calls.map(({ name, arguments: given }) => `[TOOL_CALLS]${name}[ARGS]${spacedJson(given)}`).join(''),
     };
-    const programs = recordings.filter(({ answer }) => answer.calls.length > 0).map(({ name }) => name);
 
     it.each(Object.keys(written))('is again what the model wrote: %s', async (template) => {
       await using served = await serveTemplate(model, template);
-      for (const name of programs) {
-        const { answer, requests } = recordingNamed(name);
+      for (const { name, answer, requests } of recordings) {
         const [first, second] = requests.slice(-2);
+        if (second === undefined || !isNextTurn(first!, second)) continue;
+        // Continue sends no thoughts back.
+        if (!JSON.stringify(second.body).includes(answer.thought)) continue;
         const prompt = await served.promptOf(first!);
-        const text = written[template]!(answer.thought, answer.text, sentCalls(second!.body));
-        expect((await served.promptOf(second!)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
+        const text = written[template]!(answer.thought, answer.text, sentCalls(second.body));
+        expect((await served.promptOf(second)).slice(0, prompt.length + text.length), name).toBe(prompt + text);
       }
     });
 
@@ -152,7 +163,10 @@ type Call = ReturnType<typeof sentCalls>[number];
 const jsonCall = (call: Call): string => `<tool_call>\n${spacedJson(call)}\n</tool_call>`;
 function taggedCall({ name, arguments: given }: Call): string {
   const parameters = Object.entries(given).map(
-    ([key, value]) => `<parameter=${key}>\n${typeof value === 'string' ? value : spacedValue(value)}\n</parameter>\n`,
+    ([key, value]) => `<parameter=${key}>\n${typeof value === 'string' ? value : pythonValue(value)}\n</parameter>\n`,
   );
   return `<tool_call>\n<function=${name}>\n${parameters.join('')}</function>\n</tool_call>`;
 }
+/** Qwen's template writes `True` and `False`. */
+const pythonValue = (value: unknown): string =>
+  typeof value === 'boolean' ? (value ? 'True' : 'False') : spacedValue(value);

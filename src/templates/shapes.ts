@@ -9,9 +9,9 @@ import { placeText } from './call-forms.ts';
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
  *   K an answer with a marked thought    J a call with a marked thought
  *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
- *   I, V, L and Z: as S, U, A and T, with two texts in a list of parts
+ *   I, V, Y and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind = LetterOf<'SDUACBHQPTEFGWXKJIVLZ'>;
+export type MessageKind = LetterOf<'SDUACBHQPTEFGWXKJIVYZ'>;
 type LetterOf<T extends string> = T extends `${infer First}${infer Rest}` ? First | LetterOf<Rest> : never;
 
 /** The name of the function that shapes call. */
@@ -52,7 +52,7 @@ export function conversationOf(shape: string): TemplateMessage[] {
     T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
     I: () => inParts(made.S()),
     V: () => inParts(made.U()),
-    L: () => inParts(made.A()),
+    Y: () => inParts(made.A()),
     Z: () => inParts(made.T()),
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());

@@ -49,8 +49,9 @@ const folder = 'test/data/agents';
 
 export function readAgentRecordings(): AgentRecording[] {
   return readdirSync(folder)
-    .filter((file) => file.endsWith('.json'))
-    .map((file) => ({ name: file.slice(0, -'.json'.length), ...JSON.parse(readFileSync(join(folder, file), 'utf8')) }));
+    .map((file) => file.slice(0, -'.json'.length))
+    .sort()
+    .map((name) => ({ name, ...JSON.parse(readFileSync(join(folder, `${name}.json`), 'utf8')) }));
 }
 
 /** One text of a request that a prompt must have. */
