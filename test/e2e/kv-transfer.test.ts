@@ -482,7 +482,11 @@ describe('kvasir generate and kvasir serve', () => {
   });
 
   it('list the settings of connectors in their help', async () => {
-    const helps = [runHere(['serve', '--help']), runHere(['generate', '--help']), run(['bench', 'latency', '--help'])];
+    const helps = [
+      runHere(['serve', '--help-all']),
+      runHere(['generate', '--help-all']),
+      run(['bench', 'latency', '--help-all']),
+    ];
     for (const { stdout } of await Promise.all(helps)) {
       expect(stdout).toContain(`--kv-transfer-config '{"kv_connector":"SharedStorageConnector"`);
       expect(stdout).toContain('--kv-transfer-config.kv_connector_extra_config.shared_storage_path /');

@@ -147,7 +147,7 @@ describe('a prompt that is too long is rejected before it is tokenized', () => {
 
   it('if it has too many token ids, even invalid ones', async () => {
     const error = await tooLong('/v1/completions', { prompt: new Array(300_000).fill(-1) });
-    expect(error).toMatchObject({ message: expect.stringContaining('has 300000 tokens') });
+    expect(error).toMatchObject({ message: expect.stringContaining('300000') });
   });
 
   it('if a conversation has more messages than the context has tokens', async () => {
