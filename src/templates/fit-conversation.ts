@@ -5,7 +5,6 @@ import {
   type FieldForm,
   fieldForms,
   hasRepeatedIds,
-  haveObjects,
   inForm,
   orderResults,
   placeText,
@@ -16,7 +15,7 @@ import {
   withUniqueIds,
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
-import { callsOf, textOf } from './message-texts.ts';
+import { callsOf, textOf, withoutGaps } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
 /** Whether a template takes conversations of this shape, with calls in this form. */
@@ -39,9 +38,10 @@ export function fitConversation(
   settings: FitSettings,
   report: Report,
 ): TemplateMessage[] {
-  const form = callForm(messages, settings);
+  const whole = messages.map(withoutGaps);
+  const form = callForm(whole, settings);
   const takes: Takes = (shape, unlike) => settings.takes(shape, form, unlike);
-  const known = withKnownRoles(orderResults(messages), takes);
+  const known = withKnownRoles(orderResults(whole), takes);
   const called =
     form.kind === 'fields'
       ? fitCalls(known, { ...settings, form }, takes, report)
@@ -73,8 +73,7 @@ function fitCalls(
   takes: Takes,
   report: Report,
 ): readonly TemplateMessage[] {
-  const isTaken = form.hasTextArguments || haveObjects(messages) || takes('UXTAUXT');
-  const objects = isTaken ? messages : withObjects(messages);
+  const objects = form.hasTextArguments ? messages : withObjects(messages, takes);
   const unique = !hasRepeatedIds(objects) || takes('UCTAUWT') ? objects : withUniqueIds(objects);
   const answered = messages.findLastIndex((message) => message.role === 'assistant' && callsOf(message).length === 0);
   const placed = unique.flatMap((message, i) => {

@@ -8,7 +8,7 @@ import { placeText } from './call-forms.ts';
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
  *   K an answer with a marked thought    J a call with a marked thought
- *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
+ *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON   Y a list
  */
 export type MessageKind =
   | 'S'
@@ -26,6 +26,7 @@ export type MessageKind =
   | 'G'
   | 'W'
   | 'X'
+  | 'Y'
   | 'K'
   | 'J';
 
@@ -56,6 +57,7 @@ export function conversationOf(shape: string): TemplateMessage[] {
     J: () => ({ role: 'assistant', reasoning_content: mark(), content: '', tool_calls: [next()] }),
     W: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(0))] }),
     X: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), `{"place": "${mark()}`)] }),
+    Y: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), [mark()])] }),
     B: () => ({ role: 'assistant', content: mark(), tool_calls: [next()] }),
     H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [next()] }),
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
