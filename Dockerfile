@@ -18,7 +18,7 @@ WORKDIR /src
 COPY package.json ./
 RUN npm install --ignore-scripts --no-audit --no-fund
 COPY . .
-RUN npx tsc -p tsconfig.build.json \
+RUN npm run --silent build \
   && node dist/scripts/prebuild.js --target "linux-$(node -p process.arch)" \
   && npm pack --ignore-scripts --pack-destination /tmp
 # The package as `npm install kvasir` gives it, and the optional packages of servers: clients of shared tiers and others.
@@ -30,7 +30,7 @@ RUN npm init --yes > /dev/null \
     const names = Object.keys(peerDependencies).filter((name) => name !== '@ai-sdk/provider'); \
     names.map((name) => name + '@' + devDependencies[name]).join(' ')") \
   && test -f "node_modules/kvasir/prebuilt/linux-$(node -p process.arch)/manifest.json" \
-  && node node_modules/kvasir/dist/src/main.js doctor
+  && node node_modules/kvasir/dist/bundle/src/main.js doctor
 
 FROM ${NODE_IMAGE}
 LABEL org.opencontainers.image.title="Kvasir" \
@@ -50,5 +50,5 @@ STOPSIGNAL SIGTERM
 # Kubernetes has its own probes (deploy/kubernetes).
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
   CMD ["node", "-e", "fetch('http://127.0.0.1:8000/health').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-ENTRYPOINT ["node", "/app/node_modules/kvasir/dist/src/main.js"]
+ENTRYPOINT ["node", "/app/node_modules/kvasir/dist/bundle/src/main.js"]
 CMD ["serve", "--host", "0.0.0.0"]

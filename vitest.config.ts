@@ -45,7 +45,8 @@ const isLongForm = process.env.KVASIR_TEST_LONG === '1';
  * bugs, `reference.test.ts` for gemma3 and long contexts, stores of killed engines in `recovery-disk.test.ts`, faults of connectors in
  * `src/connector/fault`, e2e tests of offloading and of the server for guides and service managers, the simulator and
  * `src/connector/places` for hits and for what is stored,
- * `src/connector` for failing calls and for Redis, mutants of single engines for those of clusters, and the end of every block and request in most files for leaks.
+ * `src/connector` for failing calls and for Redis, the contract on a user's connector (`faulty-connector.test.ts`), `map-connector.test.ts` and
+ * `e2e/demo.test.ts` for the connectors of the examples and of the demo, mutants of single engines for those of clusters, and the end of every block and request in most files for leaks.
  */
 const onlyLong = isLongForm
   ? []
@@ -54,7 +55,7 @@ const onlyLong = isLongForm
         ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'long-context', 'own-sides-faults'],
         ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated', 'e2e/fleet'],
         ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure', 'prefix-retention'],
-        ...['answer-schemas', 'e2e/judges', 'e2e/soak'],
+        ...['answer-schemas', 'e2e/judges', 'e2e/ollama-go', 'e2e/soak', 'shipped-connectors'],
       ].map((name) => `test/${name}.test.ts`),
       'bench/command.test.ts',
       'src/connector/tier/redis/redis-cluster.test.ts',
@@ -62,6 +63,7 @@ const onlyLong = isLongForm
     ];
 /** With KVASIR_SEED, tests with random input are the same in each run. */
 const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];
+const bare = process.env.KVASIR_TEST_BARE === '1' ? ['test/support/bare.ts'] : [];
 const support = filesOf('test/support');
 /** Vitest's default excludes only modules. */
 const excluded = ['**/node_modules/**', ...onlyLong];
@@ -77,7 +79,8 @@ export default defineConfig({
     maxWorkers: availableParallelism() + 3,
     // Tests allocate much and keep little. With V8's default of a few MiB for new objects, a fifth of the CPU time is garbage collection.
     execArgv: ['--min-semi-space-size=32', '--max-semi-space-size=64'],
-    setupFiles: randomSeed,
+    setupFiles: ['test/support/cpu-seconds.ts', ...randomSeed, ...bare],
+    reporters: ['default', './test/support/cpu-reporter.ts'],
     sequence: { sequencer: HeavyFilesFirst },
     // Tests must not depend on whether `npm run kernels` was called; those of prebuilt kernels have their own folder.
     env: { KVASIR_PREBUILT: 'off' },
@@ -93,6 +96,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'whole',
+          globalSetup: 'test/support/prepare-once.ts',
           include: filesOf('test'),
           exclude: [...support, ...alone, ...computingHere, ...connector, ...excluded],
           isolate: false,

@@ -6,7 +6,7 @@ import { Command } from 'commander';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { parseStat } from '../src/base/processes.ts';
 import type { CliContext } from '../src/cli/context.ts';
-import { testsNeed } from '../test/support/needs.ts';
+import { needs } from '../test/support/needs.ts';
 import { type CpuUse, otherCpus, readCpuUse, warnOfOtherWork } from './other-work.ts';
 
 /** Runs a bench with two measurements of ten seconds. `others`: how many CPUs other work uses before, during the start, and during each. */
@@ -42,9 +42,7 @@ async function run(others: readonly number[], ...flags: string[]): Promise<strin
   return err;
 }
 
-describe('a bench on a busy machine', () => {
-  testsNeed(process.platform === 'linux', 'only Linux has /proc');
-
+describe('a bench on a busy machine', needs(process.platform === 'linux', 'only Linux has /proc'), () => {
   it('prints nothing if other work is less than a quarter of a CPU', async () => {
     expect(await run([0.1, 0.2, 0, 0.2])).toBe('one\ntwo\ntable\n');
   });

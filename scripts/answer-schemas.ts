@@ -29,12 +29,20 @@ const written: Readonly<Record<string, () => Schema>> = {
   JsonObject: () => ({ type: 'object' }),
 };
 
+const reference = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
+
+const inPascalCase = (name: string): string =>
+  name.replace(/(?:^|[^A-Za-z0-9]+)([A-Za-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+
 class AnswerSchemas {
   readonly schemas: Record<string, Schema> = {};
   readonly #checker: Checker;
+  /** Names of exported types. */
+  readonly #exported: ReadonlySet<string>;
 
-  constructor(checker: Checker) {
+  constructor(checker: Checker, exported: ReadonlySet<string>) {
     this.#checker = checker;
+    this.#exported = exported;
   }
 
   /** An interface or alias that has a name. */
@@ -42,41 +50,58 @@ class AnswerSchemas {
     if (this.schemas[name] === undefined) {
       this.schemas[name] = {};
       const description = symbol.getDocumentationComment(this.#checker);
-      this.schemas[name] = { ...(description === '' ? {} : { description }), ...this.#structure(type) };
+      this.schemas[name] = { ...(description === '' ? {} : { description }), ...this.#structure(type, name) };
     }
-    return { $ref: `#/components/schemas/${name}` };
+    return reference(name);
   }
 
-  of(type: Checked): Schema {
+  /** `place`: where the type is, for the name of an object that has none. */
+  of(type: Checked, place: string): Schema {
     const alias = type.getAliasSymbol();
     const special = written[alias?.name ?? type.getSymbol()?.name ?? ''];
     if (special !== undefined) return special();
     const symbol = type.getSymbol();
     const isNamed = type.isClassOrInterface() && symbol !== undefined && !this.#checker.isArrayType(type);
     if (isNamed && !type.isTypeReference()) return this.named(symbol.name, type, symbol);
-    return this.#structure(type);
+    if (alias !== undefined && this.#exported.has(alias.name)) return this.named(alias.name, type, alias);
+    return this.#withName(this.#structure(type, place), place);
   }
 
-  #structure(type: Checked): Schema {
+  /** Programs that write clients need a name for each object, and differ in the names that they find for objects without one. */
+  #withName(schema: Schema, place: string): Schema {
+    if (schema.type !== 'object' || schema.properties === undefined) return schema;
+    const text = JSON.stringify(schema);
+    for (let i = 1; ; i++) {
+      const name = i === 1 ? place : `${place}${i}`;
+      const known = this.schemas[name];
+      if (known !== undefined && JSON.stringify(known) !== text) continue;
+      this.schemas[name] = schema;
+      return reference(name);
+    }
+  }
+
+  #structure(type: Checked, place: string): Schema {
     if (type.isStringLiteralType() || type.isNumberLiteralType()) return { const: type.value };
     const text = this.#checker.typeToString(type);
-    if (['string', 'number', 'boolean', 'null', 'object'].includes(text)) return { type: text };
+    // Without a format, clients in Go have 32 bits for seconds since 1970.
+    if (text === 'number') return { type: 'number', format: 'double' };
+    if (['string', 'boolean', 'null', 'object'].includes(text)) return { type: text };
     if (text === 'true' || text === 'false') return { const: text === 'true' };
     if (text === 'unknown' || text === 'any') return {};
-    if (type.isUnionType()) return this.#union(type.getTypes());
+    if (type.isUnionType()) return this.#union(type.getTypes(), place);
     if (this.#checker.isArrayType(type) && type.isTypeReference()) {
-      return { type: 'array', items: this.of(this.#checker.getTypeArguments(type)[0]!) };
+      return { type: 'array', items: this.of(this.#checker.getTypeArguments(type)[0]!, `${place}Item`) };
     }
     // `readonly []`
-    if (this.#checker.isTupleType(type)) return { type: 'array', maxItems: 0 };
-    return this.#object(type);
+    if (this.#checker.isTupleType(type)) return { type: 'array', items: {}, maxItems: 0 };
+    return this.#object(type, place);
   }
 
-  #union(types: readonly Checked[]): Schema {
+  #union(types: readonly Checked[], place: string): Schema {
     // A lazy list is written as the list that is the other form of its type.
     const isWritten = (each: Checked): boolean =>
       this.#checker.typeToString(each) !== 'undefined' && each.getSymbol()?.name !== 'LazyList';
-    const all = types.filter(isWritten).map((each) => this.of(each));
+    const all = types.filter(isWritten).map((each) => this.of(each, `${place}${this.#kindOf(each)}`));
     const values = all.filter((schema) => 'const' in schema).map((schema) => schema.const);
     const isBoolean = values.includes(true) && values.includes(false);
     const rest = values.filter((value) => !isBoolean || typeof value !== 'boolean');
@@ -88,7 +113,14 @@ class AnswerSchemas {
     return forms.length === 1 ? forms[0]! : { anyOf: forms };
   }
 
-  #object(type: Checked): Schema {
+  /** The type of an event or a part distinguishes it from the others. */
+  #kindOf(type: Checked): string {
+    const kind = this.#checker.getPropertiesOfType(type).find(({ name }) => name === 'type');
+    const literal = kind && this.#checker.getTypeOfSymbol(kind);
+    return literal?.isStringLiteralType() === true ? inPascalCase(literal.value) : '';
+  }
+
+  #object(type: Checked, place: string): Schema {
     const properties = this.#checker.getPropertiesOfType(type);
     const required = properties.filter(({ flags }) => (flags & SymbolFlags.Optional) === 0).map(({ name }) => name);
     const [values] = this.#checker.getIndexInfosOfType(type);
@@ -96,15 +128,15 @@ class AnswerSchemas {
       type: 'object',
       ...(properties.length === 0
         ? {}
-        : { properties: Object.fromEntries(properties.map((each) => this.#property(each))) }),
+        : { properties: Object.fromEntries(properties.map((each) => this.#property(each, place))) }),
       ...(required.length === 0 ? {} : { required }),
-      ...(values === undefined ? {} : { additionalProperties: this.of(values.valueType) }),
+      ...(values === undefined ? {} : { additionalProperties: this.of(values.valueType, `${place}Value`) }),
     };
   }
 
-  #property(symbol: TypeSymbol): [string, Schema] {
+  #property(symbol: TypeSymbol, place: string): [string, Schema] {
     const description = symbol.getDocumentationComment(this.#checker);
-    const schema = this.of(this.#checker.getTypeOfSymbol(symbol)!);
+    const schema = this.of(this.#checker.getTypeOfSymbol(symbol)!, place + inPascalCase(symbol.name));
     return [symbol.name, description === '' ? schema : { description, ...schema }];
   }
 }
@@ -114,16 +146,15 @@ export function answerSchemas(): Readonly<Record<string, Schema>> {
   try {
     using snapshot = api.updateSnapshot({ openProjects: [resolve('tsconfig.json')] });
     const { checker, program } = snapshot.getProjects()[0]!;
-    const found = new AnswerSchemas(checker);
-    for (const file of files) {
-      const source = program.getSourceFile(resolve(file))!;
-      const module = checker.getSymbolAtLocation(source)!;
-      for (const symbol of checker.getExportsOfModule(module)) {
-        if ((symbol.flags & (SymbolFlags.Interface | SymbolFlags.TypeAlias)) === 0) continue;
-        if (only[file]?.includes(symbol.name) === false) continue;
-        found.named(symbol.name, checker.getDeclaredTypeOfSymbol(symbol), symbol);
-      }
-    }
+    const symbols = files.flatMap((file) => {
+      const module = checker.getSymbolAtLocation(program.getSourceFile(resolve(file))!)!;
+      const isType = ({ flags }: TypeSymbol): boolean =>
+        (flags & (SymbolFlags.Interface | SymbolFlags.TypeAlias)) !== 0;
+      const types = checker.getExportsOfModule(module).filter(isType);
+      return types.filter(({ name }) => only[file]?.includes(name) !== false);
+    });
+    const found = new AnswerSchemas(checker, new Set(symbols.map(({ name }) => name)));
+    for (const symbol of symbols) found.named(symbol.name, checker.getDeclaredTypeOfSymbol(symbol), symbol);
     return found.schemas;
   } finally {
     api.close();

@@ -29,7 +29,7 @@ const config = join(scratch, 'images.json');
 writeFileSync(config, JSON.stringify({ models: Object.fromEntries(sections) }));
 const limits = ['--kv-cache-memory', '32MiB', '--max-model-len', '2048', '--port', '0', '--enable-fault-injection'];
 const tiers = ['--kv-offloading-size', '0.25', '--kv-tier', `disk:${join(scratch, 'tier')}`];
-const command = [join('dist', 'src', 'main.js'), 'serve', '--config', config, ...limits, ...tiers];
+const command = [join('dist', 'bundle', 'src', 'main.js'), 'serve', '--config', config, ...limits, ...tiers];
 const server = spawn(process.execPath, command);
 const origin = await originOf(server.stderr);
 const browser = await chromium.launch({

@@ -33,7 +33,7 @@ const session = new Session();
 session.connect();
 await session.post('Profiler.enable');
 await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
-for (const scenario of scenarios) simulate(seed, Math.ceil(steps / scenarios.length), { scenario });
+for (const scenario of scenarios) await simulate(seed, Math.ceil(steps / scenarios.length), { scenario });
 const { result } = await session.post('Profiler.takePreciseCoverage');
 
 let assertions = 0;

@@ -79,4 +79,18 @@ describe('summary of a run of the tests', () => {
       '2 passed, 2 failed, 1 skipped',
     ]);
   });
+
+  it('counts what a bare run skips in one line, and names it before its failures', () => {
+    const skipped = [
+      test('x', 'skipped', [], 'no zig'),
+      test('y', 'skipped', [], 'no AMX'),
+      test('z', 'failed', ['no zig']),
+    ];
+    expect(summaryOf([{ ...runOf(file('a.test.ts', skipped)), isBare: true }]).lines).toEqual([
+      'skipped: 2 of the bare run: what they need is missing there',
+      'FAILED: bare: a.test.ts: z',
+      '    no zig',
+      '0 passed, 1 failed, 2 skipped',
+    ]);
+  });
 });

@@ -1,11 +1,13 @@
 /**
- * `node dist/scripts/test-summary.js RUNS [REPORT.json EXIT-CODE]... [FAILURE...]` prints the end of so many runs of tests from Vitest's JSON
- * reports and exit codes: tests that this machine cannot run, one line for each reason; failed tests with their first error; the other
- * failures; and a line "N passed, N failed, N skipped". Exits with 1 if anything failed.
+ * `node dist/scripts/test-summary.js [--run REPORT.json EXIT-CODE]... [--bare REPORT.json EXIT-CODE] [--cpu TIMES.json] [--failure TEXT]...`
+ * prints the end of runs of tests from Vitest's JSON reports and exit codes: the files with the most CPU time; tests that this machine
+ * cannot run, one line for each reason; failed tests with their first error; the other failures; and a line
+ * "N passed, N failed, N skipped". A bare run (`.ci/test-bare`) skips on purpose, which is one line. Exits with 1 if anything failed.
  */
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { type CpuTimes, linesOfCpuTimes, overBudget } from './cpu-budget.ts';
 
 export interface TestReport {
   numPassedTests: number;
@@ -30,12 +32,20 @@ interface Summary {
 export interface TestRun {
   readonly report: TestReport;
   readonly exitCode: number;
+  /** Without what tests need. */
+  readonly isBare?: boolean;
 }
 
 /** `others`: failures of checks that are no tests. */
 export function summaryOf(runs: readonly TestRun[], others: readonly string[] = []): Summary {
-  const files = runs.flatMap(({ report }) => report.testResults);
-  const tests = files.flatMap((file) => file.assertionResults.map((test) => ({ ...test, file: file.name })));
+  const files = runs.flatMap(({ report, isBare = false }) =>
+    report.testResults.map((file) => ({
+      ...file,
+      isBare,
+      shown: `${isBare ? 'bare: ' : ''}${relative('', file.name)}`,
+    })),
+  );
+  const tests = files.flatMap((file) => file.assertionResults.map((test) => ({ ...file, ...test })));
   const skipped = tests.filter(({ status }) => status === 'skipped' || status === 'pending');
   const failed = tests.filter(({ status }) => status === 'failed');
   const failedFiles = files.filter(
@@ -49,15 +59,17 @@ export function summaryOf(runs: readonly TestRun[], others: readonly string[] = 
   ];
   const failedCount = failed.length + failedFiles.length + failures.length;
   const reasons = new Map<string, number>();
-  for (const { file, meta } of skipped) {
-    const reason = `${relative('', file)}: ${meta?.skipReason ?? 'a suite failed before the test'}`;
+  for (const { shown, meta, isBare } of skipped) {
+    const reason = isBare
+      ? 'the bare run: what they need is missing there'
+      : `${shown}: ${meta?.skipReason ?? 'a suite failed before the test'}`;
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   const lines = [
     ...[...reasons].map(([reason, count]) => `skipped: ${count} of ${reason}`),
-    ...failedFiles.flatMap(({ name, message }) => [`FAILED: ${relative('', name)}`, ...firstLines(message)]),
-    ...failed.flatMap(({ file, fullName, failureMessages: [message] }) => [
-      `FAILED: ${relative('', file)}: ${fullName}`,
+    ...failedFiles.flatMap(({ shown, message }) => [`FAILED: ${shown}`, ...firstLines(message)]),
+    ...failed.flatMap(({ shown, fullName, failureMessages: [message] }) => [
+      `FAILED: ${shown}: ${fullName}`,
       ...firstLines(message ?? ''),
     ]),
     ...failures.map((failure) => `FAILED: ${failure}`),
@@ -84,12 +96,25 @@ function firstLines(message: string): string[] {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [count, ...rest] = process.argv.slice(2);
-  const runs = Array.from({ length: Number(count) }, () => {
-    const [path, exitCode] = rest.splice(0, 2);
-    return { report: readReport(path!), exitCode: Number(exitCode) };
-  });
-  const { lines, failed } = summaryOf(runs, rest);
+  const runs: TestRun[] = [];
+  const others: string[] = [];
+  const rest = process.argv.slice(2);
+  for (let option = rest.shift(); option !== undefined; option = rest.shift()) {
+    const value = rest.shift()!;
+    if (option === '--failure') others.push(value);
+    else if (option === '--cpu') others.push(...reportCpu(value));
+    else runs.push({ report: readReport(value), exitCode: Number(rest.shift()), isBare: option === '--bare' });
+  }
+  const { lines, failed } = summaryOf(runs, others);
   for (const line of lines) console.log(line);
   if (failed > 0) process.exitCode = 1;
+}
+
+/** Prints the CPU times, and returns a failure for each file above its budget. A run that crashed has none. */
+function reportCpu(path: string): string[] {
+  const text = readFileSync(path, 'utf8');
+  if (text === '') return [];
+  const times = JSON.parse(text) as CpuTimes;
+  for (const line of linesOfCpuTimes(times)) console.log(line);
+  return overBudget(times);
 }

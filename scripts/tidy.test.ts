@@ -33,3 +33,11 @@ test.each([
 ])('%s may have `%s`', (file, text) => {
   expect(rulesBrokenBy(file, text)).toEqual([]);
 });
+
+// In two parts, so that this file keeps the rule.
+test.each(['{ skip', '(context) => context.skip'])('a test that skips itself with `%s` is found', (start) => {
+  const end = start.startsWith('{') ? ': true }' : '()';
+  expect(rulesBrokenBy('src/a.test.ts', `it('a', ${start}${end}, () => {});`)).toEqual([
+    expect.stringContaining('only test/support/needs.ts skips tests'),
+  ]);
+});

@@ -6,9 +6,10 @@ import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const root = join(import.meta.dirname, '..');
-const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
-/** Folders in these that the simulators do not import. */
-const unused = /\bsrc\/connector\/(?:(?:fault|shared-storage)$|tier\/(?:disk|host|redis|s3)$)/;
+const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'src/worker', 'sim'];
+/** What the simulators do not import of these: some connectors, and ranks in processes. */
+const unused =
+  /\bsrc\/(?:connector\/(?:(?:fault|shared-storage)$|tier\/(?:disk|host|redis|s3)$)|worker\/(?:worker-|rank-process|node-flags|error-codec))/;
 
 /** One source file of the simulator with one text replaced. */
 export interface Change {

@@ -13,9 +13,9 @@ import {
   type SequencePlan,
   type Span,
   type StepPlan,
-  type StepResult,
 } from '../src/core/step.ts';
-import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
+import type { HiddenStates, StageResult } from '../src/runner/contract.ts';
+import { entryOf, firstRead, hiddenOf, hiddenSeed, mix, nextTokenOf, rowWidth, writeRow } from './fake-model.ts';
 import { checkMasks } from './noted-constraint.ts';
 
 /** A token read other KV than an engine without a cache has there. */
@@ -31,8 +31,8 @@ export interface WrongRead {
 
 /** The KV that a request must read. */
 export interface ReferenceKv {
-  /** Per group, the entries of the request's tokens. */
-  readonly entries: readonly Int32Array[];
+  /** By rank and group, the entries of the request's tokens. */
+  readonly entries: readonly (readonly Int32Array[])[];
   /** One number for each salt and adapter. A block that is filled gets the label of the request. */
   readonly label: number;
 }
@@ -53,14 +53,21 @@ export interface StoredBlock {
   readonly label: number;
 }
 
+/** The part of the model that a runner has. */
+export interface FakeStage {
+  readonly rank: number;
+  readonly rankCount: number;
+}
+
 /**
- * Executes plans with the fake model over a pool of its own. It reads and writes entries through the block tables, as a
- * real runner does. Tokens are computed one after the other in the order of the batch. This is stricter than a real runner, where all
+ * Executes plans with one rank's part of the fake model over a pool of its own. It reads and writes entries through the block tables, as a
+ * real runner does. A rank continues from the hidden states of the rank before, and the last rank samples. Tokens are computed one after the other in the order of the batch. This is stricter than a real runner, where all
  * writes of a layer precede its reads. So it also shows whether a block's owner comes before the requests that share the block.
  */
 export class FakeRunner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
+  readonly stage: FakeStage;
   /** Entry of (block, offset); state groups use offset 0. Starts as garbage, as memory does. */
   readonly #entries: Int32Array;
   readonly #entriesPerBlock: number;
@@ -69,36 +76,55 @@ export class FakeRunner {
   #garbage = 0x2545f491;
   tokensComputed = 0;
   #wrongRead: WrongRead | undefined;
-  #wrongReads: (WrongRead | undefined)[] = [];
+  readonly #wrongReads = new Map<RequestId, WrongRead>();
   #chunk: ChunkByLayers | undefined;
   /** The places that the tokens of the present sequence have written, one for each token and group. */
   readonly #written: number[] = [];
 
-  constructor(spec: KvCacheSpec, vocabSize: number) {
+  constructor(spec: KvCacheSpec, vocabSize: number, stage: FakeStage = { rank: 0, rankCount: 1 }) {
     this.kvCacheSpec = spec;
     this.vocabSize = vocabSize;
+    this.stage = stage;
     this.#entriesPerBlock = Math.max(...spec.groups.map((group) => group.blockSize));
     this.#entries = new Int32Array(spec.blockCount * this.#entriesPerBlock);
     this.#labels = new Int32Array(spec.blockCount).fill(-1);
-    for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
+    this.loseAll();
   }
 
-  /** The first wrong read of each sequence of the last plan, if the reference KV of the request was known. */
-  get wrongReads(): readonly (WrongRead | undefined)[] {
-    return this.#wrongReads;
+  /** Another process has the rank: all its memory is garbage. */
+  loseAll(): void {
+    this.#labels.fill(-1);
+    for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
+    this.#chunk = undefined;
+  }
+
+  /** The first wrong read of the request in the last plan, if its reference KV was known. */
+  wrongReadOf(id: RequestId): WrongRead | undefined {
+    return this.#wrongReads.get(id);
+  }
+
+  /** The last plan was not executed on this rank, or its result is lost. */
+  forgetWrongReads(): void {
+    this.#wrongReads.clear();
   }
 
   /**
    * `leftOut`: indices of sequences that are not computed, because a block that they read is invalid. `referenceOf`: the KV
-   * that requests must read; the runner compares it with what they read.
+   * that requests must read; the runner compares it with what they read. `upstream`: the hidden states of the rank before.
    */
   execute(
     plan: StepPlan,
     leftOut: readonly number[] = [],
     referenceOf: (id: RequestId) => ReferenceKv | undefined = () => undefined,
-  ): StepResult {
+    upstream?: HiddenStates,
+  ): StageResult {
     let tokenCount = 0;
-    this.#wrongReads = [];
+    this.#wrongReads.clear();
+    const { rank, rankCount } = this.stage;
+    const isLast = rank === rankCount - 1;
+    if ((upstream === undefined) !== (rank === 0)) assert(false, `rank ${rank} of a pipeline has the wrong input`);
+    const hidden = isLast ? undefined : new Float32Array(plan.tokenCount * rowWidth);
+    let row = 0;
     const sampled: (Sample | undefined)[] = [];
     const prompts: PromptResult[] = [];
     for (let index = 0; index < plan.sequences.length; index++) {
@@ -119,7 +145,11 @@ export class FakeRunner {
         if (start >= end || end > tokens.length + (drafts?.tokens.length ?? 0))
           assert(false, `span [${start}, ${end}) of ${tokens.length} tokens`);
         for (let position: number = start; position < end && !isLeftOut; position++) {
-          last = this.#token(sequence, position, reference);
+          const before =
+            upstream === undefined ? hiddenSeed(tokenAt(sequence, position), position) : hiddenOf(upstream, row, rank);
+          last = this.#token(sequence, position, before, reference);
+          if (hidden !== undefined) writeRow(hidden, row, last);
+          row++;
           outputs.push(last);
           if (drafts !== undefined) next.push(nextTokenOf(last, this.vocabSize));
           if (prompt !== undefined && position >= prompt.start && position < prompt.end) values.push(last);
@@ -127,10 +157,10 @@ export class FakeRunner {
         tokenCount += end - start;
       }
       if (sequence.layers !== undefined && !isLeftOut) this.#slice(sequence, sequence.layers, outputs, before!);
-      if (prompt !== undefined && !isLeftOut) prompts.push({ sequence: index, ...resultOf(prompt, values) });
-      this.#wrongReads.push(this.#wrongRead);
+      if (prompt !== undefined && !isLeftOut && isLast) prompts.push({ sequence: index, ...resultOf(prompt, values) });
+      if (this.#wrongRead !== undefined) this.#wrongReads.set(sequence.requestId, this.#wrongRead);
       sampled.push(
-        isLeftOut
+        isLeftOut || !isLast
           ? undefined
           : sequence.sample &&
               (drafts === undefined
@@ -140,7 +170,8 @@ export class FakeRunner {
     }
     assert(tokenCount === plan.tokenCount, `a plan of ${plan.tokenCount} tokens schedules ${tokenCount}`);
     this.tokensComputed += tokenCount;
-    return { stepId: plan.stepId, sampled, ...(prompts.length === 0 ? {} : { prompts }) };
+    const result = { stepId: plan.stepId, sampled, ...(prompts.length === 0 ? {} : { prompts }) };
+    return hidden === undefined ? result : { ...result, hidden };
   }
 
   /**
@@ -193,20 +224,21 @@ export class FakeRunner {
   /** Whether the block has this token's KV of the reference (in a state group, the state after the token). */
   matchesReference(block: number, group: number, position: number, reference: ReferenceKv): boolean {
     return (
-      this.#entries[this.#placeOf(block, group, position)] === reference.entries[group]![position] &&
+      this.#entries[this.#placeOf(block, group, position)] === reference.entries[this.stage.rank]![group]![position] &&
       this.#labels[block] === labelOf(reference, group)
     );
   }
 
-  /** Computes one token; returns the value from which the next token follows. */
-  #token(sequence: SequencePlan, position: number, reference: ReferenceKv | undefined): number {
+  /** Computes one token; returns the value from which the next rank continues, or the next token follows. */
+  #token(sequence: SequencePlan, position: number, before: number, reference: ReferenceKv | undefined): number {
     const groups = this.kvCacheSpec.groups;
     const { blockTables } = sequence;
-    let hidden = hiddenSeed(tokenAt(sequence, position), position);
+    // Drafts read their own KV, and the reference has only the KV of the request's tokens.
+    const entries = position < sequence.tokens.length ? reference?.entries[this.stage.rank] : undefined;
+    let hidden = before;
     for (let group = 0; group < groups.length; group++) {
       let read = group;
-      // Drafts read their own KV, and the reference has only the KV of the request's tokens.
-      const expected = position < sequence.tokens.length ? reference?.entries[group] : undefined;
+      const expected = entries?.[group];
       const label = reference === undefined ? 0 : labelOf(reference, group);
       const { kind, blockSize } = groups[group]!;
       for (let q = firstRead(groups[group]!, position); q < position; ) {

@@ -4,7 +4,7 @@ import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
 import type { SaveJob, TransferId } from '../src/connector/connector.ts';
 import type { BlockId } from '../src/core/ids.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
-import type { FaultStores } from './fault-stores.ts';
+import { type FaultStores, somePlaces } from './fault-stores.ts';
 
 interface OpenSave {
   readonly job: SaveJob;
@@ -17,7 +17,7 @@ interface OpenSave {
 }
 
 /**
- * The saves of the workers. A save reads its blocks some time after it was ordered, or when a step flushes it. The blocks must
+ * The saves of the worker of one rank. A save reads its blocks some time after it was ordered, or when a step flushes it. The blocks must
  * then be as they were, unless they were invalidated (I5).
  */
 export class FaultSaves {
@@ -104,7 +104,7 @@ export class FaultSaves {
 
   #store({ job, ordered, fails }: OpenSave): void {
     if (fails) return;
-    for (const [i, { key }] of job.blocks.entries()) this.#stores.save(key, ordered[i]!);
+    for (const [i, { key }] of job.blocks.entries()) this.#stores.save(key, ordered[i]!, somePlaces(job.transfer));
   }
 
   #contentOf({ blocks }: SaveJob): StoredBlock[] {

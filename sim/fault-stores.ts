@@ -5,7 +5,10 @@ import type { StoredBlock } from './fake-runner.ts';
 
 export const places = ['near', 'far'] as const;
 
-/** Two stores of one connector: a block that fails in one store may load from the other. */
+/** One place or both. The number decides, so that all ranks store their parts of a block in the same places. */
+export const somePlaces = (number: number): readonly string[] => [[places[0]], [places[1]], places][number % 3]!;
+
+/** The parts of blocks of one rank, in two stores of one connector: a block that fails in one store may load from the other. */
 export class FaultStores {
   readonly #prng: Prng;
   readonly #blocksMax: number;
@@ -21,28 +24,19 @@ export class FaultStores {
     this.#blocksMax = blocksMax;
   }
 
-  get(place: string, key: BlockKey): StoredBlock | undefined {
-    return this.#stores.get(place)!.get(key);
+  has(place: string, key: BlockKey): boolean {
+    return this.#stores.get(place)!.has(key);
   }
 
-  /** The place of the block. A place that is not usable is the answer only if no usable place has the block. */
-  placeOf(key: BlockKey, isUsable: (place: string) => boolean): string | undefined {
-    let first: string | undefined;
-    for (const place of places) {
-      if (!this.#stores.get(place)!.has(key)) continue;
-      if (isUsable(place)) return place;
-      first ??= place;
-    }
-    return first;
+  get(place: string, key: BlockKey): StoredBlock | undefined {
+    return this.#stores.get(place)!.get(key);
   }
 
   anyKey(): BlockKey | undefined {
     return this.#keys.length === 0 ? undefined : this.#prng.pick(this.#keys);
   }
 
-  /** Saves the block in one place or in both. */
-  save(key: BlockKey, block: StoredBlock): void {
-    const where = this.#prng.pick([[places[0]], [places[1]], places]);
+  save(key: BlockKey, block: StoredBlock, where: readonly string[]): void {
     for (const place of where) {
       const known = this.get(place, key);
       if (known?.entries.some((value, at) => value !== block.entries[at]) === true)
@@ -64,7 +58,7 @@ export class FaultStores {
     }
   }
 
-  /** An administrator clears the stores, or removes some blocks from them. */
+  /** Removes all blocks, or some. */
   clear(): void {
     const share = this.#prng.pick([0.2, 1]);
     for (const store of this.#stores.values())

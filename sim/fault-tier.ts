@@ -2,41 +2,34 @@ import { assert } from '../src/base/assert.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import type { Prng } from '../src/base/prng.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
-import {
-  type ConnectorMetadata,
-  type ConnectorOutput,
-  type ConnectorPlan,
-  type ConnectorRequest,
-  type ConnectorStep,
-  emptyOutput,
-  type FoundBlock,
-  type KvBlock,
-  type LoadJob,
-  type LoadOutcome,
-  type MatchAnswer,
-  type RankReport,
-  type SaveJob,
-  type TransferId,
-  type TransferOutcomes,
+import type {
+  ConnectorMetadata,
+  ConnectorPlan,
+  ConnectorRequest,
+  ConnectorStep,
+  FoundBlock,
+  KvBlock,
+  LoadJob,
+  LoadOutcome,
+  MatchAnswer,
+  SaveJob,
+  TransferId,
+  TransferOutcomes,
 } from '../src/connector/connector.ts';
-import type { LoadFailureReason } from '../src/connector/reasons.ts';
 import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import { ArrivalLookUps } from './arrival-look-ups.ts';
-import { EarlyBlocks } from './early-blocks.ts';
-import type { FakeRunner, StoredBlock } from './fake-runner.ts';
-import { FaultSaves } from './fault-saves.ts';
+import type { FakeRunner } from './fake-runner.ts';
 import { FaultStores, places } from './fault-stores.ts';
+import { FaultWorker, type WorkerWorld } from './fault-worker.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
-import { NoisyReports } from './noisy-reports.ts';
+import { OutcomeChecker } from './noisy-reports.ts';
 import type { PrefixChecker } from './prefix-checker.ts';
-import { type RankLoad, underWay } from './rank-load.ts';
-
-const ranksMax = 3;
 
 export interface FaultTierOptions {
+  readonly rankCount: number;
   readonly faults: TierFaults;
   /** An offloading tier that saves each block that it is offered, and promises each block that it has. */
   readonly isComplete?: boolean;
@@ -47,38 +40,33 @@ export interface FaultTierOptions {
 }
 
 /**
- * Both sides of a connector over two stores and one to three ranks, with every fault that can happen. It treats the blocks of an open
- * transfer as I/O does. A load leaves garbage in them until it has arrived, also long after it was given up; a save reads them at
- * any time. So if the engine frees, reads or writes a block too early, a text or a check is wrong.
+ * A connector over two stores, each with a part for every rank, with every fault that can happen: its scheduler side, and the workers of
+ * the ranks (`fault-worker.ts`).
  */
-export class FaultTier implements ConnectorPort {
+export class FaultTier implements ConnectorPort, WorkerWorld {
   readonly #prng: Prng;
-  readonly #runner: FakeRunner;
-  readonly stores: FaultStores;
-  readonly #ranks: readonly number[];
-  #loads: RankLoad[] = [];
-  /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
-  readonly #parts = new Map<TransferId, RankLoad[]>();
-  readonly #saves: FaultSaves;
-  readonly #noise: NoisyReports;
+  /** By rank. */
+  readonly stores: readonly FaultStores[];
+  readonly #workers: FaultWorker[] = [];
+  readonly #outcomes = new OutcomeChecker();
   readonly #finished = new Set<RequestId>();
-  readonly #isComplete: boolean;
+  readonly isComplete: boolean;
+  /** Whether a place promises a block that only some ranks have there. */
+  readonly #promisesParts: boolean;
   /** The engine may overwrite blocks that saves read: the step flushes these saves first. */
   readonly canFlush: boolean;
   readonly #mode: 'sync' | 'async' | 'mixed';
   /** Blocks that have failed in a store since the last step began. */
   readonly #failing: LoadOutcome[] = [];
   readonly #cancelled = new Set<TransferId>();
-  #stepLoaders: ReadonlySet<RequestId> = new Set();
+  /** Loads with blocks whose outcome the engine has not told yet. */
+  readonly #openLoads = new Map<TransferId, { readonly requestId: RequestId; readonly blocks: Set<BlockId> }>();
   /** The requests whose own load was decided with a failed block by the last report. */
   failedLoaders: ReadonlySet<RequestId> = new Set();
   /** Request, place and key of blocks that failed while the request waited: the engine must not load them from there again. */
   readonly #failed = new Set<string>();
   /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
   readonly #doubted = new Set<string>();
-  readonly #reported = new Set<RankLoad>();
-  readonly #early = new EarlyBlocks();
-  #isDeathUnreported: boolean = false;
   /** When the engine gives up a load. */
   readonly #expiresAtMs = new Map<TransferId, number>();
   /** Loads whose deadline is not over, and loads whose deadline is over. */
@@ -88,6 +76,7 @@ export class FaultTier implements ConnectorPort {
   #heardAtMs = 0;
   readonly #arrivals: ArrivalLookUps;
   #nowMs = 0;
+  reportsAtMs = 0;
   faults: TierFaults;
   /** Called when look-ups have ended. */
   wake: () => void = () => undefined;
@@ -96,22 +85,52 @@ export class FaultTier implements ConnectorPort {
   prefixes: PrefixChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
+  #flushedBefore = 0;
 
-  constructor(prng: Prng, runner: FakeRunner, options: FaultTierOptions) {
-    const { faults, isComplete = false, blocksMax = Infinity } = options;
+  constructor(prng: Prng, options: FaultTierOptions) {
+    const { faults, isComplete = false, blocksMax = Infinity, rankCount } = options;
     this.#prng = prng;
-    this.#runner = runner;
     this.faults = faults;
-    this.#isComplete = isComplete;
+    this.isComplete = isComplete;
     this.canFlush = prng.chance(0.7) || isComplete;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
-    this.stores = new FaultStores(prng, blocksMax);
-    this.stores.onSave = (key) => this.prefixes?.stored(key);
-    this.#saves = new FaultSaves(prng, runner, this.stores, isComplete);
-    this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
-    this.#noise = new NoisyReports(prng);
-    const placeOf = (key: BlockKey): string | undefined => this.stores.placeOf(key, () => true);
-    this.#arrivals = new ArrivalLookUps(options.arrivals, placeOf, () => this.wake());
+    this.stores = Array.from({ length: rankCount }, () => new FaultStores(prng.fork(), blocksMax));
+    for (const stores of this.stores)
+      stores.onSave = (key) => {
+        if (this.#isKnown(places, key)) this.prefixes?.stored(key);
+      };
+    this.#promisesParts = prng.chance(0.5) && this.hasFaults;
+    this.#arrivals = new ArrivalLookUps(
+      options.arrivals,
+      (key) => this.#placeOf(key),
+      () => this.wake(),
+    );
+  }
+
+  /** A worker of the rank, whose memory the runner has. It replaces a worker that has died. */
+  workerOf(rank: number, runner: FakeRunner, flushed: () => void): FaultWorker {
+    this.#flushedBefore += this.#workers[rank]?.saves.flushedCount ?? 0;
+    const parts = { rank, prng: this.#prng.fork(), runner, stores: this.stores[rank]!, world: this, flushed };
+    const worker = new FaultWorker(parts);
+    this.#workers[rank] = worker;
+    return worker;
+  }
+
+  /** An administrator clears the stores, or removes some blocks from them. */
+  clearStores(): void {
+    for (const stores of this.stores) stores.clear();
+  }
+
+  /** Whether the parts of all ranks are in one of these places. */
+  #isKnown(inPlaces: readonly string[], key: BlockKey): boolean {
+    const has = (stores: FaultStores): boolean => inPlaces.some((place) => stores.has(place, key));
+    return this.#promisesParts ? this.stores.some(has) : this.stores.every(has);
+  }
+
+  /** The place of the block. A place that is not usable is the answer only if no usable place has the block. */
+  #placeOf(key: BlockKey, isUsable: (place: string) => boolean = () => true): string | undefined {
+    const known = places.filter((place) => this.#isKnown([place], key));
+    return known.find(isUsable) ?? known[0];
   }
 
   get nowMs(): number {
@@ -146,24 +165,25 @@ export class FaultTier implements ConnectorPort {
     if (deadlineMs !== undefined) return { kind: 'askLater', deadlineMs };
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
     // The blocks of a flushed save are stored before the next plan.
-    if (this.#isComplete && this.#saves.isSaving(new Set(wanted.map(({ key }) => key))))
+    const wantedKeys = new Set(wanted.map(({ key }) => key));
+    if (this.isComplete && this.#workers.some(({ saves }) => saves.isSaving(wantedKeys)))
       return { kind: 'askLater', deadlineMs: this.nowMs + 1000 };
-    const share = this.#isComplete ? 1 : prng.pick([1, 1, 1, 0.7]);
+    const share = this.isComplete ? 1 : prng.pick([1, 1, 1, 0.7]);
     // A connector may remember failed blocks and their places, or leave it to the engine to refuse them.
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
     const isChecked = knowsFailures && this.#failed.size > 0;
     // A complete tier knows its blocks at all times.
-    const early = this.#isComplete ? undefined : this.#arrivals.take(id);
+    const early = this.isComplete ? undefined : this.#arrivals.take(id);
     for (const block of wanted) {
       const isUsable = (place: string): boolean => !isChecked || !this.#failed.has(`${id} ${place} ${block.key}`);
       const { group, index, key } = block;
-      const place = early?.has(key) === true ? early.get(key) : this.stores.placeOf(key, isUsable);
+      const place = early?.has(key) === true ? early.get(key) : this.#placeOf(key, isUsable);
       if (place !== undefined && prng.chance(share)) blocks.push({ group, index, key, place });
       else if (prng.chance(this.faults.falseHits)) blocks.push({ group, index, key, place: prng.pick(places) });
     }
     if (prng.chance(this.faults.foreign)) {
-      const [block, key] = [prng.pick(wanted), this.stores.anyKey()];
+      const [block, key] = [prng.pick(wanted), this.stores[0]!.anyKey()];
       if (key !== undefined) blocks.unshift({ ...block, key, place: prng.pick(places) });
     }
     if (blocks.length > 0 && prng.chance(this.faults.unknown))
@@ -192,20 +212,26 @@ export class FaultTier implements ConnectorPort {
     if (this.hits?.hasInvalid === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, block } of newlyValid)
-      if (this.#isComplete || this.#prng.chance(0.8))
+      if (this.isComplete || this.#prng.chance(0.8))
         saves.push({ transfer: newTransferId(), blocks: [{ key, block }] });
     return { saves };
   }
 
   updateConnectorOutput({ loads, saves }: TransferOutcomes): void {
     this.#arrivals.stepEnds();
-    this.#noise.check(loads, saves);
+    this.#outcomes.check(loads, saves);
     for (const { transfer, result } of loads)
       assert(
         result === 'notReported' || this.#heardAtMs < this.#expiresAtMs.get(transfer)!,
         `I6: load ${transfer} was given up, and its report is accepted now`,
       );
     this.#heardAtMs = this.nowMs;
+    for (const { transfer, block, result } of loads) {
+      if (result === 'loaded') this.loadedBlocks++;
+      else this.failedBlocks++;
+      const open = this.#openLoads.get(transfer);
+      if (open?.blocks.delete(block) === true && open.blocks.size === 0) this.#openLoads.delete(transfer);
+    }
     const failed = loads.filter(({ result }) => result !== 'loaded');
     if (failed.length > 0) this.prefixes?.fillerLost();
     const awaited = failed.filter(({ transfer }) => !this.#cancelled.has(transfer));
@@ -237,230 +263,39 @@ export class FaultTier implements ConnectorPort {
 
   /** The time of the next end of a load or save, for a world without other work. */
   nextEventMs(): number | undefined {
-    let next: number | undefined;
-    const consider = (at: number): void => {
-      if (at !== Infinity && (next === undefined || at < next)) next = at;
-    };
-    for (const load of this.#loads) consider(load.isDecided || load.isSilent ? load.drainAtMs : load.decideAtMs);
-    consider(this.#saves.nextEndMs);
-    consider(this.#arrivals.nextEventMs);
+    const ends = this.#workers.map((worker) => worker.nextEventMs());
+    const next = Math.min(...ends, this.#arrivals.nextEventMs);
+    return next === Infinity ? undefined : next;
+  }
+
+  /** When the engine must give up a load at the latest; Infinity: no request waits for one. */
+  nextExpiryMs(): number {
+    let next = Infinity;
+    for (const transfer of this.#openLoads.keys())
+      if (!this.#cancelled.has(transfer)) next = Math.min(next, this.#expiresAtMs.get(transfer)!);
     return next;
   }
 
-  /** The first part of a step: flushed saves read their blocks. Then blocks may be overwritten. */
-  handlePreemptions({ saves, jobsToFlush }: ConnectorMetadata): void {
-    this.#saves.order(saves, this.nowMs, this.faults.saveFails);
-    assert(this.canFlush || jobsToFlush.length === 0, 'I5: a flush is ordered from a connector that cannot flush');
-    this.#saves.flush(jobsToFlush);
-  }
-
-  /** The part of a step before the forward pass: new loads begin; a step with tokens waits for its sync loads. */
-  begin(metadata: ConnectorMetadata, hasTokens: boolean, invalid: readonly BlockId[]): Set<BlockId> {
-    this.#checkPromises(metadata);
-    for (const id of metadata.cancelled) this.#cancel(id);
-    if (this.#prng.chance(this.faults.vanish)) this.stores.remove();
-    for (const job of metadata.loads)
-      this.#parts.set(
-        job.transfer,
-        this.#ranks.map((rank) => this.#fateOf(job, rank, hasTokens)),
-      );
-    for (const { transfer } of metadata.loads) this.#loads.push(...this.#parts.get(transfer)!);
-    this.memoryInvalidated(invalid);
-    if (this.#isDeathUnreported) this.#endLoadsOfDead();
-    this.#move(true);
-    const failed = new Set<BlockId>();
-    for (const { job, failed: blocks, isArrived } of this.#loads)
-      if (job.mode === 'sync' && isArrived) for (const block of blocks) failed.add(block);
-    this.#stepLoaders = new Set(this.#loads.map(({ job }) => job.requestId));
-    return failed;
-  }
-
-  /** The part of a step after the forward pass: the reports of all ranks. */
-  finish(): readonly RankReport[] {
-    this.#move(false);
-    const reports: RankReport[] = this.#ranks.map((rank) => this.#reportOf(rank));
-    if (this.#loads.length > 0)
-      this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
-    this.#saves.finish(this.nowMs);
-    if (!this.#isDeathUnreported) return reports;
-    this.#isDeathUnreported = false;
-    return reports.with(0, 'workerDied');
-  }
-
-  /** A save that has not read its invalidated blocks stores nothing; loaded content is invalid, too. */
+  /** These blocks are invalid on all ranks. */
   memoryInvalidated(blocks: readonly BlockId[]): void {
-    if (blocks.length === 0) return;
-    this.#saves.memoryInvalidated(blocks);
-    for (const { isDecided, invalidated } of this.#loads)
-      if (isDecided) for (const block of blocks) invalidated.add(block);
+    for (const worker of this.#workers) worker.memoryInvalidated(blocks);
   }
 
-  /** The whole pool is lost, and the I/O of the worker of rank 0 ends. Its death is reported, or the end of each of its transfers. */
-  workerDied(): void {
-    this.#isDeathUnreported = this.nowMs % 2 === 0;
-    this.#endLoadsOfDead();
-  }
-
-  #endLoadsOfDead(): void {
-    for (const load of this.#loads) {
-      if (load.rank !== 0) continue;
-      if (!load.isDecided) {
-        load.hasDied = true;
-        for (const { block } of load.job.blocks) load.failed.add(block);
-      }
-      Object.assign(load, { isSilent: false, decideAtMs: this.nowMs, drainAtMs: this.nowMs });
-    }
-  }
-
-  /** Saves that a step flushed. */
+  /** Saves that a step flushed, on all ranks. */
   get flushedSaves(): number {
-    return this.#saves.flushedCount;
+    return this.#workers.reduce((sum, { saves }) => sum + saves.flushedCount, this.#flushedBefore);
   }
 
-  /** The requests with loads of their own that were open in this step, decided or not. */
+  /** The requests with loads of their own that are open. */
   get loaders(): ReadonlySet<RequestId> {
-    return this.#stepLoaders;
+    return new Set([...this.#openLoads.values()].map(({ requestId }) => requestId));
   }
 
   /** No new faults; hung loads drain within 100 seconds. */
   calm(): void {
     // Requests must end even if the connector always answers "ask later".
     this.faults = { ...noFaults, askLater: this.faults.askLater };
-    for (const load of this.#loads) load.drainAtMs = Math.min(load.drainAtMs, this.nowMs + 100_000);
-  }
-
-  #fateOf(job: LoadJob, rank: number, hasTokens: boolean): RankLoad {
-    const prng = this.#prng;
-    const { faults } = this;
-    const failed = new Set<BlockId>();
-    const content = new Map<BlockId, StoredBlock>();
-    for (const { block, key, place } of job.blocks) {
-      const stored = this.stores.get(place, key);
-      if (stored === undefined || prng.chance(faults.corrupt)) failed.add(block);
-      else content.set(block, stored);
-    }
-    const isHung = prng.chance(faults.hung);
-    const isSilent = prng.chance(faults.silent);
-    const inStep = job.mode === 'sync' && hasTokens && !prng.chance(faults.slow);
-    const deadline = this.nowMs + job.timeoutMs;
-    const decideAtMs = isHung ? deadline : inStep ? this.nowMs : this.nowMs + prng.between(0, 120);
-    const drainAtMs = isHung ? deadline + prng.between(0, 20_000) : decideAtMs;
-    if (isHung) for (const { block } of job.blocks) if (prng.chance(0.5)) failed.add(block);
-    const isWhole = prng.chance(faults.whole) && !isHung;
-    if (isWhole) for (const { block } of job.blocks) failed.add(block);
-    const load = {
-      job,
-      rank,
-      content,
-      decideAtMs,
-      drainAtMs,
-      failed,
-      invalidated: new Set<BlockId>(),
-      isHung,
-      isSilent,
-      isWhole,
-      ...underWay,
-    };
-    if (isSilent) load.drainAtMs = prng.chance(0.5) ? decideAtMs : deadline + prng.between(5000, 30_000);
-    return load;
-  }
-
-  #cancel(id: TransferId): void {
-    for (const load of this.#loads) {
-      if (load.job.transfer !== id || load.isDecided || this.#prng.chance(0.3)) continue;
-      for (const { block } of load.job.blocks) load.failed.add(block);
-      load.decideAtMs = this.nowMs;
-      if (!load.isHung) load.drainAtMs = Math.max(this.nowMs, load.isSilent ? load.drainAtMs : 0);
-    }
-  }
-
-  /** The progress of I/O up to now. Sync loads are decided before the forward pass, or not in this step. */
-  #move(isBeforeForward: boolean): void {
-    this.#saves.move(this.nowMs);
-    if (!isBeforeForward)
-      for (const { job } of this.#loads)
-        for (const [block, stored] of this.#early.arrive(this.#parts.get(job.transfer)!))
-          this.#runner.writeBlock(block, stored);
-    for (const load of this.#loads) {
-      const isDone = load.isArrived || load.decideAtMs <= this.nowMs;
-      for (const { block } of load.job.blocks) {
-        const isBusy = load.isHung && load.failed.has(block) && load.drainAtMs > this.nowMs;
-        if ((!isDone || isBusy) && !this.#early.has(load.job.transfer, block)) this.#runner.overwrite(block);
-      }
-      if (!load.isDecided) {
-        if (load.decideAtMs > this.nowMs || (load.job.mode === 'sync' && !isBeforeForward)) continue;
-        load.isDecided = true;
-      }
-      if (load.isArrived || (load.isSilent && load.drainAtMs > this.nowMs)) continue;
-      load.isArrived = true;
-      this.#arrive(load);
-    }
-  }
-
-  /** The last rank to arrive completes the blocks; a block that failed on any rank is garbage. */
-  #arrive({ job, content }: RankLoad): void {
-    const all = this.#parts.get(job.transfer)!;
-    if (all.some((load) => !load.isArrived)) return;
-    for (const { block } of job.blocks) {
-      const stored = content.get(block);
-      if (this.#early.has(job.transfer, block)) this.loadedBlocks++;
-      else if (all.some(({ invalidated }) => invalidated.has(block))) this.#runner.overwrite(block);
-      else if (stored === undefined || all.some(({ failed }) => failed.has(block))) {
-        this.failedBlocks++;
-        this.#runner.overwrite(block);
-      } else {
-        this.loadedBlocks++;
-        this.#runner.writeBlock(block, stored);
-      }
-    }
-  }
-
-  #reportOf(rank: number): ConnectorOutput {
-    if (this.#loads.length === 0 && this.#saves.isEmpty) return this.#noise.addTo(rank, emptyOutput, this.faults);
-    const mine = this.#loads.filter((load) => load.rank === rank);
-    // A silent worker reports a load when its I/O is over, if ever.
-    const decided = mine.filter((load) => load.isArrived);
-    const fresh = decided.filter((load) => !this.#reported.has(load));
-    for (const load of fresh) this.#reported.add(load);
-    const ended = this.#saves.ended(this.nowMs);
-    const arrived = this.#early.reportOf(mine);
-    if (decided.length === 0 && ended.length === 0 && arrived.length === 0)
-      return this.#noise.addTo(rank, emptyOutput, this.faults);
-    const output: ConnectorOutput = {
-      ...emptyOutput,
-      arrived,
-      finishedRecving: fresh.map(({ job }) => job.transfer),
-      failedRecving: fresh.filter(({ isWhole }) => isWhole).map(({ job }) => job.transfer),
-      loadFailures: fresh.flatMap((load) => {
-        if (load.isWhole) return [];
-        const isBlockBusy = load.isHung && load.drainAtMs > this.nowMs;
-        return [...load.failed].map(
-          (block) => ({ transfer: load.job.transfer, block, reason: this.#reasonOf(load), isBlockBusy }) as const,
-        );
-      }),
-      loadedElsewhere: fresh.flatMap(({ job, failed }) =>
-        // Any loads: the engine only counts from where their blocks came.
-        job.transfer % 4 === 0
-          ? job.blocks
-              .filter(({ block }) => !failed.has(block))
-              .map(({ block }) => ({ transfer: job.transfer, block, place: places[rank % places.length]! }))
-          : [],
-      ),
-      drained: [
-        ...decided.filter(({ drainAtMs }) => drainAtMs <= this.nowMs).map(({ job }) => job.transfer),
-        ...ended.map(({ job }) => job.transfer),
-      ],
-      finishedSending: ended.map(({ job }) => job.transfer),
-      saveFailures: ended.flatMap(({ job, fails }) =>
-        fails ? job.blocks.map(({ key }) => ({ transfer: job.transfer, key, reason: 'storeFailed' }) as const) : [],
-      ),
-    };
-    return this.#noise.addTo(rank, output, this.faults);
-  }
-
-  #reasonOf({ hasDied }: RankLoad): LoadFailureReason {
-    const reason = this.#prng.pick(reasons);
-    return hasDied ? 'workerDied' : reason;
+    for (const worker of this.#workers) worker.calm();
   }
 
   /** All loads whose deadline is over, with or without a report. */
@@ -474,15 +309,17 @@ export class FaultTier implements ConnectorPort {
     return this.#late;
   }
 
-  /** Blocks of decided, not cancelled loads that failed must not be in the new loads. */
-  #checkPromises({ loads, cancelled }: ConnectorMetadata): void {
+  /** The orders of a step, before the workers get them. Blocks of decided, not cancelled loads that failed must not be in the new loads. */
+  checkOrders({ loads, cancelled }: ConnectorMetadata): void {
     for (const id of cancelled) this.#cancelled.add(id);
     for (const { transfer, requestId, place, key } of this.#failing.splice(0))
       if (!this.#cancelled.has(transfer)) this.#failed.add(`${requestId} ${place} ${key}`);
-    for (const { requestId, blocks } of loads)
+    for (const { transfer, requestId, blocks } of loads) {
+      this.#openLoads.set(transfer, { requestId, blocks: new Set(blocks.map(({ block }) => block)) });
       for (const { place, key } of blocks)
         if (this.#failed.has(`${requestId} ${place} ${key}`))
           assert(false, `I8: ${requestId} loads ${key} from ${place} again, where it failed`);
+    }
   }
 
   get hasFaults(): boolean {
@@ -492,5 +329,3 @@ export class FaultTier implements ConnectorPort {
 
 const isReported = ({ result }: LoadOutcome): boolean => result !== 'notReported';
 const isOfStore = ({ result }: LoadOutcome): boolean => result !== 'workerDied';
-
-const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

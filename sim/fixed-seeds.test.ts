@@ -12,8 +12,8 @@ const copies = new CompiledCopies([]);
 const { simulate } = await copies.simulator();
 afterAll(() => copies.remove());
 
-test(`no invariant fails in ${mixedSteps} steps of the worlds from seed 1 on`, { timeout: Infinity }, () => {
-  const report = simulate(1, mixedSteps);
+test(`no invariant fails in ${mixedSteps} steps of the worlds from seed 1 on`, { timeout: Infinity }, async () => {
+  const report = await simulate(1, mixedSteps);
   expect(report.steps).toBeGreaterThanOrEqual(mixedSteps);
   expect(report.finished).toBeGreaterThan(report.worlds);
   expect(report.loaded).toBeGreaterThan(report.worlds);
@@ -21,16 +21,16 @@ test(`no invariant fails in ${mixedSteps} steps of the worlds from seed 1 on`, {
 
 test(`no invariant fails in ${offloadSteps} steps with preemptions and a tier below the pool`, {
   timeout: Infinity,
-}, () => {
-  const report = simulate(1, offloadSteps, { scenario: 'offload' });
+}, async () => {
+  const report = await simulate(1, offloadSteps, { scenario: 'offload' });
   expect(report.steps).toBeGreaterThanOrEqual(offloadSteps);
   expect(report.finished).toBeGreaterThan(report.worlds);
   expect(report.loaded).toBeGreaterThan(report.worlds);
   expect(report.flushedSaves).toBeGreaterThan(report.worlds);
 });
 
-test(`no invariant fails in ${spanSteps} steps of requests with several spans`, { timeout: Infinity }, () => {
-  const report = simulate(1, spanSteps, { scenario: 'spans' });
+test(`no invariant fails in ${spanSteps} steps of requests with several spans`, { timeout: Infinity }, async () => {
+  const report = await simulate(1, spanSteps, { scenario: 'spans' });
   expect(report.steps).toBeGreaterThanOrEqual(spanSteps);
   expect(report.finished).toBeGreaterThan(report.worlds);
 });

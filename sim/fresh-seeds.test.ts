@@ -24,6 +24,6 @@ test.each(scenarios)(
   async (scenario) => {
     const { simulate } = await copies.simulator();
     const wanted = steps * share[scenario];
-    expect(simulate(seed, wanted, { scenario }).steps).toBeGreaterThanOrEqual(wanted);
+    expect((await simulate(seed, wanted, { scenario })).steps).toBeGreaterThanOrEqual(wanted);
   },
 );

@@ -1,12 +1,26 @@
 import { assert } from '../src/base/assert.ts';
 import { type BlockId, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import { type BlockTable, hasMoreLayers, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
 import type { ExecutedStep, ScheduledStep } from '../src/scheduler/contract.ts';
 import { firstRead } from './fake-model.ts';
-import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
+import type { ReferenceKv, WrongRead } from './fake-runner.ts';
+
+/** The memory of all ranks: KV is valid where it is valid on each of them. */
+export interface PoolMemory {
+  readonly kvCacheSpec: KvCacheSpec;
+  /** The first wrong read of the request in the last plan, on any rank. */
+  wrongReadOf(id: RequestId): WrongRead | undefined;
+  /** Whether the block has this token's KV of the reference (in a state group, the state after the token). */
+  matchesReference(block: number, group: number, position: number, reference: ReferenceKv): boolean;
+  /** The block's memory is lost. */
+  overwrite(block: number): void;
+  /** The KV of one token is lost; in a state group, the state. */
+  overwriteAt(block: number, group: number, position: number): void;
+}
 
 /**
- * I3 from outside the engine: no step computes a token whose KV is valid or that no token needs. The fake runner's memory,
+ * I3 from outside the engine: no step computes a token whose KV is valid or that no token needs. The memory of the fake runners,
  * compared with the reference's KV, shows what is valid. The definition, token by token, shows what is needed. The check uses
  * nothing of the KV core (residency, planner, index).
  *
@@ -24,7 +38,7 @@ import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
  * It does not see work that a better search of the pool would save: a valid block outside the request's block tables.
  */
 export class MinimalRepair {
-  readonly #runner: FakeRunner;
+  readonly #memory: PoolMemory;
   readonly #referenceOf: (id: RequestId) => ReferenceKv | undefined;
   readonly #neededFrom: (id: RequestId) => number;
   readonly #computed = new Map<RequestId, number>();
@@ -34,6 +48,8 @@ export class MinimalRepair {
   /** The offset in the block of the token after which the state is. */
   readonly #comingOffsets: Int32Array;
   #plans = 0;
+  /** Blocks that were allocated since the last step. */
+  #allocated: ReadonlySet<number> = new Set();
   readonly #placesPerBlock: number;
   readonly #invalid = new Set<number>();
   /** The blocks with the last tokens that each request computed. */
@@ -47,16 +63,16 @@ export class MinimalRepair {
 
   /** `neededFrom`: the first token of a request from which on all are needed for results of its prompt; Infinity: none is. */
   constructor(
-    runner: FakeRunner,
+    memory: PoolMemory,
     referenceOf: (id: RequestId) => ReferenceKv | undefined,
     neededFrom: (id: RequestId) => number = () => Infinity,
   ) {
-    this.#runner = runner;
+    this.#memory = memory;
     this.#referenceOf = referenceOf;
     this.#neededFrom = neededFrom;
-    this.#valid = runner.kvCacheSpec.groups.map(() => new Uint8Array(0));
+    this.#valid = memory.kvCacheSpec.groups.map(() => new Uint8Array(0));
     this.#markedFrom = new Int32Array(this.#valid.length);
-    const { groups, blockCount } = runner.kvCacheSpec;
+    const { groups, blockCount } = memory.kvCacheSpec;
     this.#placesPerBlock = Math.max(...groups.map(({ blockSize }) => blockSize));
     this.#coming = new Int32Array(blockCount * this.#placesPerBlock);
     this.#comingStates = new Int32Array(blockCount);
@@ -73,11 +89,13 @@ export class MinimalRepair {
       for (let group = 0; group < blocks.length; group++) if (blocks[group] === block) blocks[group] = NULL_BLOCK;
   }
 
-  /** Before the plan is executed. */
-  checkPlan(plan: ScheduledStep): void {
+  /** Before the plan is executed. `allocated`: these blocks lose their content in the step, after saves have read it. */
+  checkPlan(plan: ScheduledStep, allocated: readonly BlockId[]): void {
     this.#plans++;
+    this.#allocated = new Set(allocated);
+    for (const block of allocated) this.contentLost(block);
     for (const id of plan.released) this.#last.delete(id);
-    const { groups } = this.#runner.kvCacheSpec;
+    const { groups } = this.#memory.kvCacheSpec;
     for (const { mode, blocks } of plan.connectorMetadata?.loads ?? [])
       if (mode === 'sync')
         for (const { block, group } of blocks) this.#willCome(block, group, 0, groups[group]!.blockSize);
@@ -100,12 +118,12 @@ export class MinimalRepair {
    */
   stepDone(
     plan: ScheduledStep,
-    { leftOut = nothing, failures = nothing }: Pick<ExecutedStep, 'leftOut' | 'failures'>,
+    { leftOut = nothing, partlyComputed = nothing, failures = nothing }: ExecutedStep,
     invalid: readonly BlockId[],
     notLoaded: readonly BlockId[],
   ): void {
     for (const block of invalid) {
-      this.#runner.overwrite(block);
+      this.#memory.overwrite(block);
       this.contentLost(block);
     }
     const invalidBlocks = this.#invalid;
@@ -114,12 +132,15 @@ export class MinimalRepair {
     for (const block of notLoaded) invalidBlocks.add(block);
     for (let index = 0; index < plan.sequences.length; index++) {
       const sequence = plan.sequences[index]!;
-      const isLeftOut = leftOut.includes(index) || hasMoreLayers(sequence, this.#runner.kvCacheSpec);
+      const isLeftOut = leftOut.includes(index) || hasMoreLayers(sequence, this.#memory.kvCacheSpec);
       if (!isLeftOut) this.#count(sequence);
       const countsNone = isLeftOut || failures.some((failure) => failure.sequence === index);
-      const first = countsNone ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
+      const first = countsNone
+        ? 0
+        : this.#firstInvalid(sequence, this.#memory.wrongReadOf(sequence.requestId)?.token, invalidBlocks);
       this.#setLast(sequence, first);
-      if (first !== Infinity) this.#dropTokens(sequence, first, invalidBlocks, isLeftOut);
+      const isUntouched = isLeftOut && !partlyComputed.includes(index);
+      if (first !== Infinity) this.#dropTokens(sequence, first, invalidBlocks, isUntouched);
     }
   }
 
@@ -130,7 +151,7 @@ export class MinimalRepair {
   }
 
   #setLastAt({ requestId, blockTables, writeTables = blockTables }: SequencePlan, end: number): void {
-    const { groups } = this.#runner.kvCacheSpec;
+    const { groups } = this.#memory.kvCacheSpec;
     const blocks = groups.map(({ blockSize }, group) => blockAt(writeTables[group]!, end - 1, blockSize));
     this.#last.set(requestId, { end, blocks });
   }
@@ -168,7 +189,7 @@ export class MinimalRepair {
     if (this.#needed.length < count) this.#needed = new Uint8Array(2 * count);
     const needed = this.#needed.fill(0, 0, count);
     needed.fill(1, Math.min(count - 1, this.#neededFrom(sequence.requestId)), count);
-    const { groups } = this.#runner.kvCacheSpec;
+    const { groups } = this.#memory.kvCacheSpec;
     for (let group = 0; group < groups.length; group++) this.#setValid(sequence, reference, group);
     const markedFrom = this.#markedFrom.fill(count);
     for (let token = count - 1; token > 0; token--) {
@@ -187,7 +208,7 @@ export class MinimalRepair {
 
   /** Writes 1 to `#valid` for each token whose KV (in a state group: the state after it) is in its block. */
   #setValid({ requestId, tokens, blockTables }: SequencePlan, reference: ReferenceKv, group: number): void {
-    const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
+    const { kind, blockSize } = this.#memory.kvCacheSpec.groups[group]!;
     const last = this.#last.get(requestId);
     const table = blockTables[group]!;
     if (this.#valid[group]!.length < tokens.length) this.#valid[group] = new Uint8Array(2 * tokens.length);
@@ -204,7 +225,7 @@ export class MinimalRepair {
     if (kind === 'full' || last === undefined || lastBlock === NULL_BLOCK) return;
     const firstInBlock = last.end - 1 - ((last.end - 1) % blockSize);
     for (let token = kind === 'state' ? last.end - 1 : firstInBlock; token < last.end; token++) {
-      if (!this.#runner.matchesReference(lastBlock, group, token, reference)) return;
+      if (!this.#memory.matchesReference(lastBlock, group, token, reference)) return;
       valid[token] = 1;
     }
   }
@@ -216,19 +237,19 @@ export class MinimalRepair {
     reference: ReferenceKv,
     { group, isAfterValid }: { readonly group: number; readonly isAfterValid: boolean },
   ): boolean {
-    const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
+    const { kind, blockSize } = this.#memory.kvCacheSpec.groups[group]!;
     const offset = token % blockSize;
     if (kind === 'state' && this.#comingStates[block] === this.#plans) return this.#comingOffsets[block] === offset;
     if (kind !== 'state') {
       if (offset !== 0 && !isAfterValid) return false;
       if (this.#coming[this.#placeOf(block, offset)] === this.#plans) return true;
     }
-    return this.#runner.matchesReference(block, group, token, reference);
+    return !this.#allocated.has(block) && this.#memory.matchesReference(block, group, token, reference);
   }
 
   #willCome(block: number, group: number, offset: number, count: number): void {
     if (block === NULL_BLOCK) return;
-    if (this.#runner.kvCacheSpec.groups[group]!.kind === 'state') {
+    if (this.#memory.kvCacheSpec.groups[group]!.kind === 'state') {
       this.#comingStates[block] = this.#plans;
       this.#comingOffsets[block] = offset + count - 1;
     } else for (let i = 0; i < count; i++) this.#coming[this.#placeOf(block, offset + i)] = this.#plans;
@@ -241,7 +262,7 @@ export class MinimalRepair {
   #firstInvalid(sequence: SequencePlan, firstWrongToken: number | undefined, invalid: ReadonlySet<number>): number {
     const limit = firstWrongToken ?? Infinity;
     if (invalid.size === 0) return limit;
-    const { groups } = this.#runner.kvCacheSpec;
+    const { groups } = this.#memory.kvCacheSpec;
     for (const { start, end } of sequence.spans)
       for (let token: number = start; token < Math.min(end, limit); token++)
         for (let group = 0; group < groups.length; group++) {
@@ -254,18 +275,18 @@ export class MinimalRepair {
     return limit;
   }
 
-  /** These tokens do not count. If they were computed, their blocks lose their content from the first of these tokens on. */
-  #dropTokens(sequence: SequencePlan, first: number, invalid: Set<number>, isLeftOut: boolean): void {
+  /** These tokens do not count. If a rank has computed them, their blocks lose their content from the first of these tokens on. */
+  #dropTokens(sequence: SequencePlan, first: number, invalid: Set<number>, isUntouched: boolean): void {
     const tables = sequence.writeTables ?? sequence.blockTables;
     for (const { start, end } of sequence.spans)
       for (let token = Math.max(start, first); token < end; token++)
-        for (const [group, { blockSize }] of this.#runner.kvCacheSpec.groups.entries()) {
+        for (const [group, { blockSize }] of this.#memory.kvCacheSpec.groups.entries()) {
           const block = blockAt(tables[group]!, token, blockSize);
           if (block === NULL_BLOCK) continue;
           invalid.add(block);
-          if (isLeftOut) continue;
+          if (isUntouched) continue;
           for (let position = token; position < token + blockSize - (token % blockSize); position++)
-            this.#runner.overwriteAt(block, group, position);
+            this.#memory.overwriteAt(block, group, position);
         }
   }
 }

@@ -16,24 +16,24 @@ async function worldOf(index?: number): Promise<typeof World> {
 }
 
 /** The failures of these worlds, in order. */
-function* failuresOf(
+async function* failuresOf(
   AnyWorld: typeof World,
   firstSeed: number,
   worlds: number,
   options: WorldOptions = {},
-): Generator<string> {
+): AsyncGenerator<string> {
   for (let seed = firstSeed; seed < firstSeed + worlds; seed++) {
     try {
-      new AnyWorld(seed, options).run(60);
+      await new AnyWorld(seed, options).run(60);
     } catch (error) {
       yield String(error);
     }
   }
 }
 
-function messageOf(run: () => unknown): string {
+async function messageOf(run: () => Promise<unknown>): Promise<string> {
   try {
-    run();
+    await run();
     return 'nothing failed';
   } catch (error) {
     return String(error);
@@ -53,7 +53,7 @@ describe('the simulator finds planted bugs', () => {
     const isNamed = (failure: string): boolean =>
       breaks.some((what) => failure.includes(/^I\d+$/.test(what) ? `${what}:` : what));
     const others = new Set<string>();
-    for (const failure of failures) {
+    for await (const failure of failures) {
       const [line = ''] = failure.split('\n');
       if (isNamed(line)) return;
       others.add(line);
@@ -65,13 +65,13 @@ describe('the simulator finds planted bugs', () => {
     const index = mutants.findIndex(({ bug }) => bug.startsWith('the planner overlooks'));
     const { simulate } = (await import(join(copies.folderOf(index), 'sim/run.js'))) as typeof Run;
     const failure = /shrunk: (\d+) turns of chaos, (\d+) requests: .*(I\d+: .*)\nrerun: npx kvasir sim (.*)$/.exec(
-      messageOf(() => simulate(1, 100_000)),
+      await messageOf(() => simulate(1, 100_000)),
     );
     const [, turns, requests, what, line] = failure!;
     expect(Number(turns)).toBeLessThan(60);
     expect(Number(requests)).toBeLessThan(6);
     const flag = (name: string): string => new RegExp(`--${name} (\\S+)`).exec(line!)?.[1] ?? '';
-    const again = messageOf(() =>
+    const again = await messageOf(() =>
       simulate(Number(flag('seed')), 1, {
         scenario: flag('scenario') as Scenario,
         turns: Number(flag('turns')),
@@ -84,6 +84,8 @@ describe('the simulator finds planted bugs', () => {
 
   test('worlds with unchanged sources do not fail', async () => {
     const Same = await worldOf();
-    expect([...failuresOf(Same, 1, inLongForm(20, 6))]).toEqual([]);
+    const failures: string[] = [];
+    for await (const failure of failuresOf(Same, 1, inLongForm(20, 6))) failures.push(failure);
+    expect(failures).toEqual([]);
   });
 });

@@ -9,6 +9,7 @@ import { keptMutants } from './mutants-of-kept.ts';
 import { loadMutants } from './mutants-of-loads.ts';
 import { lookUpMutants } from './mutants-of-look-ups.ts';
 import { promptMutants } from './mutants-of-prompts.ts';
+import { rankMutants } from './mutants-of-ranks.ts';
 import { saveMutants } from './mutants-of-saves.ts';
 import { sliceMutants } from './mutants-of-slices.ts';
 import type { Scenario } from './world.ts';
@@ -149,8 +150,8 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens that depend on invalid tokens of another request count',
     breaks: ['I1'],
-    seed: 140,
-    scenario: 'crash',
+    seed: 85,
+    scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'blocks.addBlocksFrom(below, sequence);',
     replace: '',
@@ -166,7 +167,8 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens of a request that failed in this step count',
     breaks: ['I1'],
-    seed: 1,
+    seed: 75,
+    scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'failureOf(failures, i) !== undefined) below = start;',
     replace: 'failureOf(failures, i) !== undefined) below = Infinity;',
@@ -491,6 +493,7 @@ export const mutants: readonly Mutant[] = [
   ...administrationMutants,
   ...draftMutants,
   ...promptMutants,
+  ...rankMutants,
   ...lookUpMutants,
   ...keptMutants,
 ];

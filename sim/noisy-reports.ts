@@ -5,29 +5,27 @@ import type { TierFaults } from './faults.ts';
 
 const unknownIds = 1e9;
 
-/** Reports that come twice or name unknown transfers, and the check that none of them reaches the connector (I6). */
+/** Reports of a rank that come twice or name unknown transfers. */
 export class NoisyReports {
   readonly #prng: Prng;
-  #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
-  /** Blocks of loads, and keys of saves, that had an outcome. */
-  readonly #ended = new Set<string>();
+  #repeats: ConnectorOutput[] = [];
 
   constructor(prng: Prng) {
     this.#prng = prng;
   }
 
-  /** The report of a rank, perhaps with repeated and unknown ends. */
-  addTo(rank: number, output: ConnectorOutput, faults: TierFaults): ConnectorOutput {
+  /** The report, perhaps with repeated and unknown ends. */
+  addTo(output: ConnectorOutput, faults: TierFaults): ConnectorOutput {
     const isAlone = this.#repeats.length === 0 && faults.twice === 0 && faults.unknown === 0;
     if (isAlone) return output;
     const outputs = [output];
     if (this.#repeats.length > 0)
       this.#repeats = this.#repeats.filter((repeat) => {
-        if (repeat.rank !== rank || !this.#prng.chance(0.3)) return true;
-        outputs.push(repeat.output);
+        if (!this.#prng.chance(0.3)) return true;
+        outputs.push(repeat);
         return false;
       });
-    if (this.#prng.chance(faults.twice)) this.#repeats.push({ rank, output });
+    if (this.#prng.chance(faults.twice)) this.#repeats.push(output);
     const isUnknownToCome = this.#prng.chance(faults.unknown);
     if (outputs.length === 1 && !isUnknownToCome) return output;
     const made = {
@@ -41,6 +39,12 @@ export class NoisyReports {
     if (isUnknownToCome) made.finishedRecving.push((unknownIds + 1) as TransferId);
     return made;
   }
+}
+
+/** Checks that no repeated or unknown end reaches the connector (I6). */
+export class OutcomeChecker {
+  /** Blocks of loads, and keys of saves, that had an outcome. */
+  readonly #ended = new Set<string>();
 
   /** What the engine has accepted. */
   check(loads: readonly LoadOutcome[], saves: readonly SaveOutcome[]): void {

@@ -13,12 +13,12 @@ BlockPool.prototype.allocate = function (this: BlockPool): BlockId {
   return block;
 };
 
-/** Calls `run`, and `onAllocate` for every block that a pool allocates meanwhile. */
-export function onAllocation(onAllocate: (block: BlockId) => void, run: () => void): void {
+/** Calls `run`, and `onAllocate` for every block that a pool allocates meanwhile. One call at a time. */
+export async function onAllocation(onAllocate: (block: BlockId) => void, run: () => Promise<void>): Promise<void> {
   const before = listener;
   listener = onAllocate;
   try {
-    run();
+    await run();
   } finally {
     listener = before;
   }

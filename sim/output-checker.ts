@@ -36,6 +36,7 @@ export class OutputChecker {
   readonly #spec: KvCacheSpec;
   readonly #vocabSize: number;
   readonly #maxModelLen: number;
+  readonly #rankCount: number;
   readonly #cases = new Map<RequestId, Case>();
   readonly #references = new Map<RequestId, ReferenceKv>();
   /** By salt and adapter. */
@@ -46,7 +47,8 @@ export class OutputChecker {
   #stamp = 0;
   finished = 0;
 
-  constructor(spec: KvCacheSpec, vocabSize: number, maxModelLen: number) {
+  constructor(spec: KvCacheSpec, vocabSize: number, maxModelLen: number, rankCount: number) {
+    this.#rankCount = rankCount;
     this.#spec = spec;
     this.#vocabSize = vocabSize;
     this.#maxModelLen = maxModelLen;
@@ -85,7 +87,7 @@ export class OutputChecker {
   };
 
   add(request: EngineRequest): void {
-    const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen);
+    const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen, this.#rankCount);
     const cache = JSON.stringify([request.cacheSalt ?? null, request.adapter?.digest ?? null]);
     const label = this.#labels.get(cache) ?? this.#labels.size;
     this.#labels.set(cache, label);

@@ -9,7 +9,8 @@ import { TokenBuffer } from '../src/core/tokens.ts';
 import { HashChain } from '../src/kv/block-hash.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 import { firstRead } from './fake-model.ts';
-import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
+import type { ReferenceKv } from './fake-runner.ts';
+import type { PoolMemory } from './minimal-repair.ts';
 
 /**
  * I3 for models with any groups, if the tier keeps every block that it is offered and no block becomes invalid. A request does not
@@ -21,7 +22,7 @@ import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
  */
 export class PrefixChecker {
   readonly #spec: KvCacheSpec;
-  readonly #runner: FakeRunner;
+  readonly #memory: PoolMemory;
   readonly #referenceOf: (id: RequestId) => ReferenceKv | undefined;
   readonly #neededFrom: (id: RequestId) => number;
   readonly #requests = new Map<RequestId, EngineRequest>();
@@ -37,12 +38,12 @@ export class PrefixChecker {
 
   /** As `MinimalRepair`. */
   constructor(
-    runner: FakeRunner,
+    memory: PoolMemory,
     referenceOf: (id: RequestId) => ReferenceKv | undefined,
     neededFrom: (id: RequestId) => number,
   ) {
-    this.#spec = runner.kvCacheSpec;
-    this.#runner = runner;
+    this.#spec = memory.kvCacheSpec;
+    this.#memory = memory;
     this.#referenceOf = referenceOf;
     this.#neededFrom = neededFrom;
   }
@@ -132,7 +133,7 @@ export class PrefixChecker {
         for (let block = 1; block < this.#spec.blockCount; block++) {
           if (allocated.has(block)) continue;
           let token = kind === 'state' ? end - 1 : start;
-          while (token < end && this.#runner.matchesReference(block, group, token, reference)) token++;
+          while (token < end && this.#memory.matchesReference(block, group, token, reference)) token++;
           if (token === end) return true;
         }
         return false;

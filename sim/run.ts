@@ -39,19 +39,19 @@ interface Scene {
 }
 
 /** Runs worlds from `seed` on, until `steps` steps are done, and yields the report after each world. Throws at the first failure. */
-export function* worlds(
+export async function* worlds(
   seed: number,
   steps: number,
   { scenario = 'mixed', turns = chaosTurns, off = new Set(), without = new Set() }: SimulationOptions = {},
-): Generator<SimulationReport, void> {
+): AsyncGenerator<SimulationReport, void> {
   let report: SimulationReport = { steps: 0, worlds: 0, finished: 0, loaded: 0, failedLoads: 0, flushedSaves: 0 };
   while (report.steps < steps) {
     const current = seed + report.worlds;
     const world = new World(current, { scenario, off, without });
     try {
-      world.run(turns);
+      await world.run(turns);
     } catch (error) {
-      const scene = shrink(current, scenario, { turns, off, without }, world.sent);
+      const scene = await shrink(current, scenario, { turns, off, without }, world.sent);
       throw new Error(`${String(error)}\n${scene}`, { cause: error });
     }
     report = {
@@ -68,9 +68,13 @@ export function* worlds(
 }
 
 /** Runs all worlds and returns the last report. */
-export function simulate(seed: number, steps: number, options: SimulationOptions = {}): SimulationReport {
+export async function simulate(
+  seed: number,
+  steps: number,
+  options: SimulationOptions = {},
+): Promise<SimulationReport> {
   let last: SimulationReport | undefined;
-  for (const report of worlds(seed, steps, options)) last = report;
+  for await (const report of worlds(seed, steps, options)) last = report;
   if (last === undefined) throw new RangeError(`the number of steps must be positive, but is ${steps}`);
   return last;
 }
@@ -80,34 +84,34 @@ export function simulate(seed: number, steps: number, options: SimulationOptions
  * faults, then requests. Random draws for these parts are still made, so the rest of the world changes little. A smaller world
  * counts if it fails, for any reason.
  */
-export function shrink(seed: number, scenario: Scenario, from: Scene, sent: readonly string[]): string {
-  const whole = failureOf(seed, scenario, from);
+export async function shrink(seed: number, scenario: Scenario, from: Scene, sent: readonly string[]): Promise<string> {
+  const whole = await failureOf(seed, scenario, from);
   if (whole === undefined) return 'the failure does not repeat: the world is not deterministic';
   let scene = from;
   let failure = whole;
-  const attempt = (smaller: Scene): boolean => {
-    const found = failureOf(seed, scenario, smaller);
+  const attempt = async (smaller: Scene): Promise<boolean> => {
+    const found = await failureOf(seed, scenario, smaller);
     if (found === undefined) return false;
     scene = smaller;
     failure = found;
     return true;
   };
-  for (let turns = 1; turns < from.turns; turns++) if (attempt({ ...scene, turns })) break;
+  for (let turns = 1; turns < from.turns; turns++) if (await attempt({ ...scene, turns })) break;
   for (const name of [...faultNames, ...worldFaultNames])
-    if (!scene.off.has(name)) attempt({ ...scene, off: new Set([...scene.off, name]) });
+    if (!scene.off.has(name)) await attempt({ ...scene, off: new Set([...scene.off, name]) });
   // Half of the requests at a time first, then ever smaller parts.
   for (let size = Math.ceil(sent.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2))
     for (let at = 0; at < sent.length; at += size) {
       const chunk = sent.slice(at, at + size).filter((id) => !scene.without.has(id));
-      if (chunk.length > 0) attempt({ ...scene, without: new Set([...scene.without, ...chunk]) });
+      if (chunk.length > 0) await attempt({ ...scene, without: new Set([...scene.without, ...chunk]) });
     }
   return `shrunk: ${scene.turns} turns of chaos, ${sent.length - scene.without.size} requests: ${failure}\nrerun: ${rerunLine(seed, scenario, scene)}`;
 }
 
-function failureOf(seed: number, scenario: Scenario, { turns, ...parts }: Scene): string | undefined {
+async function failureOf(seed: number, scenario: Scenario, { turns, ...parts }: Scene): Promise<string | undefined> {
   const options: WorldOptions = { scenario, ...parts };
   try {
-    new World(seed, options).run(turns);
+    await new World(seed, options).run(turns);
     return undefined;
   } catch (error) {
     return String(error).split('\n')[0];

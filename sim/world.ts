@@ -1,18 +1,16 @@
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { sha256 } from '../src/base/sha256.ts';
-import { kvLoadFailed } from '../src/core/errors.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { RequestUpdate } from '../src/core/request.ts';
-import type { SequenceFailure } from '../src/core/step.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import type { Speculator } from '../src/scheduler/speculation/speculator.ts';
 import { Administration, pinShare } from './administration.ts';
 import { EventChecker } from './event-checker.ts';
-import { FakeRunner, type WrongRead } from './fake-runner.ts';
+import type { WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { storeForeign } from './foreign-blocks.ts';
@@ -28,6 +26,8 @@ import { dearLoads, RandomPrices } from './random-prices.ts';
 import { RandomSlices } from './random-slices.ts';
 import { randomSpec, spanSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
+import { type SampleFaults, withSampleFaults } from './sample-faults.ts';
+import { SimulatedRanks } from './simulated-ranks.ts';
 import { randomCacheShape, SuffixDrafts } from './suffix-drafts.ts';
 import { checkWatched } from './watch-checker.ts';
 import { Workload } from './workload.ts';
@@ -64,7 +64,7 @@ export const worldFaultNames = ['aborts', 'invalidBlocks', 'deaths', 'sampleFaul
 const WATCHED_STEPS = 32;
 
 /**
- * One run of the simulator: the real scheduler and KV cache, a fake runner, random requests. The chaos has a number of turns
+ * One run of the simulator: the real scheduler, KV cache and pipeline of ranks, fake runners, random requests. The chaos has a number of turns
  * (arrivals, aborts before and during a step, invalid blocks, dying workers, a store with every kind of fault). In the calm after
  * it, all requests must end. After each step all invariants are checked, and each token and each read is compared with the naive
  * reference. The seed decides everything.
@@ -76,7 +76,7 @@ export class World {
   readonly #spec: KvCacheSpec;
   readonly #options: SchedulerOptions;
   readonly #scheduler: Scheduler;
-  readonly #runner: FakeRunner;
+  readonly #ranks: SimulatedRanks;
   readonly #checker: OutputChecker;
   readonly #repair: MinimalRepair;
   readonly #events: EventChecker | undefined;
@@ -93,9 +93,7 @@ export class World {
   readonly #abortRate: number;
   readonly #invalidRate: number;
   readonly #deathRate: number;
-  readonly #sampleFaultRate: number;
-  /** Undefined: only sampled sequences fail. */
-  readonly #chunkFaults: Prng | undefined;
+  readonly #sampleFaults: SampleFaults;
   readonly #foreignRate: number;
   readonly #allBlocks: readonly BlockId[];
   #nowMs = 0;
@@ -122,7 +120,8 @@ export class World {
     const tokensMax = promptTokensMax + outputTokensMax;
     const spec = isSpans ? spanSpec(prng, tokensMax) : randomSpec(prng, tokensMax, isStorm);
     const slicePrng = new Prng(seed + 2 ** 47);
-    const maySlice = spec.groups.every(({ kind }) => kind !== 'state') && slicePrng.chance(0.7);
+    const rankCount = new Prng(seed + 2 ** 51).pick([1, 1, 2, 3]);
+    const maySlice = rankCount === 1 && spec.groups.every(({ kind }) => kind !== 'state') && slicePrng.chance(0.7);
     this.#spec = maySlice ? { ...spec, sliceableLayers: slicePrng.pick([1, 2, 5]) } : spec;
     this.#allBlocks = Array.from({ length: this.#spec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     this.#options = {
@@ -138,9 +137,7 @@ export class World {
       targetInterTokenLatency: new Prng(seed + 2 ** 41).pick([0, 0, 'auto', 3, 20] as const),
       pinShare,
     };
-    this.#runner = new FakeRunner(this.#spec, vocabSize);
-    this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen);
-    this.#repair = new MinimalRepair(this.#runner, this.#checker.referenceOf, this.#checker.neededFrom);
+    this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen, rankCount);
     // A separate generator, so that changes here do not change worlds without a connector.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
@@ -148,17 +145,27 @@ export class World {
     const arrivalPrng = new Prng(seed + 2 ** 44);
     const mayLackTier = scenario === 'mixed' || scenario === 'storm' || isSpans;
     if (faults !== undefined || (mayLackTier ? hasTier : scenario !== 'local'))
-      this.#tier = new FaultTier(tierPrng, this.#runner, {
+      this.#tier = new FaultTier(tierPrng, {
+        rankCount,
         faults: isComplete ? noFaults : withoutFaults(faults ?? randomFaults(tierPrng), off),
         isComplete,
         blocksMax: scenario === 'offload' && !isComplete ? tierPrng.pick([4, 16, Infinity]) : Infinity,
         ...(arrivalPrng.chance(0.5) ? { arrivals: arrivalPrng } : {}),
       });
     this.#tierPrng = tierPrng;
+    const tier = this.#tier;
+    this.#ranks = new SimulatedRanks({
+      rankCount,
+      spec: this.#spec,
+      vocabSize,
+      referenceOf: this.#checker.referenceOf,
+      openWorker: tier === undefined ? undefined : (rank, runner, flushed) => tier.workerOf(rank, runner, flushed),
+    });
+    this.#repair = new MinimalRepair(this.#ranks, this.#checker.referenceOf, this.#checker.neededFrom);
     // With a complete tier and no invalid blocks, a request computes no full block twice.
     if (isComplete && this.#options.enablePrefixCaching) {
       this.#resumes = new ResumeChecker(this.#spec);
-      this.#prefixes = new PrefixChecker(this.#runner, this.#checker.referenceOf, this.#checker.neededFrom);
+      this.#prefixes = new PrefixChecker(this.#ranks, this.#checker.referenceOf, this.#checker.neededFrom);
       if (this.#tier !== undefined) this.#tier.prefixes = this.#prefixes;
     }
     const rate = (name: string, drawn: number): number =>
@@ -225,9 +232,12 @@ export class World {
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
-    this.#sampleFaultRate = rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05]));
     const chunkPrng = new Prng(seed + 2 ** 50);
-    this.#chunkFaults = chunkPrng.chance(0.25) ? chunkPrng : undefined;
+    this.#sampleFaults = {
+      rate: rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05])),
+      samples: tierPrng,
+      chunks: chunkPrng.chance(0.25) ? chunkPrng : undefined,
+    };
     this.#foreignRate = prng.pick([0, 0, 0.3]);
     const isLossless = this.#invalidRate + this.#deathRate === 0 && this.#tier?.hasFaults !== true;
     if (this.#checks && !off.has('administration'))
@@ -235,7 +245,7 @@ export class World {
         scheduler: this.#scheduler,
         mayRemove: !isComplete,
         isFaultless: this.#options.enablePrefixCaching && isLossless,
-        clearStores: () => this.#tier?.stores.clear(),
+        clearStores: () => this.#tier?.clearStores(),
       });
   }
 
@@ -254,21 +264,21 @@ export class World {
   }
 
   /** Runs `chaosTurns` turns of chaos, then calm to the end. Throws at the first failed check. */
-  run(chaosTurns: number): void {
-    onAllocation(
+  async run(chaosTurns: number): Promise<void> {
+    await onAllocation(
       (block) => this.#allocated.push(block),
       () => this.#run(chaosTurns),
     );
   }
 
-  #run(chaosTurns: number): void {
+  async #run(chaosTurns: number): Promise<void> {
     try {
-      while (this.#turns < chaosTurns) this.#turn(true);
+      while (this.#turns < chaosTurns) await this.#turn(true);
       this.#tier?.calm();
       let calmSteps = 0;
       const bound = this.#stepsBound();
       while (this.#scheduler.hasWork() || this.#scheduler.stats().transfers.open > 0) {
-        this.#turn(false);
+        await this.#turn(false);
         if (++calmSteps > bound)
           assert(false, `I8: ${this.#checker.liveCount} requests have not ended after ${bound} calm steps`);
       }
@@ -287,7 +297,7 @@ export class World {
     }
   }
 
-  #turn(chaos: boolean): void {
+  async #turn(chaos: boolean): Promise<void> {
     this.#turns++;
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate)) this.#add();
@@ -307,30 +317,30 @@ export class World {
     this.#tier?.hits?.planned(plan);
     this.#resumes?.planned(plan);
     this.#prefixes?.planned(plan, this.#allocated, this.#scheduler.stats().preemptions);
-    if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
-    for (const block of this.#allocated.splice(0)) {
-      this.#runner.overwrite(block);
-      this.#repair.contentLost(block);
-    }
+    const allocated = this.#allocated.splice(0);
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
     this.#isStepInFlight = true;
     if (this.#checks && this.steps % WATCHED_STEPS === 1) checkWatched(this.#scheduler);
     if (this.#checks) this.#checker.checkTables(plan);
-    this.#repair.checkPlan(plan);
+    this.#repair.checkPlan(plan, allocated);
     const invalid = chaos ? this.#pickInvalidBlocks() : nothing;
-    this.#tier?.hits?.blocksInvalidated(invalid);
-    for (const block of invalid) this.#runner.overwrite(block);
+    const died = chaos && this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
+    if (died) this.#ranks.dies(this.#tierPrng);
+    const lost = died ? this.#allBlocks : invalid;
+    this.#tier?.hits?.blocksInvalidated(lost);
     // With a target for the inter-token latency, a step takes a fixed time and a time for each token.
     if (this.#options.targetInterTokenLatency !== 0) this.#passTime(2 + plan.tokenCount / 10);
-    const result = this.#withSampleFaults(plan, this.#execute(plan, invalid), chaos);
+    const executed = await this.#execute(plan, allocated, invalid);
+    const result = chaos ? withSampleFaults(plan, executed, this.#sampleFaults) : executed;
+    if (died) this.#tier?.memoryInvalidated(lost);
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
       this.#invalidateMemory();
       this.#administration?.act(this.#nowMs);
     }
-    const allInvalid = this.#invalidatedInFlight.length === 0 ? invalid : [...invalid, ...this.#invalidatedInFlight];
+    const allInvalid = this.#invalidatedInFlight.length === 0 ? lost : [...lost, ...this.#invalidatedInFlight];
     this.#repair.stepDone(plan, result, allInvalid, notLoaded(plan, result));
     const unaffected = this.#unaffected(allInvalid);
     this.#invalidatedInFlight = [];
@@ -342,39 +352,22 @@ export class World {
     if (this.steps % WATCHED_STEPS === 0) this.#events?.check();
   }
 
-  #execute(plan: ScheduledStep, invalid: readonly BlockId[]): ExecutedStep {
-    const { referenceOf } = this.#checker;
-    // Empty fields are left out, as a worker without connectors does.
-    const loss = invalid.length === 0 ? {} : { invalidBlocks: invalid };
-    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, referenceOf), ...loss };
-    const metadata = plan.connectorMetadata;
-    assert(metadata !== undefined, 'a step without metadata');
-    const failed = this.#tier.begin(metadata, plan.sequences.length > 0, invalid);
-    // A worker may leave out sequences that have a failed block, or compute them in vain.
-    const leftOut =
-      failed.size > 0 && this.#tierPrng.chance(0.5)
-        ? plan.sequences.flatMap(({ blockTables }, i) =>
-            blockTables.some(({ ids, length }) => ids.subarray(0, length).some((block) => failed.has(block as BlockId)))
-              ? [i]
-              : [],
-          )
-        : [];
-    const result = this.#runner.execute(plan, leftOut, referenceOf);
-    this.#passTime(this.#tierPrng.between(0, 20));
-    return { ...result, ...loss, leftOut, connectorOutputs: this.#tier.finish() };
-  }
-
-  /** Single requests fail, as with NaN in their tokens. Such a fault ends this request and no other (I9). */
-  #withSampleFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
-    if (this.#sampleFaultRate === 0 || !chaos) return result;
-    const failures: SequenceFailure[] = [];
-    plan.sequences.forEach(({ sample }, sequence) => {
-      const prng = sample === undefined ? this.#chunkFaults : this.#tierPrng;
-      if (prng?.chance(this.#sampleFaultRate) === true) failures.push({ sequence, error: kvLoadFailed() });
-    });
-    if (failures.length === 0) return result;
-    const invalid = new Set(failures.map(({ sequence }) => sequence));
-    return { ...result, failures, sampled: result.sampled.map((token, i) => (invalid.has(i) ? undefined : token)) };
+  /** `allocated` and `invalid`: blocks that lose their content before the step computes. The result names the invalid ones. */
+  async #execute(
+    plan: ScheduledStep,
+    allocated: readonly BlockId[],
+    invalid: readonly BlockId[],
+  ): Promise<ExecutedStep> {
+    const tier = this.#tier;
+    if (tier !== undefined) {
+      assert(plan.connectorMetadata !== undefined, 'a step without metadata');
+      tier.checkOrders(plan.connectorMetadata);
+      tier.reportsAtMs = this.#nowMs + this.#tierPrng.between(0, 20);
+    }
+    const result = await this.#ranks.execute(plan, [...allocated, ...invalid], () => tier?.memoryInvalidated(invalid));
+    if (tier !== undefined) this.#passTime(tier.reportsAtMs - this.#nowMs);
+    if (invalid.length === 0) return result;
+    return { ...result, invalidBlocks: [...(result.invalidBlocks ?? nothing), ...invalid] };
   }
 
   /**
@@ -402,9 +395,10 @@ export class World {
   ): void {
     if (updates.length === 0) return;
     const wrongRead = new Map<RequestId, WrongRead>();
-    this.#runner.wrongReads.forEach((read, i) => {
-      if (plan !== undefined && read !== undefined) wrongRead.set(plan.sequences[i]!.requestId, read);
-    });
+    for (const { requestId } of plan?.sequences ?? nothing) {
+      const read = this.#ranks.wrongReadOf(requestId);
+      if (read !== undefined) wrongRead.set(requestId, read);
+    }
     const allowedErrors = {
       ownFaults:
         result?.failures === undefined
@@ -431,7 +425,11 @@ export class World {
   /** Lets time pass until the next event. Without transfers and deadlines no event follows. */
   #sleep(): void {
     if (!this.#scheduler.hasWork() && this.#scheduler.stats().transfers.open === 0) return;
-    const wakes = [this.#scheduler.nextWakeMs(), this.#tier?.nextEventMs()].filter((at) => at !== undefined);
+    const wakeMs = this.#scheduler.nextWakeMs();
+    const expiryMs = this.#tier?.nextExpiryMs() ?? Infinity;
+    if ((wakeMs ?? Infinity) > Math.max(expiryMs, this.#nowMs))
+      assert(false, `I8: a load expires at ${expiryMs} ms, and the engine wakes at ${wakeMs} ms`);
+    const wakes = [wakeMs, this.#tier?.nextEventMs()].filter((at) => at !== undefined);
     assert(wakes.length > 0, 'I8: there is work, but no plan, and no event will wake the engine');
     this.#passTime(Math.max(Math.min(...wakes) - this.#nowMs, 1));
     if (this.#tierPrng.chance(0.5)) this.#scheduler.notifyTransfers();
@@ -464,16 +462,13 @@ export class World {
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
 
-  /** Blocks become invalid between two steps: a worker has died and starts with an empty pool, or a few blocks are corrupt. */
+  /** Blocks become invalid between two steps, or while a step is in flight. */
   #invalidateMemory(): void {
-    // With a store, the restart of a worker makes all requests load at once.
-    const died = this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
-    const blocks = died ? this.#allBlocks : this.#pickInvalidBlocks();
+    const blocks = this.#pickInvalidBlocks();
     if (blocks.length === 0) return;
-    for (const block of blocks) this.#runner.overwrite(block);
+    for (const block of blocks) this.#ranks.overwrite(block);
     this.#tier?.memoryInvalidated(blocks);
     this.#tier?.hits?.blocksInvalidated(blocks);
-    if (blocks.length === this.#allBlocks.length) this.#tier?.workerDied();
     if (this.#isStepInFlight) this.#invalidatedInFlight.push(...blocks);
     const unaffected = this.#unaffected(blocks);
     this.#checkUpdates(this.#scheduler.invalidate(blocks), unaffected);

@@ -1,6 +1,7 @@
 /** A provider for the AI SDK (`ai` on npm) that runs the model in this process: the entry point `kvasir/ai-sdk`. */
 import { KvasirEmbeddingModel } from './ai-sdk/embedding-model.ts';
 import { KvasirLanguageModel } from './ai-sdk/language-model.ts';
+import { checkIsEngine } from './engine/check-arguments.ts';
 import type { AsyncEngine } from './engine/contract.ts';
 import { modelNames } from './engine/model-names.ts';
 import type { EngineOptions } from './engine/options.ts';
@@ -47,10 +48,12 @@ export function createKvasir(options: EngineOptions): KvasirProvider {
 
 /** The language model of an engine, which the caller owns and closes. */
 export function kvasir(engine: AsyncEngine): KvasirLanguageModel {
+  checkIsEngine(engine);
   return new KvasirLanguageModel(async () => engine, engine.model.name);
 }
 
 /** The embedding model of an engine, which the caller owns and closes. */
 export function kvasirEmbeddings(engine: AsyncEngine): KvasirEmbeddingModel {
+  checkIsEngine(engine);
   return new KvasirEmbeddingModel(async () => engine, engine.model.name);
 }

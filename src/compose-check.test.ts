@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand } from '../test/support/cli-process.ts';
-import { itNeeds } from '../test/support/needs.ts';
+import { needs } from '../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../test/support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../test/support/s3-server.ts';
 import { writeTinyModel } from '../test/support/tiny-model.ts';
@@ -94,7 +94,7 @@ describe('options are refused before the weights of a model are read', () => {
     await expect(check(options)).rejects.toMatchObject({ code });
   });
 
-  itNeeds(hasRedisServer, needsRedisServer, 'a password of Redis; a right one leaves nothing behind', async () => {
+  it('a password of Redis; a right one leaves nothing behind', needs(hasRedisServer, needsRedisServer), async () => {
     const server = await RedisServer.start(['--requirepass', 'right']);
     const at = (password: string) => withTiers({ type: 'redis', url: `redis://:${password}@127.0.0.1:${server.port}` });
     await check(at('right'));
@@ -102,7 +102,7 @@ describe('options are refused before the weights of a model are read', () => {
     await server.stop();
   });
 
-  itNeeds(hasS3Server, noS3Server, 'a bucket', async () => {
+  it('a bucket', needs(hasS3Server, noS3Server), async () => {
     const server = await S3Server.start('kvasir');
     const { accessKeyId: access_key, secretAccessKey } = s3Credentials;
     const at = (bucket: string, secret_key = secretAccessKey) => {

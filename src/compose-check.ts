@@ -8,7 +8,7 @@ import { type EngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { readGguf } from './ggml/gguf.ts';
 import { readModelConfig } from './ggml/model-config.ts';
 import { modelFile } from './hub/model-file.ts';
-import { isHubName } from './hub/model-name.ts';
+import { isHubName, parseHubName } from './hub/model-name.ts';
 import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/speculation/options.ts';
 
 /** A store that has not answered by then is checked again when the engine opens it: the server listens meanwhile. */
@@ -49,7 +49,10 @@ async function checkModelFiles(
   maxModelLen: number | undefined,
   speculation: SpeculationOptions | undefined,
 ): Promise<void> {
-  if (isHubName(model)) return;
+  if (isHubName(model)) {
+    parseHubName(model);
+    return;
+  }
   const path = await modelFile(model);
   const file = await readGguf(path);
   readModelConfig(file, maxModelLen);

@@ -1,6 +1,8 @@
 /** Opens all ranks of an engine, in this process or in worker processes. */
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
+import { entryPoint } from './base/package-files.ts';
+import { checkMemory } from './compose-memory.ts';
 import {
   blockCountOf,
   describePlacement,
@@ -10,6 +12,7 @@ import {
 } from './compose-placement.ts';
 import { openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
+import { hostTierBytes } from './connector/offloading/host-bytes.ts';
 import type { EngineEvent } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
 import { findGpu } from './ggml/device.ts';
@@ -29,6 +32,8 @@ export interface PipelineContext {
   /** The digest of the model file; present if there is a connector. */
   readonly digest?: Promise<ModelDigest>;
   readonly restarts?: RestartPolicy;
+  /** Weights of a draft model, which is opened later. */
+  readonly draftBytes: number;
   wake(): void;
 }
 
@@ -43,6 +48,7 @@ export interface OpenedRanks {
 export async function openRanks(options: ResolvedEngineOptions, context: PipelineContext): Promise<OpenedRanks> {
   const isApart = (options.distributedExecutorBackend ?? (options.pipelineParallelSize > 1 ? 'mp' : 'uni')) === 'mp';
   const placed = placeLayers(options, context, findGpu);
+  checkMemory(options, { ...context, hostTierBytes: hostTierBytes(context.transfer) }, placed);
   const worldSize = placed.stages.length;
   const progress = new SummedProgress(worldSize, options.onProgress);
   // The file is hashed here, before worker processes start; otherwise each of them would hash it.
@@ -101,7 +107,7 @@ async function openProcess(
   const { ProcessRank } = await import('./worker/rank-process.ts');
   return ProcessRank.open({
     name,
-    entry: workerEntry(),
+    entry: fileURLToPath(entryPoint('src/worker-main')),
     setup,
     timeoutMs: workerTimeout > 0 ? workerTimeout * 1000 : Infinity,
     clock: systemClock,
@@ -113,20 +119,18 @@ async function openProcess(
   });
 }
 
-/** Forwards each message once: all ranks of a machine, and their replacements, send the same messages. */
+const toldMax = 1000;
+
+/** Forwards each message once: all ranks of a machine, and their replacements, send the same messages. Forgets the oldest messages. */
 function onceEach(tell: (message: string) => void): (message: string) => void {
   const told = new Set<string>();
   return (message) => {
     if (told.has(message)) return;
     told.add(message);
+    const [oldest] = told;
+    if (told.size > toldMax && oldest !== undefined) told.delete(oldest);
     tell(message);
   };
-}
-
-/** Worker processes run the build, also if a test runs this file as TypeScript. */
-function workerEntry(): string {
-  const isSource = import.meta.url.endsWith('.ts');
-  return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
 }
 
 const eventOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): EngineEvent => ({

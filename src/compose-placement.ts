@@ -177,6 +177,23 @@ export function blockCountOf(options: RankOptions, { file, model }: PlacedModel,
 
 const tensorMax = (gpu: GpuMemory | undefined): number => gpu?.tensorBytesMax ?? Number.POSITIVE_INFINITY;
 
+/** What the stages on the CPU have in host memory: weights, and the pool if its size is given, or what it needs at least. */
+export function bytesOnCpu(
+  options: RankOptions,
+  { file, model }: PlacedModel,
+  { stages }: Placement,
+): { readonly weightBytes: number; readonly poolBytes: number } {
+  const onCpu = stages.filter(({ device }) => device === 'cpu').map(({ stage }) => stage);
+  const parts = onCpu.map((stage) => partBytes(options, model, stage));
+  const all = stages.map(({ stage }) => partBytes(options, model, stage));
+  const leastBlocks = options.maxModelLen === undefined ? 2 : blocksOfRequests(options, model, 1);
+  const blocks = encoderBlocks(options, model) ?? givenBlocks(options, all) ?? leastBlocks;
+  return {
+    weightBytes: sum(onCpu.map((stage) => stageWeightBytes(file, model, stage, predicts(options, model)))),
+    poolBytes: blocks * sum(parts),
+  };
+}
+
 /** Memory for the pool by default. `unreadBytes` of weights are not in memory yet. `gpu`: of a pool on it. */
 export function roomFor(unreadBytes: number, gpu: GpuMemory | undefined): number {
   if (gpu?.freeBytes === undefined) return defaultKvCacheMemory(unreadBytes);

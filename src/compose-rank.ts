@@ -111,6 +111,7 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
         clock: systemClock,
         timers: systemTimers,
         wake: context.wake,
+        ...(context.event === undefined ? {} : { event: context.event }),
         identity,
         ...(crc32 === undefined ? {} : { crc32 }),
       });

@@ -4,6 +4,7 @@ import { type Clock, systemClock } from './base/clock.ts';
 import type { JsonObject } from './base/json.ts';
 import { uniform } from './base/philox.ts';
 import { sha256 } from './base/sha256.ts';
+import { smallContext } from './compose-memory.ts';
 import { type OpenedRanks, openRanks } from './compose-pipeline.ts';
 import { readKvTransferConfig } from './connector/config.ts';
 import type { KvConnector, KvTransferConfig, SchedulerConnector } from './connector/connector.ts';
@@ -28,6 +29,7 @@ import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type AdapterBase, findAdapter } from './ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { readDescription } from './ggml/model-description.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
@@ -117,6 +119,7 @@ export async function openMeasuredEngine(
       file,
       model: config,
       modelName: name,
+      draftBytes: draft?.weightBytes ?? 0,
       wake,
       ...digest,
       ...(restarts === undefined ? {} : { restarts }),
@@ -147,6 +150,8 @@ export async function openMeasuredEngine(
       attention: [...new Set(ranks.map(({ attentionDescription }) => attentionDescription))].join('; '),
     };
     const isEncoder = config.isEncoder === true;
+    const short = isEncoder ? undefined : smallContext(resolved, config, model.maxModelLen);
+    if (short !== undefined) warn(given, short);
     const scheduling = schedulerOptionsOf(resolved, model, { ...transfer, isEncoder });
     const canSpeculate = mayVerifyDrafts(speculation, resolved, executor.kvCacheSpec);
     if (canSpeculate && speculation?.method === 'mtp') draftModel = new PredictionDrafter(executor);
@@ -354,6 +359,8 @@ async function openDraftModel(
     maxModelLen: Math.min(contextLength, maxModelLen),
     blockSize: DRAFT_BLOCK_SIZE,
     targetInterTokenLatency: 0,
+    // Its memory was counted with that of the model.
+    skipMemoryCheck: true,
     ...(onEvent === undefined ? {} : { onEvent }),
   });
   return new DraftEngine(engine, onEvent);
@@ -406,9 +413,11 @@ function describeModel(
   const { pooledHead: head } = config;
   const pooling = head?.pooling ?? options.pooling ?? poolingOf(file, config.architecture);
   const scores = head?.scores && scoreInfo(file, head, tokenizer);
+  const description = readDescription(file.metadata);
   return {
     ...modelNames(options),
     path: options.model,
+    ...(description === undefined ? {} : { description }),
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),

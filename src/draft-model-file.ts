@@ -1,6 +1,6 @@
 import { draftVocabularyDiffers } from './engine/errors.ts';
 import type { EngineOptions } from './engine/options.ts';
-import { type GgufFile, readGguf } from './ggml/gguf.ts';
+import { type GgufFile, readGguf, weightBytesOf } from './ggml/gguf.ts';
 import { readModelConfig } from './ggml/model-config.ts';
 import { modelFile } from './hub/model-file.ts';
 import type { DraftModelOptions } from './scheduler/speculation/options.ts';
@@ -10,6 +10,7 @@ import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
 export interface DraftModelFile {
   readonly path: string;
   readonly contextLength: number;
+  readonly weightBytes: number;
 }
 
 /**
@@ -25,5 +26,5 @@ export async function readDraftModel(
   const file = await readGguf(path);
   const token = await firstDifferentToken(target, file);
   if (token !== undefined) throw draftVocabularyDiffers({ path, token, model: options.model });
-  return { path, contextLength: readModelConfig(file).contextLength };
+  return { path, contextLength: readModelConfig(file).contextLength, weightBytes: weightBytesOf(file) };
 }

@@ -1,6 +1,7 @@
 import { createEngine } from './compose.ts';
 import { OfflineLlm } from './engine/llm.ts';
 import type { EngineOptions } from './engine/options.ts';
+import { checkOptionTypes } from './engine/read-options.ts';
 
 /**
  * Offline inference with a GGUF file: takes prompts and returns finished completions. Loads the model at the first use.
@@ -13,6 +14,7 @@ import type { EngineOptions } from './engine/options.ts';
  */
 export class LLM extends OfflineLlm {
   constructor(options: EngineOptions) {
+    checkOptionTypes(options);
     super(() => createEngine(options));
   }
 }

@@ -10,7 +10,7 @@ import {
   readChatTemplate,
 } from './support/chat-templates.ts';
 import { inLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 
 const context = { bosToken: '<s>', eosToken: '</s>', now: () => new Date(2026, 0, 5, 9, 7, 3) };
 
@@ -32,21 +32,24 @@ function digestOf(template: ChatTemplate, { messages, tools, variables, startsAn
  * `tools/chat-templates/make_expected.py show` prints the expected prompt of a template and a conversation. By default, each template
  * gets a fourth of the conversations.
  */
-describe('the chat templates of models', () => {
-  testsNeed(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)');
-  const templates = Object.entries(expectedPrompts.templates);
-  const conversations = Object.entries(expectedPrompts.conversations);
+describe(
+  'the chat templates of models',
+  needs(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)'),
+  () => {
+    const templates = Object.entries(expectedPrompts.templates);
+    const conversations = Object.entries(expectedPrompts.conversations);
 
-  it(`are ${templates.length} with ${conversations.length} conversations`, () => {
-    expect(templates.length).toBeGreaterThanOrEqual(40);
-    expect(conversations.length).toBeGreaterThanOrEqual(30);
-  });
+    it(`are ${templates.length} with ${conversations.length} conversations`, () => {
+      expect(templates.length).toBeGreaterThanOrEqual(40);
+      expect(conversations.length).toBeGreaterThanOrEqual(30);
+    });
 
-  it.each(templates.map(([name], i) => [name, i] as const))('render as transformers renders: %s', (name, i) => {
-    const expected = expectedPrompts.templates[name]!;
-    const template = compileChatTemplate(readChatTemplate(name, expected), context);
-    const chosen = conversations.filter((_, j) => (i + j) % inLongForm(1, 4) === 0);
-    const digests = Object.fromEntries(chosen.map(([title, given]) => [title, digestOf(template, given)]));
-    expect(digests).toEqual(Object.fromEntries(chosen.map(([title]) => [title, expected.prompts[title]])));
-  });
-});
+    it.each(templates.map(([name], i) => [name, i] as const))('render as transformers renders: %s', (name, i) => {
+      const expected = expectedPrompts.templates[name]!;
+      const template = compileChatTemplate(readChatTemplate(name, expected), context);
+      const chosen = conversations.filter((_, j) => (i + j) % inLongForm(1, 4) === 0);
+      const digests = Object.fromEntries(chosen.map(([title, given]) => [title, digestOf(template, given)]));
+      expect(digests).toEqual(Object.fromEntries(chosen.map(([title]) => [title, expected.prompts[title]])));
+    });
+  },
+);

@@ -13,7 +13,7 @@ import { buildOnce } from './support/build-once.ts';
 import { type BuildResult, lacking, type Machine, resultOf } from './support/engine-of-build.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
-import { itNeeds, testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { longContexts, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -63,17 +63,16 @@ const armTimeoutMs = 1_200_000;
 /** Later ones have other instructions for matmuls only, which `kernel-forms.test.ts` compares. */
 const oldestArm = { build: 'armv8.2_1', cpuFlags: '-march=armv8.2-a+dotprod' };
 
-describe('machines whose CPUs have other builds of ggml', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-  const cannot = lacking(oldest.build);
-  testsNeed(cannot === undefined, cannot ?? '');
+const cannot = lacking(oldest.build);
+const tools = { ...needs(cannot === undefined, cannot ?? ''), ...needs(hasCompiler, 'no C compiler') };
+
+describe('machines whose CPUs have other builds of ggml', tools, () => {
   let expected: BuildResult;
   let expectedFiles: Readonly<Record<string, string>>;
   const answersOf = (some: readonly string[]) =>
     Object.fromEntries(some.map((path) => [basename(path), expected.answers[basename(path)]]));
 
   beforeAll(async () => {
-    if (!hasCompiler || cannot !== undefined) return;
     for (const { path, options } of models) await writeTinyModel(path, options);
     const store = folder.file('oldest');
     expected = await resultOf(oldest, paths, store);
@@ -84,7 +83,7 @@ describe('machines whose CPUs have other builds of ggml', () => {
 
   for (const build of inLongForm(builds, shortForm)) {
     const reason = lacking(build) ?? '';
-    itNeeds(reason === '', reason, `compute the same answers and the same stored bytes: ${build}`, async () => {
+    it(`compute the same answers and the same stored bytes: ${build}`, needs(reason === '', reason), async () => {
       const store = folder.file(build);
       const { operations, answers } = await resultOf({ build }, paths, store);
       expect(operations).toBe(expected.operations);
@@ -118,7 +117,7 @@ describe('machines whose CPUs have other builds of ggml', () => {
       const wanted = Object.entries(expectedFiles).filter(([name]) => fingerprints.includes(fingerprintOf(name)));
       expect(files).toEqual(Object.fromEntries(wanted));
     };
-    itNeeds(noArm === '', noArm, 'compute the same with an ARM CPU', compare, armTimeoutMs);
+    it('compute the same with an ARM CPU', { ...needs(noArm === '', noArm), timeout: armTimeoutMs }, compare);
 
     const load = async () => {
       await buildOnce(process.cwd());
@@ -126,11 +125,15 @@ describe('machines whose CPUs have other builds of ggml', () => {
       expect(answers).toEqual(answersOf(representative));
       for (const path of representative) expect(loaded[basename(path)], path).toBeGreaterThan(100);
     };
-    itNeeds(noArm === '', noArm, 'load the blocks of a machine with the other kind of CPU', load, armTimeoutMs);
+    it(
+      'load the blocks of a machine with the other kind of CPU',
+      { ...needs(noArm === '', noArm), timeout: armTimeoutMs },
+      load,
+    );
   }
 
   const old = lacking('sandybridge') ?? '';
-  itNeeds(old === '', old, 'have KV of their own if their kernels do not fuse multiply-adds', async () => {
+  it('have KV of their own if their kernels do not fuse multiply-adds', needs(old === '', old), async () => {
     const store = folder.file('not fused');
     await resultOf({ build: 'sandybridge', cpuFlags: '-march=sandybridge' }, paths.slice(0, 1), store);
     const [fingerprint] = fingerprintsOf(filesIn(store));

@@ -162,7 +162,7 @@ it.each(inLongForm(['process.exit(3)', 'process.exitCode = 3'], []))(
   (end) => {
     const { store } = deadStore(`exit ${end}`);
     const script = `
-    import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
+    import { createEngine } from ${JSON.stringify(resolve('dist/bundle/src/index.js'))};
     const engine = await createEngine(${JSON.stringify(optionsFor(store, 'kv_consumer'))});
     let count = 0;
     for await (const { tokenIds } of engine.generate(${JSON.stringify(stored)})) count += tokenIds.length;

@@ -12,7 +12,7 @@ import type { AsyncEngine } from '../src/engine/contract.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { inLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { replacing } from './support/replacing.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
@@ -118,61 +118,60 @@ afterAll(async () => {
 
 const counter = (engine: AsyncEngine, name: string): number => engine.stats().transfers.counters[name] ?? 0;
 
-describe.each(kinds)('$name below host memory', ({ name, isThere, needs, tier, start }) => {
-  testsNeed(isThere, needs);
+for (const { name, isThere, needs: reason, tier, start } of kinds)
+  describe(`${name} below host memory`, needs(isThere, reason), () => {
+    const faults: readonly [string, () => Promise<DeadTier>][] = [
+      ['refuses connections', async () => ({ tier: tier(await freePort()) })],
+      [
+        'accepts connections and never answers',
+        async () => {
+          const server = await SilentServer.start();
+          return { tier: tier(server.port), end: () => server.stop() };
+        },
+      ],
+      [
+        'is killed while the engine runs',
+        async () => {
+          const server = await start();
+          const kill = () => ('killAndWait' in server ? server.killAndWait() : server.kill());
+          return { tier: tier(server.port), kill, end: () => server.stop() };
+        },
+      ],
+      [
+        'is stopped (SIGSTOP) while the engine runs',
+        async () => {
+          const server = await start();
+          return { tier: tier(server.port), kill: () => server.pause(), end: () => server.stop() };
+        },
+      ],
+    ];
 
-  const faults: readonly [string, () => Promise<DeadTier>][] = [
-    ['refuses connections', async () => ({ tier: tier(await freePort()) })],
-    [
-      'accepts connections and never answers',
-      async () => {
-        const server = await SilentServer.start();
-        return { tier: tier(server.port), end: () => server.stop() };
-      },
-    ],
-    [
-      'is killed while the engine runs',
-      async () => {
-        const server = await start();
-        const kill = () => ('killAndWait' in server ? server.killAndWait() : server.kill());
-        return { tier: tier(server.port), kill, end: () => server.stop() };
-      },
-    ],
-    [
-      'is stopped (SIGSTOP) while the engine runs',
-      async () => {
-        const server = await start();
-        return { tier: tier(server.port), kill: () => server.pause(), end: () => server.stop() };
-      },
-    ],
-  ];
-
-  // The same code waits for both, so the default form has the silent server only once more.
-  it.each(inLongForm(faults, name === 'Redis' ? faults : faults.slice(1, 2)))(
-    'that %s: no request waits for it once its breaker is open',
-    async (_, fail) => {
-      const dead = await fail();
-      if (dead.end !== undefined) ends.push(dead.end);
-      const engine = await open(dead.tier);
-      engines.push(engine);
-      expect(await ask(engine, 0)).toEqual(expected[0]);
-      await dead.kill?.();
-      const opened = (): number => counter(engine, `tier.${name}.breakerOpened.lookup`);
-      // New prompts, because blocks of host memory are not looked up.
-      for (let i = requestCount; opened() === 0; i++) await ask(engine, i);
-      const before = { ...seen, opened: opened() };
-      const failedLoads = counter(engine, `tier.${name}.loadFailed.timedOut`);
-      for (let round = 0; round < inLongForm(2, 1); round++) {
-        // Two requests at a time, which share no prefix.
-        for (let i = 0; i < requestCount; i += 2) {
-          const answers = await Promise.all([ask(engine, i), ask(engine, i + 1)]);
-          expect(answers).toEqual(expected.slice(i, i + 2));
+    // The same code waits for both, so the default form has the silent server only once more.
+    it.each(inLongForm(faults, name === 'Redis' ? faults : faults.slice(1, 2)))(
+      'that %s: no request waits for it once its breaker is open',
+      async (_, fail) => {
+        const dead = await fail();
+        if (dead.end !== undefined) ends.push(dead.end);
+        const engine = await open(dead.tier);
+        engines.push(engine);
+        expect(await ask(engine, 0)).toEqual(expected[0]);
+        await dead.kill?.();
+        const opened = (): number => counter(engine, `tier.${name}.breakerOpened.lookup`);
+        // New prompts, because blocks of host memory are not looked up.
+        for (let i = requestCount; opened() === 0; i++) await ask(engine, i);
+        const before = { ...seen, opened: opened() };
+        const failedLoads = counter(engine, `tier.${name}.loadFailed.timedOut`);
+        for (let round = 0; round < inLongForm(2, 1); round++) {
+          // Two requests at a time, which share no prefix.
+          for (let i = 0; i < requestCount; i += 2) {
+            const answers = await Promise.all([ask(engine, i), ask(engine, i + 1)]);
+            expect(answers).toEqual(expected.slice(i, i + 2));
+          }
         }
-      }
-      // Blocks of host memory are loaded as if there were no tier below; no load waits for the tier.
-      expect(seen.waits - before.waits).toBe(0);
-      expect(counter(engine, `tier.${name}.loadFailed.timedOut`)).toBe(failedLoads);
-      expect(seen.lookups - before.lookups).toBeLessThanOrEqual(opened() - before.opened + 1);
-    },
-  );
-});
+        // Blocks of host memory are loaded as if there were no tier below; no load waits for the tier.
+        expect(seen.waits - before.waits).toBe(0);
+        expect(counter(engine, `tier.${name}.loadFailed.timedOut`)).toBe(failedLoads);
+        expect(seen.lookups - before.lookups).toBeLessThanOrEqual(opened() - before.opened + 1);
+      },
+    );
+  });

@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { assertDefined } from '../src/base/assert.ts';
 import { elementarySource, kernelForm, outputOfForm } from './support/kernel-forms.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 const form = kernelForm('AVX2');
@@ -24,9 +24,7 @@ function floats(name: string): Float32Array {
 /** The distance of two neighbours of a float. */
 const unitOf = (value: number): number => 2 ** Math.max(-149, Math.floor(Math.log2(Math.abs(value))) - 23);
 
-describe('functions of kernels', () => {
-  testsNeed(typeof form !== 'string', String(form));
-
+describe('functions of kernels', needs(typeof form !== 'string', String(form)), () => {
   it.each<[name: string, inputs: string, reference: (x: number) => number]>([
     ['sine', 'angles', Math.sin],
     ['cosine', 'angles', Math.cos],

@@ -8,7 +8,7 @@ import { readGguf } from '../src/ggml/gguf.ts';
 import { readModelConfig } from '../src/ggml/model-config.ts';
 import { promptOf } from './support/drive.ts';
 import { itInLongForm } from './support/long-form.ts';
-import { itNeeds } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -100,7 +100,7 @@ describe('an engine', () => {
   );
 
   const title = 'whose cache folder cannot be used has all kernels, and reports that it compiles them at each start';
-  itNeeds(hasCompiler, 'no C compiler', title, async () => {
+  it(title, needs(hasCompiler, 'no C compiler'), async () => {
     const cache = folder.file('a-file');
     writeFileSync(cache, '');
     process.env.XDG_CACHE_HOME = cache;

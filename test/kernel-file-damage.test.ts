@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from './support/has-compiler.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
@@ -13,7 +13,7 @@ afterAll(() => folder.remove());
 /** Prints whether the text stays the same after each damage, and in an engine that starts after it. */
 const script = `
   import { readdirSync, truncateSync, writeFileSync } from 'node:fs';
-  import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
+  import { createEngine } from ${JSON.stringify(resolve('dist/bundle/src/index.js'))};
   const libraries = () => readdirSync(process.env.XDG_CACHE_HOME, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.so'))
     .map((name) => process.env.XDG_CACHE_HOME + '/' + name);
@@ -49,10 +49,10 @@ const script = `
   await next.close();
 `;
 
-describe('a process with compiled kernels', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-  testsNeed(process.platform === 'linux', 'no Linux');
-
+describe('a process with compiled kernels', {
+  ...needs(hasCompiler, 'no C compiler'),
+  ...needs(process.platform === 'linux', 'no Linux'),
+}, () => {
   it('generates the same text after the files of its kernels are truncated and overwritten', () => {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
       encoding: 'utf8',

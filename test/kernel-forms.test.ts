@@ -1,5 +1,5 @@
 /** Machines with different CPUs share KV, so a kernel computes the same bits with vectors of any length. */
-import { afterAll, describe, expect } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { assert } from '../src/base/assert.ts';
 import { F16, Q8_0 } from '../src/ggml/types.ts';
 import type { NativeSource } from '../src/native/compiler.ts';
@@ -11,7 +11,7 @@ import { rowOperationsSource } from '../src/runner/operations/row-operations.ts'
 import { elementarySource, formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
 import { isLongForm } from './support/long-form.ts';
 import { allTypes } from './support/matmul-forms.ts';
-import { itNeeds } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 const base = kernelForm('AVX2');
@@ -74,7 +74,7 @@ describe.each(kernels)('$name', ({ program, source }) => {
   for (const name of formNames.filter((name) => name !== 'AVX2' && (name !== 'NEON with i8mm' || isQuantized))) {
     const form = kernelForm(name);
     const reason = [base, form].find((either) => typeof either === 'string') ?? '';
-    itNeeds(reason === '', `${reason}`, `has the same bits with AVX2 and with ${name}`, async () => {
+    it(`has the same bits with AVX2 and with ${name}`, needs(reason === '', `${reason}`), async () => {
       assert(typeof base !== 'string' && typeof form !== 'string', 'both forms can be compiled');
       const [found, wanted] = (await Promise.all([outputOf(form), outputOf(base)])).map(bitsIn);
       assert(found !== undefined && wanted !== undefined, 'both forms have an output');

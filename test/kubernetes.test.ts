@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { zigVersion } from '../scripts/prebuild/zig.ts';
 import { defaultCacheFolder } from '../src/base/cache-folder.ts';
-import { itNeeds } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { runHere } from './support/run-here.ts';
 
 const tools = join(defaultCacheFolder() ?? '', 'kubeconform-v0.7.0');
@@ -35,7 +35,7 @@ describe('the manifests', () => {
   const hasTools = existsSync(join(tools, 'kubeconform'));
   const missing = 'no kubeconform with schemas: .ci/install-kubeconform';
 
-  itNeeds(hasTools, missing, 'have only fields and values that the schemas allow', () => {
+  it('have only fields and values that the schemas allow', needs(hasTools, missing), () => {
     const documents = manifests.flatMap((path) => readFileSync(path, 'utf8').match(/^kind: /gm) ?? []);
     expect(documents.length).toBeGreaterThan(15);
     expect(kubeconform(manifests)).toMatchObject({
@@ -46,7 +46,7 @@ describe('the manifests', () => {
     });
   });
 
-  itNeeds(hasTools, missing, 'are refused with a wrong name, type or value of a field', () => {
+  it('are refused with a wrong name, type or value of a field', needs(hasTools, missing), () => {
     const servers = readFileSync(join(folder, 'several/servers.yaml'), 'utf8');
     const gateway = readFileSync(join(folder, 'several/gateway.yaml'), 'utf8');
     const planted: readonly (readonly [string, string])[] = [
@@ -92,7 +92,7 @@ describe('the manifests', () => {
 describe('the Dockerfile', () => {
   const hadolint = join(tools, 'hadolint');
 
-  itNeeds(existsSync(hadolint), 'no hadolint: .ci/install-kubeconform', 'has no finding of hadolint', () => {
+  it('has no finding of hadolint', needs(existsSync(hadolint), 'no hadolint: .ci/install-kubeconform'), () => {
     const { status, stdout, stderr } = spawnSync(hadolint, ['Dockerfile'], { encoding: 'utf8' });
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
   });

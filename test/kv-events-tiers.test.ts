@@ -1,11 +1,11 @@
 /** KV events of blocks in Redis and S3: they have the medium and the locality, and name the blocks that the store has. */
 import { readdirSync } from 'node:fs';
 import { Redis } from 'ioredis';
-import { afterEach, expect } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { KvEventSubscriber } from '../examples/kv-event-subscriber.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import { createEngine } from '../src/compose.ts';
-import { itNeeds } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
 import { serveEngine } from './support/served-model.ts';
@@ -96,7 +96,7 @@ async function expectStored(tier: JsonObject, place: string): Promise<Set<string
   return new Set(blocks.keys());
 }
 
-itNeeds(hasRedisServer, needsRedisServer, 'events of Redis name the keys that it has', async () => {
+it('events of Redis name the keys that it has', needs(hasRedisServer, needsRedisServer), async () => {
   const server = await RedisServer.start();
   closers.push(() => server.stop());
   const hashes = await expectStored({ type: 'redis', url: server.url }, 'redis');
@@ -110,7 +110,7 @@ itNeeds(hasRedisServer, needsRedisServer, 'events of Redis name the keys that it
   expect(new Set(inRedis)).toEqual(hashes);
 });
 
-itNeeds(hasS3Server, noS3Server, 'events of S3 name the blocks that its objects have', async () => {
+it('events of S3 name the blocks that its objects have', needs(hasS3Server, noS3Server), async () => {
   const server = await S3Server.start('kvasir');
   closers.push(() => server.stop());
   const { accessKeyId, secretAccessKey } = s3Credentials;

@@ -11,7 +11,7 @@ import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { inLongForm } from './support/long-form.ts';
-import { itNeeds } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { noSubscriberPython, PythonSubscriber, subscriberPython } from './support/python-subscriber.ts';
 import { serveEngine } from './support/served-model.ts';
 
@@ -265,10 +265,9 @@ it('models with several KV groups have the group in their events', async () => {
   expect(new Set([...subscriber.blocks.values()].map(({ group }) => group)).size).toBeGreaterThan(1);
 });
 
-itNeeds(
-  subscriberPython !== undefined,
-  noSubscriberPython,
+it(
   'a subscriber in Python agrees with the server, also after it was disconnected and after it was stopped',
+  needs(subscriberPython !== undefined, noSubscriberPython),
   async () => {
     const path = folder();
     const server = await serve({ buffer_steps: 100_000 }, offloading(path, 600_000));

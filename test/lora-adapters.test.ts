@@ -9,7 +9,7 @@ import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveRequest, promptOf, type RequestTrace } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 computeHere();
@@ -55,19 +55,19 @@ const compared: readonly (readonly [name: string, tolerance: number, row: Row])[
 ];
 const ofShortForm = /^(llama|phi3|deepseek2|lfm2|qwen35)/;
 
-describe.each([
+for (const [_, options, areThere] of [
   ["ggml's kernels", { attention: 'gather', matmulKernels: false, repack: true }, true],
   ['our kernels', { attention: 'native', repack: true }, hasCompiler],
-] as const)('logits with an adapter and %s are those of libllama', (_, options, areThere) => {
-  testsNeed(areThere, 'no C compiler');
-  const isOurs = options.attention === 'native';
-  const shown = compared.filter(([name]) => isLongForm || (isOurs ? name === 'llama' : ofShortForm.test(name)));
-  it.each(shown)('%s', async (name, tolerance, row) => {
-    const [model, adapter] = await writeBoth(`${name} ${isOurs}`, row);
-    const microBatch = isOurs ? 256 : 32;
-    await compareWithLibllama(model, { options, adapter, microBatch, tolerance, nearTie: Math.max(0.05, tolerance) });
+] as const)
+  describe(`logits with an adapter and ${_} are those of libllama`, needs(areThere, 'no C compiler'), () => {
+    const isOurs = options.attention === 'native';
+    const shown = compared.filter(([name]) => isLongForm || (isOurs ? name === 'llama' : ofShortForm.test(name)));
+    it.each(shown)('%s', async (name, tolerance, row) => {
+      const [model, adapter] = await writeBoth(`${name} ${isOurs}`, row);
+      const microBatch = isOurs ? 256 : 32;
+      await compareWithLibllama(model, { options, adapter, microBatch, tolerance, nearTie: Math.max(0.05, tolerance) });
+    });
   });
-});
 
 const prompt = promptOf(100, 1);
 // More than the last block of the prompt has room for, so that requests need further blocks.

@@ -6,7 +6,7 @@ import { saltTagOf } from '../src/connector/salt-tag.ts';
 import { headerBytes } from '../src/connector/tier/block-header.ts';
 import { Server } from '../src/server/server.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 interface Metric {
@@ -150,9 +150,7 @@ describe('the metrics of a server', () => {
 });
 
 const promtool = '/usr/bin/promtool';
-describe('the alerts', () => {
-  testsNeed(existsSync(promtool), `no ${promtool}`);
-
+describe('the alerts', needs(existsSync(promtool), `no ${promtool}`), () => {
   it('are valid for promtool', () => {
     const said = execFileSync(promtool, ['check', 'rules', 'deploy/prometheus-rules.yaml'], { encoding: 'utf8' });
     expect(said).toContain('SUCCESS: 9 rules found');

@@ -36,7 +36,7 @@ import { compileModule } from './support/compile-module.ts';
 import { promptOf } from './support/drive.ts';
 import { type FaultPoints, installFaultPoints, type OpenObjects } from './support/fault-points.ts';
 import { type Fault, failEach, isEvery, type Run } from './support/fault-runs.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { openFilesBelow } from './support/open-files.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -137,8 +137,10 @@ async function answersOf(engine: AsyncEngine): Promise<Answers> {
   };
 }
 
-describe('when the n-th system call fails,', { timeout: isEvery ? 3_600_000 : 300_000 }, () => {
-  testsNeed(existsSync('/proc/self/fd'), 'no /proc');
+describe('when the n-th system call fails,', {
+  ...needs(existsSync('/proc/self/fd'), 'no /proc'),
+  timeout: isEvery ? 3_600_000 : 300_000,
+}, () => {
   const all = async (seed: number, run: Run): Promise<void> => {
     const failures = await failEach(run, { points, seed, covered });
     expect(failures.join('\n\n')).toBe('');

@@ -12,7 +12,7 @@ import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { inLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
 
@@ -174,54 +174,54 @@ const kinds = [
   { name: 'an S3 server', start: bucket, isThere: hasS3Server, needs: noS3Server },
 ];
 
-describe.each(inLongForm(kinds, kinds.slice(0, 1)))('$name below host memory', ({ start, isThere, needs }) => {
-  testsNeed(isThere, needs);
-
-  it('paused, resumed, killed and started again in the middle of many requests: every text is right', async () => {
-    const store = await start();
-    stores.push(store);
-    const expected = await expectedAnswers();
-    const engine = await open([store.tier]);
-    await untilLoaded(engine, store.name, expected);
-    const answers = await askMany(
-      engine,
-      new Map<number, () => void | Promise<void>>([
-        [at(0.3), () => store.pause()],
-        [at(0.45), () => store.resume()],
-        [at(0.6), () => store.kill()],
-        [at(0.75), () => store.startAgain()],
-      ]),
-    );
-    expect(answers).toHaveLength(requestCount);
-    for (const [i, { tokens }] of answers.entries()) expect(tokens, `request ${i}`).toEqual(expected[i % promptCount]);
-    // The breakers close when the tier answers their probes, which requests make.
-    for (let i = 0; isOpen(engine, store.name); i++)
-      expect((await ask(engine, i)).tokens).toEqual(expected[i % promptCount]);
-    // After that, blocks are stored and loaded as before.
-    await untilLoaded(engine, store.name, expected);
-  });
-
-  it('two engines share what one has stored, and an engine with another layout finds nothing', async () => {
-    const store = await start();
-    stores.push(store);
-    const expected = await expectedAnswers();
-    const first = await open([store.tier], {
-      lookup_timeout_seconds: 60,
-      load_timeout_seconds: 60,
-      save_timeout_seconds: 60,
+for (const { name, start, isThere, needs: reason } of inLongForm(kinds, kinds.slice(0, 1)))
+  describe(`${name} below host memory`, needs(isThere, reason), () => {
+    it('paused, resumed, killed and started again in the middle of many requests: every text is right', async () => {
+      const store = await start();
+      stores.push(store);
+      const expected = await expectedAnswers();
+      const engine = await open([store.tier]);
+      await untilLoaded(engine, store.name, expected);
+      const answers = await askMany(
+        engine,
+        new Map<number, () => void | Promise<void>>([
+          [at(0.3), () => store.pause()],
+          [at(0.45), () => store.resume()],
+          [at(0.6), () => store.kill()],
+          [at(0.75), () => store.startAgain()],
+        ]),
+      );
+      expect(answers).toHaveLength(requestCount);
+      for (const [i, { tokens }] of answers.entries())
+        expect(tokens, `request ${i}`).toEqual(expected[i % promptCount]);
+      // The breakers close when the tier answers their probes, which requests make.
+      for (let i = 0; isOpen(engine, store.name); i++)
+        expect((await ask(engine, i)).tokens).toEqual(expected[i % promptCount]);
+      // After that, blocks are stored and loaded as before.
+      await untilLoaded(engine, store.name, expected);
     });
-    for (let i = 0; i < promptCount; i++) await ask(first, i);
-    await first.close();
-    const second = await open([store.tier], { lookup_timeout_seconds: 60, load_timeout_seconds: 60 });
-    const answers: Answer[] = [];
-    for (let i = 0; i < promptCount; i++) answers.push(await ask(second, i));
-    expect(answers.map(({ tokens }) => tokens)).toEqual(expected);
-    expect(loadedFrom(answers, store.name)).toBeGreaterThan(0);
-    const other = await open([store.tier], { lookup_timeout_seconds: 60 }, { blockSize: 8 });
-    for (let i = 0; i < promptCount; i++)
-      expect((await ask(other, i)).stats.loadedTokens?.[store.name]).toBeUndefined();
+
+    it('two engines share what one has stored, and an engine with another layout finds nothing', async () => {
+      const store = await start();
+      stores.push(store);
+      const expected = await expectedAnswers();
+      const first = await open([store.tier], {
+        lookup_timeout_seconds: 60,
+        load_timeout_seconds: 60,
+        save_timeout_seconds: 60,
+      });
+      for (let i = 0; i < promptCount; i++) await ask(first, i);
+      await first.close();
+      const second = await open([store.tier], { lookup_timeout_seconds: 60, load_timeout_seconds: 60 });
+      const answers: Answer[] = [];
+      for (let i = 0; i < promptCount; i++) answers.push(await ask(second, i));
+      expect(answers.map(({ tokens }) => tokens)).toEqual(expected);
+      expect(loadedFrom(answers, store.name)).toBeGreaterThan(0);
+      const other = await open([store.tier], { lookup_timeout_seconds: 60 }, { blockSize: 8 });
+      for (let i = 0; i < promptCount; i++)
+        expect((await ask(other, i)).stats.loadedTokens?.[store.name]).toBeUndefined();
+    });
   });
-});
 
 describe('identical prompts at once', () => {
   it('cost one store and one load of each block', async () => {

@@ -105,7 +105,7 @@ it.each(inLongForm(['await engine.close()', 'process.exit(0)'], ['await engine.c
   (end) => {
     const rules = ['has', 'load', 'store'].map((on) => ({ fault: 'hung', on, ignores_abort: true }));
     const script = `
-    import { createEngine } from ${JSON.stringify(pathToFileURL(resolve('dist/src/index.js')).href)};
+    import { createEngine } from ${JSON.stringify(pathToFileURL(resolve('dist/bundle/src/index.js')).href)};
     const engine = await createEngine(${JSON.stringify({ ...smallDemo, ...transfer({ fault_injection: { rules } }) })});
     let count = 0;
     const params = { maxTokens: 8, ignoreEos: true };

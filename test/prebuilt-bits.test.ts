@@ -14,7 +14,7 @@ import { Drive, promptOf } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
 import { isLongForm } from './support/long-form.ts';
-import { itNeeds, testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { isHybrid, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
 import { noZig, zig } from './support/zig.ts';
 
@@ -56,10 +56,10 @@ const isEveryKernel = process.env.KVASIR_TEST_EVERY_KERNEL === '1';
 
 const isOnX64 = process.platform === 'linux' && process.arch === 'x64';
 
-describe('gcc and clang', () => {
-  testsNeed(zig !== undefined, noZig);
-  testsNeed(hasCompiler && isOnX64, 'no Linux on x64 with a C compiler');
-
+describe('gcc and clang', {
+  ...needs(zig !== undefined, noZig),
+  ...needs(hasCompiler && isOnX64, 'no Linux on x64 with a C compiler'),
+}, () => {
   const models: readonly ModelOptions[] = [
     { architecture: 'llama', type: 'Q8_0' },
     { architecture: 'llama', type: 'Q4_K_M' },
@@ -107,8 +107,7 @@ describe('gcc and clang', () => {
   });
 });
 
-describe('attention of a prebuilt kernel', () => {
-  testsNeed(zig !== undefined, noZig);
+describe('attention of a prebuilt kernel', needs(zig !== undefined, noZig), () => {
   const base = kernelForm('AVX2');
   const linkerForArm = 'aarch64-linux-gnu-gcc';
   const shapes = [
@@ -139,7 +138,7 @@ describe('attention of a prebuilt kernel', () => {
 
   for (const { lacks, ...form } of forms) {
     const reason = typeof base === 'string' ? base : lacks;
-    itNeeds(reason === undefined, `${reason}`, `has the bits of gcc's: ${form.name}`, async () => {
+    it(`has the bits of gcc's: ${form.name}`, needs(reason === undefined, `${reason}`), async () => {
       for (const shape of shapes) {
         const source = attentionSource(shape);
         const wanted = await outputOfForm(base as KernelForm, 'attention', source, folder.path);

@@ -16,7 +16,7 @@ import { bundledKernels } from './support/bundled-kernels.ts';
 import { promptOf } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { isLongForm } from './support/long-form.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 import { noZig, zig } from './support/zig.ts';
@@ -61,10 +61,10 @@ async function answer() {
   }
 }
 
-describe('an engine with prebuilt kernels', () => {
-  testsNeed(zig !== undefined, noZig);
-  testsNeed(ownTarget !== undefined && ownLevel !== undefined && ownLevel !== 'x86-64', 'no kernels for this CPU');
-
+describe('an engine with prebuilt kernels', {
+  ...needs(zig !== undefined, noZig),
+  ...needs(ownTarget !== undefined && ownLevel !== undefined && ownLevel !== 'x86-64', 'no kernels for this CPU'),
+}, () => {
   beforeAll(async () => {
     if (zig === undefined || ownTarget === undefined || ownLevel === undefined) return;
     const kernels = bundledKernels(new Set([ownLevel, ...cpuLevels[ownLevel].below]));
@@ -99,9 +99,7 @@ const isFor: Readonly<Record<string, (library: Buffer) => boolean>> = {
   },
 };
 
-describe.each(targets)('for $name', (target) => {
-  testsNeed(zig !== undefined, noZig);
-
+describe.each(targets)('for $name', needs(zig !== undefined, noZig), (target) => {
   it('kernels can be built, have the format of the platform and export their functions', async () => {
     const shape = { headDim: 64, group: 2, kvType: F16 };
     const attention = { name: 'attention', source: attentionSource(shape), levels: [] };

@@ -129,7 +129,7 @@ const withGroup = (ours: KvIdentity, change: Partial<KvIdentity['groups'][number
 /** A program that computes the requests from its standard input and saves their KV. */
 const writer = `
   import { text } from 'node:stream/consumers';
-  import { createEngine } from ${JSON.stringify(pathToFileURL(join('dist', 'src', 'compose.js')).href)};
+  import { createEngine } from ${JSON.stringify(pathToFileURL(join('dist', 'bundle', 'src', 'index.js')).href)};
   const { engine: options, requests } = JSON.parse(await text(process.stdin));
   const engine = await createEngine(options);
   const complete = async (request) => {

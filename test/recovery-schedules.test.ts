@@ -16,7 +16,7 @@ import { groupOfKey } from '../src/connector/block-key.ts';
 import { createGroup } from '../src/kv/create-group.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
-import { isLongOnGpu, needGpu } from './support/gpu.ts';
+import { isLongOnGpu, needsGpu } from './support/gpu.ts';
 import { isLongForm } from './support/long-form.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import { plant, plantedBugs } from './support/planted-bugs.ts';
@@ -222,9 +222,8 @@ const subjects = allSubjects.filter(
 /** What happened in the schedules of all models. */
 const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
 
-describe.each(subjects)('$name', ({ name, model, ranks, secondFrom, ...extras }) => {
+describe.each(subjects)('$name', isOnDevice ? needsGpu() : {}, ({ name, model, ranks, secondFrom, ...extras }) => {
   const { predicts = false, isStaged = false, hasAdapter = false } = extras;
-  if (isOnDevice) needGpu();
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const startedMs = performance.now();
     const path = await model();

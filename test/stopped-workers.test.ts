@@ -1,6 +1,8 @@
 /** Stopped worker processes (SIGSTOP) are killed and replaced, and the text stays the same. */
+import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
@@ -27,13 +29,13 @@ afterEach(async () => {
 
 afterAll(() => folder.remove());
 
+const engineOptions = { ...smallDemo, pipelineParallelSize: 2, workerTimeout: 1 };
+
 async function open(options: Partial<EngineOptions> = {}) {
   const events: EngineEvent[] = [];
   const measured = await openMeasuredEngine(
     {
-      ...smallDemo,
-      pipelineParallelSize: 2,
-      workerTimeout: 1,
+      ...engineOptions,
       onEvent: (event) => events.push(event),
       ...options,
     },
@@ -101,9 +103,25 @@ function endlessStep() {
   return { kv_connector: 'Endless', kv_role: 'kv_both', kv_connector_module_path: path };
 }
 
+/** Completes in a process that runs the modules of the compiler, because the connector changes one of them in the worker process. */
+async function completeInModules(options: Partial<EngineOptions>) {
+  const program = `
+    const { openMeasuredEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'compose.js'))});
+    const events = [];
+    const options = { ...${JSON.stringify({ ...engineOptions, ...options })}, onEvent: (event) => events.push(event) };
+    const { engine } = await openMeasuredEngine(options, ${JSON.stringify(patient)});
+    ${complete.toString()}
+    const completed = await complete(engine);
+    await engine.close();
+    console.log(JSON.stringify({ completed, events }, (_, value) => (typeof value === 'bigint' ? Number(value) : value)));
+  `;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
+  return JSON.parse(stdout) as { completed: Awaited<ReturnType<typeof complete>>; events: EngineEvent[] };
+}
+
 itInLongForm('a worker that answers but computes one step without end is replaced', async () => {
-  const { engine, events } = await open({ kvTransferConfig: endlessStep() });
-  expect(await complete(engine)).toEqual(expected);
+  const { completed, events } = await completeInModules({ kvTransferConfig: endlessStep() });
+  expect(completed).toEqual(JSON.parse(JSON.stringify(expected)));
   expect(events.map(({ message }) => message).join('\n')).toMatch(
     /The worker process of rank \d of 2 computed one step for 6(\.\d)? s and was killed\. It is started again/,
   );

@@ -13,7 +13,7 @@ import type { AsyncEngine } from '../src/engine/contract.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
 
@@ -116,34 +116,33 @@ async function askAll(engine: AsyncEngine): Promise<readonly number[][]> {
 
 const countersOf = (engine: AsyncEngine) => engine.stats().transfers.counters;
 
-describe.each([
+for (const { name, start, isThere, needs: reason } of [
   { name: 'a disk', start: disk, isThere: true, needs: '' },
   { name: 'Redis', start: redis, isThere: hasRedisServer, needs: needsRedisServer },
   { name: 'an S3 bucket', start: bucket, isThere: hasS3Server, needs: noS3Server },
-])('$name that answers with the value of another key', ({ start, isThere, needs }) => {
-  testsNeed(isThere, needs);
-
-  it('gives misses with the reason `wrongKey`, and the texts are right', async () => {
-    const plain = await open();
-    const expected = await askAll(plain);
-    await plain.close();
-    const store = await start();
-    try {
-      const first = await open(store.tier);
-      expect(await askAll(first)).toEqual(expected);
-      await expect.poll(() => countersOf(first)[`tier.${store.name}.storedBlocks`]).toBe(blocks);
-      const { 'tier.host.storedBytes': bytes = 0 } = countersOf(first);
-      await first.close();
-      expect(await store.rotate(headerBytes + bytes / blocks)).toBe(blocks);
-      const second = await open(store.tier);
-      expect(await askAll(second)).toEqual(expected);
-      const { [`tier.${store.name}.loadFailed.wrongKey`]: wrong, [`tier.${store.name}.loadedBlocks`]: loaded = 0 } =
-        countersOf(second);
-      expect(wrong).toBeGreaterThan(promptCount);
-      expect(loaded).toBe(0);
-      await second.close();
-    } finally {
-      await store.stop();
-    }
+])
+  describe(`${name} that answers with the value of another key`, needs(isThere, reason), () => {
+    it('gives misses with the reason `wrongKey`, and the texts are right', async () => {
+      const plain = await open();
+      const expected = await askAll(plain);
+      await plain.close();
+      const store = await start();
+      try {
+        const first = await open(store.tier);
+        expect(await askAll(first)).toEqual(expected);
+        await expect.poll(() => countersOf(first)[`tier.${store.name}.storedBlocks`]).toBe(blocks);
+        const { 'tier.host.storedBytes': bytes = 0 } = countersOf(first);
+        await first.close();
+        expect(await store.rotate(headerBytes + bytes / blocks)).toBe(blocks);
+        const second = await open(store.tier);
+        expect(await askAll(second)).toEqual(expected);
+        const { [`tier.${store.name}.loadFailed.wrongKey`]: wrong, [`tier.${store.name}.loadedBlocks`]: loaded = 0 } =
+          countersOf(second);
+        expect(wrong).toBeGreaterThan(promptCount);
+        expect(loaded).toBe(0);
+        await second.close();
+      } finally {
+        await store.stop();
+      }
+    });
   });
-});

@@ -6,7 +6,7 @@ import { compileChatTemplate, type TemplateMessage } from '../src/tokenizer/chat
 import { expectedPrompts, hasChatTemplates, readChatTemplate } from './support/chat-templates.ts';
 import { fuzzRuns } from './support/long-form.ts';
 import { anyLetters, blocksOf, faultsOf, hasCalls, markedTool, messagesOf } from './support/marked-conversation.ts';
-import { testsNeed } from './support/needs.ts';
+import { needs } from './support/needs.ts';
 
 const context = { bosToken: '<s>', eosToken: '</s>', now: () => new Date(2026, 0, 5, 9, 7, 3) };
 
@@ -129,74 +129,77 @@ function isStable(
   });
 }
 
-describe('no chat template refuses a conversation or loses a text', () => {
-  testsNeed(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)');
+describe(
+  'no chat template refuses a conversation or loses a text',
+  needs(hasChatTemplates, 'no templates of llama-cpp-python (.ci/install-chat-templates)'),
+  () => {
+    it.each(Object.entries(expectedPrompts.templates))('%s', (name, expected) => {
+      const template = fittedTemplate(readChatTemplate(name, expected), context);
+      const found = shapes.flatMap((letters, i) =>
+        faults(template, letters, i % 2 === 1, i % 3 === 0).map((fault) => `${letters.join(' ')}: ${fault}`),
+      );
+      expect([...found, ...unusualCalls(template)]).toEqual([]);
+      fc.assert(
+        fc.property(anyLetters, fc.boolean(), fc.boolean(), (letters, hasShortIds, hasTools) => {
+          expect(faults(template, letters, hasShortIds, hasTools)).toEqual([]);
+        }),
+        { numRuns: fuzzRuns(40) },
+      );
+    });
 
-  it.each(Object.entries(expectedPrompts.templates))('%s', (name, expected) => {
-    const template = fittedTemplate(readChatTemplate(name, expected), context);
-    const found = shapes.flatMap((letters, i) =>
-      faults(template, letters, i % 2 === 1, i % 3 === 0).map((fault) => `${letters.join(' ')}: ${fault}`),
-    );
-    expect([...found, ...unusualCalls(template)]).toEqual([]);
-    fc.assert(
-      fc.property(anyLetters, fc.boolean(), fc.boolean(), (letters, hasShortIds, hasTools) => {
-        expect(faults(template, letters, hasShortIds, hasTools)).toEqual([]);
-      }),
-      { numRuns: fuzzRuns(40) },
-    );
-  });
-
-  it('the prompt of a request remains the beginning of the next one, where the template itself allows it', () => {
-    const moved: string[] = [];
-    let allowed = 0;
-    for (const [name, expected] of Object.entries(expectedPrompts.templates)) {
-      const source = readChatTemplate(name, expected);
-      const [raw, template] = [compileChatTemplate(source, context), fittedTemplate(source, context)];
-      for (const { simple, others } of growing) {
-        const variables = simple.flat().includes('1') ? { tools: [markedTool] } : {};
-        if (!isStable((messages) => raw.render(messages, { variables }), simple)) continue;
-        allowed++;
-        for (const requests of [simple, ...others]) {
-          const isMoved = !isStable((messages) => template.render(messages, { variables }).text, requests);
-          if (isMoved) moved.push(`${name}: ${requests.map((letters) => letters.join('')).join(' ')}`);
+    it('the prompt of a request remains the beginning of the next one, where the template itself allows it', () => {
+      const moved: string[] = [];
+      let allowed = 0;
+      for (const [name, expected] of Object.entries(expectedPrompts.templates)) {
+        const source = readChatTemplate(name, expected);
+        const [raw, template] = [compileChatTemplate(source, context), fittedTemplate(source, context)];
+        for (const { simple, others } of growing) {
+          const variables = simple.flat().includes('1') ? { tools: [markedTool] } : {};
+          if (!isStable((messages) => raw.render(messages, { variables }), simple)) continue;
+          allowed++;
+          for (const requests of [simple, ...others]) {
+            const isMoved = !isStable((messages) => template.render(messages, { variables }).text, requests);
+            if (isMoved) moved.push(`${name}: ${requests.map((letters) => letters.join('')).join(' ')}`);
+          }
         }
       }
-    }
-    // It shows the text beside a call as a thought, and drops thoughts after the answer.
-    expect(moved).toEqual(['openai-gpt-oss-120b: US1 3RU AU T1S AU']);
-    expect(allowed).toBeGreaterThan(100);
-  });
+      // It shows the text beside a call as a thought, and drops thoughts after the answer.
+      expect(moved).toEqual(['openai-gpt-oss-120b: US1 3RU AU T1S AU']);
+      expect(allowed).toBeGreaterThan(100);
+    });
 
-  it('what a template takes is rendered as transformers renders it', () => {
-    const changed: string[] = [];
-    let same = 0;
-    for (const [name, expected] of Object.entries(expectedPrompts.templates)) {
-      const source = readChatTemplate(name, expected);
-      const [raw, template] = [compileChatTemplate(source, context), fittedTemplate(source, context)];
-      for (const letters of [...shapes, ['S', 'U', 'A', 'U', '1', 'A', 'U']]) {
-        const blocks = blocksOf(letters, true);
-        const messages = messagesOf(blocks);
-        const options = { variables: hasCalls(blocks) ? { tools: [markedTool] } : {} };
-        const text = textOrNothing(() => raw.render(messages, options));
-        const isShown = text !== undefined && faultsOf(blocks, text).length === 0;
-        if (!isShown || (hasCalls(blocks) && !text.includes(markedTool.function.description))) continue;
-        // Llama 3.1 to 3.3 put tools before the second message, and show it as the user's.
-        const asUser = blocksOf(
-          letters.map((letter, i) => (letter === 'S' && i > 0 ? 'U' : letter)),
-          true,
-        );
-        if (letters.includes('S', 1) && textOrNothing(() => raw.render(messagesOf(asUser), options)) === text) continue;
-        if (text === template.render(messages, options).text) same++;
-        else changed.push(`${name}: ${letters.join(' ')}`);
+    it('what a template takes is rendered as transformers renders it', () => {
+      const changed: string[] = [];
+      let same = 0;
+      for (const [name, expected] of Object.entries(expectedPrompts.templates)) {
+        const source = readChatTemplate(name, expected);
+        const [raw, template] = [compileChatTemplate(source, context), fittedTemplate(source, context)];
+        for (const letters of [...shapes, ['S', 'U', 'A', 'U', '1', 'A', 'U']]) {
+          const blocks = blocksOf(letters, true);
+          const messages = messagesOf(blocks);
+          const options = { variables: hasCalls(blocks) ? { tools: [markedTool] } : {} };
+          const text = textOrNothing(() => raw.render(messages, options));
+          const isShown = text !== undefined && faultsOf(blocks, text).length === 0;
+          if (!isShown || (hasCalls(blocks) && !text.includes(markedTool.function.description))) continue;
+          // Llama 3.1 to 3.3 put tools before the second message, and show it as the user's.
+          const asUser = blocksOf(
+            letters.map((letter, i) => (letter === 'S' && i > 0 ? 'U' : letter)),
+            true,
+          );
+          if (letters.includes('S', 1) && textOrNothing(() => raw.render(messagesOf(asUser), options)) === text)
+            continue;
+          if (text === template.render(messages, options).text) same++;
+          else changed.push(`${name}: ${letters.join(' ')}`);
+        }
       }
-    }
-    // They take system messages at some places only: the place of a text would depend on what follows.
-    const some = ['Mistral-Small-3.2-24B-Instruct-2506: ', 'google-gemma-2-2b-it: '];
-    const late = ['U S U', 'U S', 'U 1 S'];
-    expect(changed.filter((one) => !some.some((name) => late.some((shape) => one === name + shape)))).toEqual([]);
-    expect(same).toBeGreaterThan(1000);
-  });
-});
+      // They take system messages at some places only: the place of a text would depend on what follows.
+      const some = ['Mistral-Small-3.2-24B-Instruct-2506: ', 'google-gemma-2-2b-it: '];
+      const late = ['U S U', 'U S', 'U 1 S'];
+      expect(changed.filter((one) => !some.some((name) => late.some((shape) => one === name + shape)))).toEqual([]);
+      expect(same).toBeGreaterThan(1000);
+    });
+  },
+);
 
 function textOrNothing(render: () => string): string | undefined {
   try {

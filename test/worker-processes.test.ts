@@ -8,7 +8,7 @@ import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
-import { buildCommand } from './support/cli-process.ts';
+import { buildCommand, main } from './support/cli-process.ts';
 import { describeInLongForm, inLongForm, itInLongForm } from './support/long-form.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
@@ -92,7 +92,9 @@ describe('worker processes', () => {
   });
 
   it('that cannot be opened report the reason, and none stays running', async () => {
-    await expect(open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 37 })).rejects.toMatchObject({
+    await expect(
+      open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 37, skipMemoryCheck: true }),
+    ).rejects.toMatchObject({
       code: 'KVASIR_OUT_OF_NATIVE_MEMORY',
     });
     await expect(open({ pipelineParallelSize: 99 })).rejects.toMatchObject({
@@ -231,8 +233,6 @@ describeInLongForm('a failing worker', () => {
 });
 
 describe('the process of the engine', () => {
-  const main = join(process.cwd(), 'dist', 'src', 'main.js');
-
   /** A command that generates without end, in its own process group, and its workers. */
   async function startCommand() {
     const flags = ['--pipeline-parallel-size', '2', '--threads', '1', '--kv-cache-memory', '8MiB'];
@@ -282,7 +282,7 @@ describe('the process of the engine', () => {
 
   itInLongForm('ends its workers when it exits without closing the engine', async () => {
     const script = `
-      const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'index.js'))});
+      const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'bundle', 'src', 'index.js'))});
       const engine = await createEngine(${JSON.stringify({ ...smallDemo, pipelineParallelSize: 2 })});
       for await (const { text } of engine.generate({ prompt: 'Once', params: { maxTokens: 5 } })) process.stdout.write(text);
     `;

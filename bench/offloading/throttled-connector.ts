@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { entryPoint } from '../../src/base/package-files.ts';
 import type { KvTransferConfig, WorkerConnector, WorkerConnectorContext } from '../../src/connector/connector.ts';
 import { OffloadingConnector } from '../../src/connector/offloading/offloading-connector.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
@@ -23,7 +24,9 @@ export class ThrottledConnector extends OffloadingConnector {
 }
 
 /** The path of this file: TypeScript in the sources, JavaScript in the build. */
-export const throttledModule = fileURLToPath(import.meta.url);
+export const throttledModule = fileURLToPath(
+  import.meta.url.endsWith('.ts') ? import.meta.url : entryPoint('bench/offloading/throttled-connector'),
+);
 
 function throttled(tier: Tier, blockMs: number): Tier {
   let freeAtMs = 0;

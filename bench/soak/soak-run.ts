@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { entryPoint } from '../../src/base/package-files.ts';
 import { Prng } from '../../src/base/prng.ts';
 import { ServerProcess } from '../../src/cli/proof/server-process.ts';
 import { Clients } from './clients.ts';
@@ -115,7 +116,7 @@ export async function runSoak(options: SoakOptions, stop: AbortSignal): Promise<
   const samples = join(options.folder, 'samples');
   mkdirSync(samples);
   const environment = {
-    NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import=${new URL('probe.js', import.meta.url).href}`,
+    NODE_OPTIONS: `${process.env.NODE_OPTIONS ?? ''} --import=${entryPoint('bench/soak/probe').href}`,
     KVASIR_SOAK_PROBE: samples,
     ...(options.collect ? {} : { KVASIR_SOAK_COLLECT: 'no' }),
   };

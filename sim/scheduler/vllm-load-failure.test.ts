@@ -276,6 +276,35 @@ describe('test_error_propagation', () => {
   });
 });
 
+describe('the policy `fail` with requests that share a load', () => {
+  test('counts the request that ends, and those that go on', () => {
+    const world = connected(10_000, { kvLoadFailurePolicy: 'fail' });
+    world.connector.blocks = () => 99;
+    const requests = ['1', '2', '3'].map((id) => short(id, prompt(1), 4));
+    for (const request of requests) world.scheduler.add(request);
+    world.step();
+    const load = world.loads.get('1')!;
+    fillLoad(world, load, requests[0]!, ({ index }) => index === 50);
+    world.step([{ load, failed: [50] }]);
+    expect(world.updates).toMatchObject([{ requestId: '1', finish: { reason: 'error' } }]);
+    expect(world.scheduler.stats().transfers).toMatchObject({
+      failedRequests: 1,
+      recoveries: 2,
+      recoveredTokens: 2 * 16,
+      affectedTokens: 3 * 16,
+    });
+    while (world.scheduler.hasWork()) world.step();
+    const ends = world.updates.flatMap(({ requestId, finish }) =>
+      finish === undefined ? [] : [[requestId, finish.reason]],
+    );
+    expect(ends).toEqual([
+      ['1', 'error'],
+      ['2', 'length'],
+      ['3', 'length'],
+    ]);
+  });
+});
+
 describe('test_invalid_blocks_race_conditions', () => {
   test('policy fail while I/O continues: the request ends at once, and busy blocks stay pinned until the load is drained', () => {
     const world = connected(10_000, { kvLoadFailurePolicy: 'fail' });

@@ -1,12 +1,10 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { defaultCacheFolder } from './cache-folder.ts';
 
-describe('the cache folder', () => {
-  testsNeed(process.platform === 'linux', 'not Linux');
-
+describe('the cache folder', needs(process.platform === 'linux', 'not Linux'), () => {
   const ofHome = join(homedir(), '.cache', 'kvasir');
 
   it.each([

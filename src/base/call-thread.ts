@@ -248,17 +248,6 @@ interface ThreadData {
   readonly start: SharedArrayBuffer;
 }
 
-/**
- * The URL of a thread's built file, for the module that starts the thread. Threads run the build also if tests run the
- * module as TypeScript.
- */
-export function threadEntry(moduleUrl: string, name: string): URL {
-  if (!moduleUrl.endsWith('.ts')) return new URL(`./${name}.js`, moduleUrl);
-  const source = new URL(`./${name}.js`, moduleUrl).href;
-  const at = source.lastIndexOf('/src/');
-  return new URL(`${source.slice(0, at)}/dist${source.slice(at)}`);
-}
-
 interface Waiter<Answer> {
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;

@@ -188,7 +188,8 @@ class Reader {
     const text = this.#text.slice(this.#at, end);
     this.#at = end;
     const value = Number(text);
-    if (String(value) === text) return value;
+    // JavaScript writes other large integers and floats with the same digits, such as 1152921504606847000 and 1e+22.
+    if (String(value) === text && (Number.isSafeInteger(value) || !Number.isInteger(value))) return value;
     const { exactNumbers = Infinity } = this.#limits;
     if (++this.#exactNumbers > exactNumbers)
       throw this.#over(exactNumbers, 'numbers that are not in the shortest form');

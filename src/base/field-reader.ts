@@ -46,7 +46,22 @@ export interface FieldShape {
   readonly maxItems?: number;
   readonly enum?: readonly string[];
   readonly required?: true;
+  /** Of a list. */
+  readonly items?: FieldShape;
+  /** The value has one of these shapes. */
+  readonly anyOf?: readonly FieldShape[];
 }
+
+/** Shapes of values that have several, or whose reader is not this one. */
+export const shapes = {
+  text: { type: 'string' },
+  list: { type: 'array' },
+  object: { type: 'object' },
+  boolean: { type: 'boolean' },
+  integer: { type: 'integer' },
+  texts: { type: 'array', items: { type: 'string' } },
+  integers: { type: 'array', items: { type: 'integer' } },
+} as const satisfies Readonly<Record<string, FieldShape>>;
 
 /** Is told of each field that a reader looks for, with its path: what is known about the fields of a request can be described. */
 export type FieldObserver = (path: string, shape: FieldShape) => void;
@@ -103,16 +118,16 @@ export class FieldReader {
 
   /**
    * The unchecked value; undefined if it is absent or null. It is a number where JSON has one, also in lists. Inside of objects,
-   * numbers keep their digits (`exact-json.ts`): `plain` gives them as numbers.
+   * numbers keep their digits (`exact-json.ts`): `plain` gives them as numbers. `forms`: what the caller accepts.
    */
-  raw(name: string): unknown {
-    return withPlainNumbers(this.exact(name));
+  raw(name: string, ...forms: readonly FieldShape[]): unknown {
+    return withPlainNumbers(this.exact(name, ...forms));
   }
 
   /** The unchecked value with all digits of numbers. */
-  exact(name: string): unknown {
+  exact(name: string, ...forms: readonly FieldShape[]): unknown {
     this.#known.add(name);
-    this.#observe(name, {});
+    this.#observe(name, forms.length > 1 ? { anyOf: forms } : (forms[0] ?? {}));
     return this.#value(name);
   }
 
@@ -242,7 +257,10 @@ export class FieldReader {
 
   /** Accepts fields that others know and that have no effect here. Returns those that are set. */
   ignore(names: readonly string[]): string[] {
-    for (const name of names) this.#others.add(name);
+    for (const name of names) {
+      this.#others.add(name);
+      this.#observe(name, {});
+    }
     return names.filter((name) => this.#value(name) !== undefined);
   }
 

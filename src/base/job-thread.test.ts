@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { buildCommand } from '../../test/support/cli-process.ts';
 import { ManualTime } from '../../test/support/manual-time.ts';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { until } from '../../test/support/until.ts';
 import { assertDefined } from './assert.ts';
 import { Fifo } from './fifo.ts';
@@ -182,10 +182,9 @@ describe('jobs', () => {
     expect(await next).toBeGreaterThan(0);
   });
 
-  itNeeds(
-    hasFifos,
-    'no FIFOs',
+  it(
     'in a native call do not delay others; with too many of them, the next waits',
+    needs(hasFifos, 'no FIFOs'),
     async () => {
       const thread = newThread();
       const blocked = [blocking(), blocking(), blocking()];
@@ -280,7 +279,7 @@ describe('close', () => {
     await closing;
   });
 
-  itNeeds(hasFifos, 'no FIFOs', 'resolves after a native call, whose memory can then be freed', async () => {
+  it('resolves after a native call, whose memory can then be freed', needs(hasFifos, 'no FIFOs'), async () => {
     const thread = newThread();
     const job = blocking();
     const running = thread.run(job.work, budget);

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { assert } from './assert.ts';
 
 /** The model file in the package. */
@@ -13,7 +13,19 @@ export function packageVersion(): string {
   return version;
 }
 
-/** The folder of package.json: two levels above the sources, three above the build. */
+/**
+ * The built file that a thread or a process runs, by the path of its source (`src/main`). It is one of the bundle (`scripts/bundle.ts`).
+ * A process that runs the compiler's output instead stays there, so that a test can change single modules of it.
+ */
+export function entryPoint(source: string): URL {
+  const folder = import.meta.url.endsWith('/dist/src/base/package-files.js') ? 'dist' : 'dist/bundle';
+  return pathToFileURL(join(packageRoot(), folder, `${source}.js`));
+}
+
+/** A file that the build does not change, by its path below `src`. */
+export const sourceFile = (path: string): string => join(packageRoot(), 'src', path);
+
+/** The folder of package.json. */
 export function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(folder, 'package.json'))) {

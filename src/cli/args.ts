@@ -12,6 +12,7 @@ import {
   speculativeTokensMax,
 } from '../scheduler/speculation/options.ts';
 import type { TextSink } from './context.ts';
+import { inHelpAll, showFirst } from './help-all.ts';
 
 /** Parsers for values of flags, one per kind; an error names the allowed values. */
 export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
@@ -86,9 +87,19 @@ function secondsFlag(text: string): number {
   throw new InvalidArgumentError('It must be 0 or more.');
 }
 
-/** `2GiB`, `512 MiB`, `1.5g`, `1000000`. */
+/** A smaller number of bytes without a unit is nearly always meant in GiB or MiB. */
+const plainBytesMin = 1024 ** 2;
+
+/** `2GiB`, `512 MiB`, `1.5g`, `4000000`, `100B`. */
 export function bytesFlag(text: string): number {
   const bytes = parseBytes(text);
+  const isPlain = /^[\s\d.]*$/.test(text);
+  if (bytes !== undefined && isPlain && bytes < plainBytesMin) {
+    const given = text.trim();
+    throw new InvalidArgumentError(
+      `It is a number of bytes, so ${given} is less than 1 MiB. Write the unit, like ${given}GiB or ${given}MiB; ${given}B if you mean bytes.`,
+    );
+  }
   if (bytes !== undefined) return bytes;
   throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
 }
@@ -155,6 +166,7 @@ export interface EngineFlags {
   readonly blockSize: number;
   readonly stateCheckpointTokens?: number;
   readonly kvCacheMemory?: number;
+  readonly skipMemoryCheck?: boolean;
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
   readonly cpus?: readonly number[];
@@ -179,10 +191,13 @@ export interface EngineFlags {
   readonly workerTimeout: number;
 }
 
-/** Adds the flags of every command that runs an engine, with vLLM's names. */
-export function addEngineFlags(command: Command): Command {
+/** Adds the flags of every command that runs an engine, with vLLM's names. `isFirst`: whether `--help` shows one of the command's own flags. */
+export function addEngineFlags(command: Command, isFirst: (option: Option) => boolean = () => true): Command {
   const defaults = engineDefaults;
   const count = integerFrom(1);
+  showFirst(command, (option) =>
+    option.helpGroupHeading === 'Engine:' ? firstEngineFlags.has(option.long ?? '') : isFirst(option),
+  );
   return command
     .optionsGroup('Engine:')
     .option(
@@ -209,6 +224,7 @@ export function addEngineFlags(command: Command): Command {
       'size of the KV pool, like 2GiB (default: half of the free memory, at most 4GiB or what all requests can fill)',
       bytesFlag,
     )
+    .option('--skip-memory-check', 'load a model even if it needs more memory than is free')
     .addOption(
       oneOf(
         '--kv-cache-dtype <type>',
@@ -328,8 +344,15 @@ export function addEngineFlags(command: Command): Command {
       kvEventsConfigFlag,
     )
     .optionsGroup('Options:')
-    .addHelpText('after', KV_TRANSFER_HELP);
+    .addHelpText('after', inHelpAll(KV_TRANSFER_HELP));
 }
+
+/** Those that a newcomer needs. */
+const firstEngineFlags = new Set(
+  ['max-model-len', 'max-num-seqs', 'kv-cache-memory', 'kv-cache-dtype', 'threads', 'device', 'gpu-layers', 'numerics']
+    .concat(['chat-template', 'kv-offloading-size', 'kv-tier', 'spec-method', 'spec-model'])
+    .map((name) => `--${name}`),
+);
 
 const KV_TRANSFER_HELP = `
 KV outside the engine, in two forms (dotted fields override the JSON):
@@ -366,6 +389,7 @@ export function engineOptionsOf(
     targetInterTokenLatency: flags.targetInterTokenLatency,
     blockSize,
     kvCacheDtype: flags.kvCacheDtype,
+    skipMemoryCheck: flags.skipMemoryCheck === true,
     attention,
     device,
     gpuLayers: flags.gpuLayers,

@@ -19,6 +19,19 @@ describe('the banner of kvasir serve', () => {
     expect(server.stderr()).not.toMatch(/^\S+Z info {2}serving /m);
   });
 
+  it('says what the file says of itself, at a terminal and in the log', async () => {
+    const description = 'A very small storyteller.';
+    for (const [isTTY, line] of [
+      [true, '  about     A very small storyteller.\n'],
+      [false, 'about="A very small storyteller."'],
+    ] as const) {
+      const server = await serveHere([], { description }, { isTTY });
+      server.loaded.resolve(server.engine);
+      await until(() => server.stderr().includes(line));
+      await server.close();
+    }
+  });
+
   it('names the tiers of an OffloadingConnector, also if its calls are to fail', () => {
     const settings = {
       spec_name: 'TieringOffloadingSpec',

@@ -63,13 +63,14 @@ function exampleOf({
     : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
 }
 
-/** The lines for attention, layers, ranks and connector, if there is something to report. */
+/** The lines for the file's description, attention, layers, ranks and connector, if there is something to report. */
 const bannerExtras = (engine: AsyncEngine, flags: BannerFlags): string =>
   extrasOf(engine, flags)
     .flatMap(([name, texts]) => texts.map((text) => `  ${labels[name].padEnd(9)} ${text}\n`))
     .join('');
 
 const labels = {
+  about: 'about',
   attention: 'attention',
   placement: 'layers',
   ranks: 'ranks',
@@ -79,9 +80,10 @@ const labels = {
 };
 type Extra = readonly [name: keyof typeof labels, texts: readonly string[]];
 
-function extrasOf({ model: { attention, placement } }: AsyncEngine, flags: BannerFlags): Extra[] {
+function extrasOf({ model: { description, attention, placement } }: AsyncEngine, flags: BannerFlags): Extra[] {
   const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
   const extras: Extra[] = [];
+  if (description !== undefined) extras.push(['about', [description]]);
   if (attention !== undefined) extras.push(['attention', [attention]]);
   if (placement !== undefined) extras.push(['placement', [placement]]);
   if (ranks > 1) extras.push(['ranks', [`${ranks}, each with its part of the layers`]]);

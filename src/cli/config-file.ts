@@ -82,6 +82,8 @@ function readSections(
   return new Map(sections);
 }
 
+const notInFile: ReadonlySet<string> = new Set(['config', 'help-all']);
+
 /** @throws InvalidArgumentError */
 export function setFlag(command: Command, name: string, value: FlagValue): void {
   if (name === 'model') {
@@ -89,8 +91,10 @@ export function setFlag(command: Command, name: string, value: FlagValue): void 
     return;
   }
   const option = command.options.find(({ long }) => long === `--${name}`);
-  if (option === undefined || name === 'config') {
-    const names = command.options.flatMap(({ long }) => (long === '--config' ? [] : (long?.slice(2) ?? [])));
+  if (option === undefined || notInFile.has(name)) {
+    const names = command.options.flatMap(({ long }) =>
+      notInFile.has(long?.slice(2) ?? '') ? [] : (long?.slice(2) ?? []),
+    );
     throw new InvalidArgumentError(`There is no such flag.${didYouMean(name, [...names, 'model'])}`);
   }
   const attribute = option.attributeName();

@@ -30,6 +30,7 @@ import { readConfigFlag } from './config-file.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { CommandInterrupted, findModel } from './hub/model-flag.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
+import { withPeerHint } from './peer-names.ts';
 import { readSpeculationFlags } from './speculation-flags.ts';
 
 /** Creates one of the commands. The command calls `exit` with its exit code. */
@@ -58,6 +59,7 @@ export async function runCli(
     command.exitOverride().configureOutput({
       writeOut: (text) => void context.stdout.write(text),
       writeErr: (text) => void context.stderr.write(hasJsonLog() ? logLine('error', text.trim()) : text),
+      outputError: (text, write) => write(withPeerHint(text, command)),
     });
     command.showHelpAfterError('(--help shows the options)');
   }

@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type CertificateFiles, hasOpenssl, makeCertificate } from '../../test/support/certificates.ts';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { runHere } from '../../test/support/run-here.ts';
 import { serveHere } from '../../test/support/serve-here.ts';
 
@@ -70,9 +70,7 @@ async function healthOn(socket: TLSSocket): Promise<string> {
   return String((await once(socket, 'data'))[0]).split(' ', 2)[1]!;
 }
 
-describe('TLS', () => {
-  testsNeed(hasOpenssl, 'no openssl');
-
+describe('TLS', needs(hasOpenssl, 'no openssl'), () => {
   it('serves over HTTPS, and says so; connections without TLS get nothing', async () => {
     const { origin, port, stderr } = await start();
     expect(origin).toMatch(/^https:/);

@@ -62,6 +62,14 @@ export interface ServeFlags extends BannerFlags, TlsFlags {
   readonly reasoningParser: ReasoningFormat | 'auto' | 'none';
 }
 
+/** Flags of the server that `--help` shows. */
+const firstFlags = new Set(
+  ['config', 'host', 'port', 'served-model-name', 'api-key', 'allowed-hosts', 'allowed-origins', 'lora-modules']
+    .concat(['tool-call-parser', 'reasoning-parser', 'log-level', 'ssl-certfile', 'ssl-keyfile'])
+    .concat(['model-dir', 'hub-models', 'models-memory'])
+    .map((name) => `--${name}`),
+);
+
 export function serveCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
   const command = new Command('serve')
     .summary('serve models over the OpenAI API')
@@ -77,7 +85,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
     .option(
       '--served-model-name <name>',
-      "the model's name in the API (default: its file's name); may be repeated for further names",
+      "the model's name in the API (default: its file's name); may be repeated for further names; 'claude-*' for all that begin so",
       repeated,
     )
     .addOption(
@@ -194,7 +202,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addTlsFlags(command);
   addModelsFlags(command);
-  addEngineFlags(command);
+  addEngineFlags(command, ({ long }) => firstFlags.has(long ?? ''));
   command.addHelpText(
     'after',
     `
@@ -309,6 +317,8 @@ async function serve(
         fresh,
         logDestination,
         shareOnGpu: context.shareOnGpu?.bind(context),
+        check: async (each, own) =>
+          context.checkEngineOptions?.(engineOptionsOf(each, own, await readSettings(own)), true),
       })
     : undefined;
   const server = new Server(several?.app ?? { loadStatus: () => watch.status() }, options);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { DatagramReceiver } from '../../test/support/datagram-receiver.ts';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { sendDatagram } from '../base/unix-datagram.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { ServiceNotifier } from './service-notifier.ts';
@@ -32,9 +32,7 @@ function notifier(environment: Record<string, string>, isAlive = () => true) {
   return { manager: opened!, events };
 }
 
-describe('the service manager', () => {
-  testsNeed(isLinux, 'not Linux');
-
+describe('the service manager', needs(isLinux, 'not Linux'), () => {
   it.each(['a path', 'an abstract name'])('is told the states in order, through a socket with %s', (kind) => {
     const { path, read } = receiverAt(kind === 'a path' ? undefined : `@kvasir-test-${process.pid}`);
     const { manager, events } = notifier({ NOTIFY_SOCKET: path });

@@ -80,7 +80,7 @@ async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
   try {
     const options = { scenario, turns, off: new Set(flags.off), without: new Set(flags.without) };
     let sliceEnds = started + sliceMs;
-    for (report of worlds(seed, steps, options)) {
+    for await (report of worlds(seed, steps, options)) {
       if (performance.now() < sliceEnds) continue;
       progress.show(report);
       await new Promise((resolve) => setImmediate(resolve));

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { readTextFile } from './text-input.ts';
 
 const isPosix = process.platform !== 'win32';
@@ -18,7 +18,7 @@ it('reads a file of several chunks', async () => {
   expect((await readTextFile('prompt', path)) === text).toBe(true);
 });
 
-itNeeds(isPosix, 'no pipes with names', 'reads a pipe', async () => {
+it('reads a pipe', needs(isPosix, 'no pipes with names'), async () => {
   const path = join(folder, 'pipe');
   execFileSync('mkfifo', [path]);
   const writer = spawn('sh', ['-c', `printf fox > '${path}'`]);
@@ -26,7 +26,7 @@ itNeeds(isPosix, 'no pipes with names', 'reads a pipe', async () => {
   writer.kill();
 });
 
-itNeeds(isPosix, 'no /dev/zero', 'refuses a file without an end', async () => {
+it('refuses a file without an end', needs(isPosix, 'no /dev/zero'), async () => {
   const message = 'Cannot read the chat template /dev/zero: it has more than 67108864 bytes';
   await expect(readTextFile('chat template', '/dev/zero')).rejects.toThrow(message);
 });

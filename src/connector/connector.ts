@@ -371,14 +371,14 @@ export interface ConnectorContext {
    * Call it when a transfer or look-up ended outside of a step: an idle engine then runs one. Cheap, from any callback.
    */
   readonly wake: () => void;
+  /** Receives events for the operator, such as a store with another model's KV. Absent: events are dropped. */
+  readonly event?: (message: string) => void;
 }
 
 /** What the scheduler side gets when it is opened. */
 export interface SchedulerConnectorContext extends ConnectorContext {
   /** One per rank. */
   readonly identities: readonly KvIdentity[];
-  /** Receives events for the operator, such as a store with another model's KV. Absent: events are dropped. */
-  readonly event?: (message: string) => void;
 }
 
 /** The CRC32 of zlib. */

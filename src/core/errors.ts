@@ -6,15 +6,18 @@ export const invalidParameter = defineError(
   '`{parameter}` must be {expected}, got {actual}.',
   400,
 );
+/** OpenAI's and vLLM's words: by these, and by the code that the API sends, agents know that they must shorten the conversation. */
 export const promptTooLong = defineError(
   'KVASIR_PROMPT_TOO_LONG',
-  'The {input} has {promptTokens} tokens{output}, but the model takes {maxModelLen} tokens in all. Shorten the {input}{orOutput}, or start with a larger --max-model-len.',
+  "This model's maximum context length is {maxModelLen} tokens. However, you requested {requested}. {remedy}, or start with a larger --max-model-len.",
   400,
 );
 
+/** The fields of `promptTooLong`. */
 interface TokensOfRequest {
-  /** A number, or words for one that is not known exactly. */
-  readonly promptTokens: number | string;
+  readonly promptTokens: number;
+  /** The prompt may have more tokens: not all of it was tokenized. */
+  readonly isLeast?: boolean;
   readonly maxModelLen: number;
   /** What the caller asked for. */
   readonly maxTokens?: number | undefined;
@@ -23,13 +26,17 @@ interface TokensOfRequest {
 }
 
 /** `promptTooLong` in the words of the request. */
-export function tooManyTokens({ maxTokens, isEmbedding = false, ...tokens }: TokensOfRequest): KvasirError {
-  if (isEmbedding) return promptTooLong({ ...tokens, input: 'input', output: '', orOutput: '' });
-  const [output, orOutput] =
-    maxTokens === undefined
-      ? [' and the output needs at least 1', '']
-      : [` and max_tokens is ${maxTokens}`, ' or max_tokens'];
-  return promptTooLong({ ...tokens, maxTokens, input: 'prompt', output, orOutput });
+export function tooManyTokens({ isLeast = false, isEmbedding = false, ...tokens }: TokensOfRequest): KvasirError {
+  const { promptTokens, maxTokens } = tokens;
+  const least = isLeast ? 'at least ' : '';
+  const fields = { ...tokens, isLeast };
+  if (isEmbedding) {
+    const requested = `${least}${promptTokens} tokens in the input`;
+    return promptTooLong({ ...fields, requested, remedy: 'Reduce the length of the input' });
+  }
+  const output = Math.max(1, maxTokens ?? 1);
+  const requested = `${least}${promptTokens + output} tokens (${promptTokens} in the prompt, ${output} in the completion)`;
+  return promptTooLong({ ...fields, requested, remedy: 'Reduce the length of the messages or completion' });
 }
 export const promptEmpty = defineError('KVASIR_PROMPT_EMPTY', 'The prompt is empty. Send at least one token.', 400);
 export const queueFull = defineError(

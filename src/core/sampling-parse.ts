@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import { type FieldObserver, type FieldReader, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldObserver, type FieldReader, shapes, withoutUndefined } from '../base/field-reader.ts';
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 import { parameterReader } from './parameter-reader.ts';
@@ -141,7 +141,7 @@ function checkMinTokens(minTokens = 0, maxTokens: number): void {
 }
 
 function readSeed(reader: FieldReader): bigint | undefined {
-  const value = reader.raw('seed');
+  const value = reader.raw('seed', shapes.integer);
   if (value === undefined || (typeof value === 'bigint' && value >= 0n && value < seedEnd)) return value;
   if (Number.isSafeInteger(value) && (value as number) >= 0) return BigInt(value as number);
   throw reader.invalid('seed', 'an integer from 0 to 2^64 - 1, as a bigint if it is above 2^53 - 1');
@@ -151,7 +151,7 @@ function readSeed(reader: FieldReader): bigint | undefined {
 const loneSurrogate = /\p{Surrogate}/u;
 
 function readStopStrings(reader: FieldReader): readonly string[] | undefined {
-  const value = reader.raw('stop');
+  const value = reader.raw('stop', shapes.text, shapes.texts);
   if (value === undefined) return undefined;
   const list: unknown = typeof value === 'string' ? [value] : value;
   const wrong = (expected: string, actual?: string) => reader.invalid('stop', expected, actual);
@@ -168,7 +168,7 @@ function readStopStrings(reader: FieldReader): readonly string[] | undefined {
 }
 
 function readTokenIds(reader: FieldReader, vocabSize: number): readonly TokenId[] | undefined {
-  const value = reader.raw('stopTokenIds');
+  const value = reader.raw('stopTokenIds', shapes.integers);
   if (value === undefined) return undefined;
   const wrong = (expected: string, actual?: string) => reader.invalid('stopTokenIds', expected, actual);
   if (!Array.isArray(value)) throw wrong('an array of token ids');
@@ -180,7 +180,7 @@ function readTokenIds(reader: FieldReader, vocabSize: number): readonly TokenId[
 }
 
 function readLogitBias(reader: FieldReader, vocabSize: number): ReadonlyMap<TokenId, number> | undefined {
-  const value = reader.raw('logitBias');
+  const value = reader.raw('logitBias', shapes.object);
   if (value === undefined) return undefined;
   const wrong = (expected: string, actual?: string) => reader.invalid('logitBias', expected, actual);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {

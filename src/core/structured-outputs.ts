@@ -1,6 +1,6 @@
 import { describeValue } from '../base/describe-value.ts';
 import { writeExactJson } from '../base/exact-json.ts';
-import { type FieldReader, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldReader, shapes, withoutUndefined } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
 import { parameterReader } from './parameter-reader.ts';
 
@@ -73,7 +73,7 @@ export function readStructuredFields(
 
 /** The text of a schema keeps its digits. */
 function readSchema(reader: FieldReader): string | undefined {
-  const field = reader.raw('json');
+  const field = reader.raw('json', shapes.object, shapes.text, shapes.boolean);
   if (field === undefined) return undefined;
   const text = typeof field === 'string' ? field : serialized(reader, field);
   if (text.length > textMax) throw reader.invalid('json', `at most ${textMax} characters`, `${text.length} characters`);
@@ -99,7 +99,7 @@ function serialized(reader: FieldReader, field: unknown): string {
 }
 
 function readChoice(reader: FieldReader): readonly string[] | undefined {
-  const field = reader.raw('choice');
+  const field = reader.raw('choice', shapes.texts);
   if (field === undefined) return undefined;
   const wrong = (expected: string, actual?: string) => reader.invalid('choice', expected, actual);
   if (!Array.isArray(field) || field.length === 0 || field.some((text) => typeof text !== 'string' || text === '')) {

@@ -2,6 +2,7 @@ import { describeValue } from '../base/describe-value.ts';
 import { nameLengthMax } from '../base/field-reader.ts';
 import { invalidParameter } from '../core/errors.ts';
 import type { AdapterRef } from '../core/request.ts';
+import { checkIsObject } from './check-arguments.ts';
 import { adapterExists, adapterNotFound, tooManyAdapters } from './errors.ts';
 
 /** A LoRA adapter: a GGUF file, and the name by which requests ask for it. */
@@ -58,8 +59,10 @@ export class Adapters implements EngineAdapters {
     return this.#entry(name).ref;
   }
 
-  load({ name, path }: LoraModule): Promise<void> {
+  load(module: LoraModule): Promise<void> {
     return this.#inTurn(async () => {
+      checkIsObject('module', module);
+      const { name, path } = module;
       checkText('name', name);
       checkText('path', path);
       const { modelNames, countMax, loader } = this.#options;
@@ -73,6 +76,7 @@ export class Adapters implements EngineAdapters {
 
   unload(name: string): Promise<void> {
     return this.#inTurn(async () => {
+      checkText('name', name);
       const { ref } = this.#entry(name);
       this.#named.delete(name);
       await this.#drop(ref.digest);

@@ -161,7 +161,7 @@ export class EngineCacheMonitor implements CacheMonitor {
     this.changed();
     resolve({
       blocks,
-      requests: after.recoveries - before.recoveries,
+      requests: after.recoveries + after.failedRequests - before.recoveries - before.failedRequests,
       tokens: after.affectedTokens - before.affectedTokens,
     });
     return updates;

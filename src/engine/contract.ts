@@ -8,6 +8,7 @@ import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { FimTokens, PairTokens } from '../tokenizer/contract.ts';
+import type { ControlSpan } from '../tools/answer-reader.ts';
 import type { RankTrouble } from '../worker/rank.ts';
 import type { EngineAdapters } from './adapters.ts';
 import type { CacheMonitor } from './cache-contract.ts';
@@ -171,6 +172,8 @@ export interface OutputDelta {
   readonly index: number;
   /** Whole characters only. Text that can be the start of a stop string is kept for a later delta. */
   readonly text: string;
+  /** Where the names of control tokens are in the text; present if there are any, with `skipSpecialTokens: false`. */
+  readonly controls?: readonly ControlSpan[];
   readonly tokenIds: readonly TokenId[];
   /** Parallel to `tokenIds`; present if logprobs were requested. */
   readonly logprobs?: readonly TokenLogprobs[];
@@ -200,6 +203,8 @@ export interface ModelInfo {
   /** Further names by which requests may ask for the model. */
   readonly aliases?: readonly string[];
   readonly path: string;
+  /** The file's `general.description`: at most 300 characters in one line. */
+  readonly description?: string;
   readonly architecture: string;
   readonly vocabSize: number;
   /** Longest prompt plus output. */

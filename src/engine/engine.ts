@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import { engineClosed } from '../core/errors.ts';
+import type { RequestUpdate } from '../core/request.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
@@ -12,6 +13,7 @@ import type { CacheMonitor } from './cache-contract.ts';
 import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { type RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
+import { checkIsListOfObjects, checkIsObject, checkSignal, checkToken, checkTokens } from './check-arguments.ts';
 import type {
   AsyncEngine,
   ChatMessage,
@@ -80,7 +82,7 @@ export class Engine implements AsyncEngine {
     this.#parts = parts;
     this.#settings = settings;
     this.#clock = settings.clock ?? systemClock;
-    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
+    this.#loadFailures = new LoadFailureLog(settings.onEvent);
     this.#breakers = new BreakerLog(settings.onEvent);
     const grammarThread = new GrammarThread();
     this.#threads = new BackgroundThreads([...(parts.threads ?? []), grammarThread.jobs]);
@@ -94,7 +96,7 @@ export class Engine implements AsyncEngine {
     this.#live = new LiveRequests({
       ...{ scheduler: parts.scheduler, tokenizer: parts.tokenizer, model: parts.model },
       ...{ observers, totals, cache: this.#cache, adapters: parts.adapters },
-      onDeliver: () => this.#report(),
+      onDeliver: (updates) => this.#report(updates),
       wake: () => this.#work.notify(),
     });
     this.#intake = new Intake({
@@ -121,10 +123,13 @@ export class Engine implements AsyncEngine {
   }
 
   generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
+    checkSignal(signal);
     return this.#intake.submit(request, signal);
   }
 
   async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const pooling = poolingFor(this.model);
     checkDimensions(request.dimensions, this.model);
     const stream = this.#intake.submit({ ...request, params: { maxTokens: 0 } }, signal, { pooling });
@@ -132,6 +137,8 @@ export class Engine implements AsyncEngine {
   }
 
   async score(request: ScoreRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Score> {
+    checkIsObject('request', request);
+    checkSignal(signal);
     const { model } = this;
     const { query: _query, document: _document, truncation: _truncation, useActivation, ...settings } = request;
     const { scores } = model;
@@ -148,11 +155,14 @@ export class Engine implements AsyncEngine {
   }
 
   chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
+    checkIsObject('request', request);
+    checkSignal(signal);
     return new ChatStream(this, request, signal);
   }
 
   async tokenizePrompt(prompt: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<Int32Array> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
     return this.#intake.tokenize(prompt, options);
   }
 
@@ -164,25 +174,31 @@ export class Engine implements AsyncEngine {
 
   detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decode(tokens, options);
   }
 
   detokenizeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Iterable<string> {
     this.#state.checkNotClosed();
+    checkTokens(tokens, this.model.vocabSize);
     return this.#parts.tokenizer.decodeParts(tokens, options);
   }
 
   tokenBytes(token: number): Uint8Array {
     this.#state.checkNotClosed();
+    checkToken(token, this.model.vocabSize);
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
   async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
     this.#state.checkNotClosed();
+    checkSignal(options.signal);
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChat(messages, options);
   }
 
   applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
+    checkIsListOfObjects('messages', messages);
     return this.#intake.renderChatHere(messages, options);
   }
 
@@ -268,7 +284,7 @@ export class Engine implements AsyncEngine {
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
-    this.#report();
+    this.#report([]);
   }
 
   /** No step is in flight. Returns whether blocks were lost, so that there may be work. */
@@ -279,9 +295,9 @@ export class Engine implements AsyncEngine {
   }
 
   /** Called after each step: beside the next step, which then starts earlier, or after the last one. */
-  #report(): void {
+  #report(updates: readonly RequestUpdate[]): void {
     const { transfers } = this.#parts.scheduler.stats();
-    this.#loadFailures.update(transfers);
+    this.#loadFailures.update(transfers, updates);
     this.#breakers.update(this.#clock.nowMs(), () => transfers.connector);
   }
 

@@ -11,6 +11,11 @@ export const poolTooSmall = defineError(
   'The KV pool has {blockCount} blocks, too few for one request of {maxModelLen} tokens. Start with a larger --kv-cache-memory or a smaller --max-model-len.',
   500,
 );
+export const memoryTooSmall = defineError(
+  'KVASIR_MEMORY_TOO_SMALL',
+  'The model {model} needs {needed} of memory ({parts}), and {available}. Use a smaller model, a smaller --kv-cache-memory or --max-model-len, or a machine with more memory; `kvasir size` shows what fits. --skip-memory-check tries it anyway.',
+  500,
+);
 export const modelLenTooSmall = defineError(
   'KVASIR_MODEL_LEN_TOO_SMALL',
   'The option maxModelLen is {maxModelLen}. It must be a whole number of at least 2: one token of the prompt and one of the output.',

@@ -9,6 +9,7 @@ import { noWork, type TierAdministration, type TierOrder, type TierOrderAnswer }
 import { invalidParameter } from '../core/errors.ts';
 import type { PinnedPrefix } from '../kv/pinned-prefixes.ts';
 import type { CachedPrompt, Prefixes } from '../scheduler/prefixes.ts';
+import { checkIsList } from './check-arguments.ts';
 import type { GenerateRequest, OutputDelta, TokenizePromptOptions } from './contract.ts';
 import type { EngineParts } from './engine-parts.ts';
 import type {
@@ -114,7 +115,7 @@ export class EngineKvAdministration implements KvAdministration {
     prefix: PrefixRequest,
     { ttlSeconds = defaultTtlSeconds, places = [poolPlace], signal }: PinOptions = {},
   ): Promise<Pinned> {
-    if (!(ttlSeconds > 0 && ttlSeconds <= ttlMaxSeconds))
+    if (!(typeof ttlSeconds === 'number' && ttlSeconds > 0 && ttlSeconds <= ttlMaxSeconds))
       throw invalidParameter({
         parameter: 'ttlSeconds',
         expected: `a number of seconds up to ${ttlMaxSeconds}`,
@@ -260,6 +261,7 @@ export class EngineKvAdministration implements KvAdministration {
   /** The pool and the tiers, or those of them that are named. */
   #chosen(places: readonly string[] | undefined): readonly string[] {
     const known = [poolPlace, ...this.tiers()];
+    if (places !== undefined) checkIsList('places', places, 'a list of places');
     for (const place of places ?? []) if (!known.includes(place)) throw tierUnknown({ tier: place });
     return known.filter((place) => places === undefined || places.includes(place));
   }

@@ -29,7 +29,7 @@ export interface LiveRequestsParts extends Pick<EngineParts, 'scheduler' | 'toke
   readonly cache: EngineCacheMonitor | undefined;
   readonly adapters: Pick<Adapters, 'hold' | 'release'> | undefined;
   /** Called before the updates of a step are delivered. */
-  onDeliver(): void;
+  onDeliver(updates: readonly RequestUpdate[]): void;
   /** Called when a request enters or leaves: there may be work. */
   wake(): void;
 }
@@ -48,7 +48,7 @@ export class LiveRequests {
     this.#parts = parts;
     this.outbox = new Outbox(
       (update) => this.#deliver(update),
-      () => parts.onDeliver(),
+      (updates) => parts.onDeliver(updates),
     );
   }
 

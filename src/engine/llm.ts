@@ -6,12 +6,14 @@ import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { GrammarSource } from '../grammar/structured-grammar.ts';
+import type { ControlSpan } from '../tools/answer-reader.ts';
 import { type AnswerMessage, ChatAnswer, type ChatAnswerOptions, type ChatFinishReason } from './chat/chat-answer.ts';
 import type { ChatSettings } from './chat/chat-contract.ts';
 import { modelFormats } from './chat/conversation.ts';
 import { type PreparedChat, prepareChat } from './chat/prepare-chat.ts';
 import { readChat } from './chat/read-chat.ts';
 import { RenderedPrompt } from './chat/rendered-prompt.ts';
+import { checkIsList, checkIsObject, checkSignal } from './check-arguments.ts';
 import type { AsyncEngine, ChatDelta, ChatMessage, OutputDelta } from './contract.ts';
 import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
 import { type ScoreRequest, scoreAll } from './score.ts';
@@ -24,6 +26,8 @@ export interface CompletionOutput {
   /** The number of the completion, from 0 to `n - 1`. */
   readonly index: number;
   readonly text: string;
+  /** Where the names of control tokens are in the text; present if there are any, with `skipSpecialTokens: false`. */
+  readonly controls?: readonly ControlSpan[];
   readonly tokenIds: readonly TokenId[];
   readonly finishReason: FinishReason;
   /** The stop string or the stop token of the caller that ended the completion. */
@@ -118,6 +122,8 @@ export class OfflineLlm {
     params: SamplingOptions | readonly SamplingOptions[] = {},
     options: BatchOptions = {},
   ): Promise<RequestOutput[]> {
+    checkIsObject('options', options);
+    checkSignal(options.signal);
     const engine = await this.engine();
     const list: readonly Prompt[] = isPrompt(prompts) ? [prompts] : prompts;
     if (list.includes('')) throw promptEmpty();
@@ -149,6 +155,7 @@ export class OfflineLlm {
     documents: readonly string[],
     { signal, ...settings }: Omit<ScoreRequest, 'query' | 'document'> & { readonly signal?: AbortSignal } = {},
   ): Promise<readonly number[]> {
+    checkIsList('documents', documents, 'a list of texts');
     const pairs = documents.map((document) => ({ ...settings, query, document }));
     return (await scoreAll(await this.engine(), pairs, { signal })).scores;
   }
@@ -172,6 +179,8 @@ export class OfflineLlm {
     params: SamplingOptions | readonly SamplingOptions[] = {},
     { stream = false, ...options }: ChatOptions = {},
   ): AsyncIterableIterator<ChatDelta> | Promise<ChatOutput[]> {
+    checkIsList('messages', conversations, 'a list of messages, or a list of conversations');
+    checkSignal(options.signal);
     if (!stream) return this.#chatAll(isConversation(conversations) ? [conversations] : conversations, params, options);
     if (isConversation(conversations) && !isList(params)) return this.#chatStream(conversations, params, options);
     throw invalidParameter({ parameter: 'stream', expected: 'false for several conversations', actual: 'true' });
@@ -359,12 +368,22 @@ function joinDeltas(deltas: readonly OutputDelta[], index: number): CompletionOu
   const { reason, stopReason } = assertDefined(deltas.at(-1)?.finish, 'a stream ends with the end of its completions');
   return {
     index,
-    text: deltas.map(({ text }) => text).join(''),
+    ...joinTexts(deltas),
     tokenIds: deltas.flatMap(({ tokenIds }) => tokenIds),
     finishReason: reason,
     ...(stopReason === undefined ? {} : { stopReason }),
     ...(deltas[0]?.logprobs === undefined ? {} : { logprobs: deltas.flatMap(({ logprobs }) => logprobs ?? []) }),
   };
+}
+
+function joinTexts(deltas: readonly OutputDelta[]): Pick<CompletionOutput, 'text' | 'controls'> {
+  let text = '';
+  const controls: ControlSpan[] = [];
+  for (const delta of deltas) {
+    for (const { at, length } of delta.controls ?? []) controls.push({ at: text.length + at, length });
+    text += delta.text;
+  }
+  return controls.length === 0 ? { text } : { text, controls };
 }
 
 /** Array.isArray does not narrow readonly arrays. */
@@ -384,7 +403,7 @@ function readAnswers(output: RequestOutput, options: ChatAnswerOptions): ChatOut
   const outputs = output.outputs.map((completion) => {
     const answer = new ChatAnswer(options);
     const finish = { reason: completion.finishReason };
-    answer.add({ text: completion.text, finish });
+    answer.add({ ...completion, finish });
     const finishReason = answer.finishReason(finish) ?? finish.reason;
     return { ...completion, finishReason, message: answer.message() };
   });

@@ -35,13 +35,10 @@ describe('engine options', () => {
     expect(() => resolveEngineOptions({ model: 'm.gguf', maxModelLen })).toThrow(/maxModelLen is .* at least 2/);
   });
 
-  it.each([-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 'some', null, true])(
-    'refuses gpuLayers of %s',
-    (gpuLayers) => {
-      const options = { model: 'm.gguf', gpuLayers } as unknown as EngineOptions;
-      expect(() => resolveEngineOptions(options)).toThrow(/gpuLayers is .*whole number of at least 0, "all" or "auto"/);
-    },
-  );
+  it.each([-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 'some', true])('refuses gpuLayers of %s', (gpuLayers) => {
+    const options = { model: 'm.gguf', gpuLayers } as unknown as EngineOptions;
+    expect(() => resolveEngineOptions(options)).toThrow(/gpuLayers is .*whole number of at least 0, "all" or "auto"/);
+  });
 
   it('refuses layers on a GPU without a GPU, and a GPU without layers', () => {
     const resolve = (device: Device, gpuLayers: GpuLayers) => () =>

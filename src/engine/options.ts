@@ -7,6 +7,7 @@ import type { LoraModule } from './adapters.ts';
 import type { EngineEvent } from './contract.ts';
 import { gpuLayersImpossible, gpuLayersInvalid, modelLenTooSmall } from './errors.ts';
 import type { KvEventsConfig } from './kv-events/config.ts';
+import { checkOptionTypes } from './read-options.ts';
 
 /**
  * The options of an engine: the CLI's flags in camelCase, the library's constructor options, and the argument of
@@ -43,6 +44,8 @@ export interface EngineOptions {
   readonly stateCheckpointTokens?: number;
   /** Bytes of the KV pool; default: `defaultKvCacheMemory`. */
   readonly kvCacheMemory?: number;
+  /** Loads a model even if it needs more memory than is free. The system may then end the process. Default: false. */
+  readonly skipMemoryCheck?: boolean;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
   /** Threads that compute; default: one for each core of `cpus`, else of the machine. */
@@ -146,6 +149,7 @@ export const engineDefaults = {
   maxNumBatchedTokens: 512,
   targetInterTokenLatency: 'auto',
   blockSize: 16,
+  skipMemoryCheck: false,
   kvCacheDtype: 'f16',
   attention: 'auto',
   device: 'auto',
@@ -160,12 +164,13 @@ export const engineDefaults = {
   workerTimeout: 10,
 } as const satisfies Partial<EngineOptions>;
 
-/** An option with the value `undefined` counts as absent. */
+/** An option with the value `undefined` or `null` counts as absent. @throws invalidParameter for values of a wrong type */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
-  const { maxModelLen } = options;
+  checkOptionTypes(options);
+  const maxModelLen = options.maxModelLen ?? undefined;
   if (maxModelLen !== undefined && !(Number.isSafeInteger(maxModelLen) && maxModelLen >= 2))
     throw modelLenTooSmall({ maxModelLen });
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => (value ?? undefined) !== undefined));
   const resolved = Object.freeze({
     ...engineDefaults,
     threads: options.cpus?.length ?? availableParallelism(),

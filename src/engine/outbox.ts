@@ -4,11 +4,14 @@ import type { RequestUpdate } from '../core/request.ts';
 /** The updates of applied steps that are not delivered yet. They are delivered while the next step is computed. */
 export class Outbox {
   readonly #deliver: (update: RequestUpdate) => void;
-  readonly #before: () => void;
+  readonly #before: (updates: readonly RequestUpdate[]) => void;
   #updates: readonly RequestUpdate[] = [];
 
   /** `deliver` is synchronous and must not throw. `before` is called before the updates of a step are delivered. */
-  constructor(deliver: (update: RequestUpdate) => void, before: () => void = () => undefined) {
+  constructor(
+    deliver: (update: RequestUpdate) => void,
+    before: (updates: readonly RequestUpdate[]) => void = () => undefined,
+  ) {
     this.#deliver = deliver;
     this.#before = before;
   }
@@ -20,7 +23,7 @@ export class Outbox {
   deliver(): void {
     const updates = this.#updates;
     this.#updates = [];
-    this.#before();
+    this.#before(updates);
     for (const update of updates) this.#deliver(update);
   }
 

@@ -16,6 +16,6 @@ export function checkTextFits(text: string, tokenizer: Pick<Tokenizer, 'tokenByt
   if (text.length * 3 < maxModelLen * tokenizer.tokenBytesMax) return;
   const tokensMin = Math.ceil(Buffer.byteLength(text) / tokenizer.tokenBytesMax);
   if (tokensMin >= maxModelLen) {
-    throw tooManyTokens({ promptTokens: `at least ${tokensMin}`, maxModelLen });
+    throw tooManyTokens({ promptTokens: tokensMin, isLeast: true, maxModelLen });
   }
 }

@@ -6,6 +6,7 @@ import type { TokenLogprobs } from '../core/step.ts';
 import type { AbortedRequest } from '../scheduler/contract.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
+import type { ControlSpan } from '../tools/answer-reader.ts';
 import type { OutputDelta } from './contract.ts';
 import type { OutputStream } from './output-stream.ts';
 import type { Pooler } from './pooler.ts';
@@ -40,6 +41,11 @@ export class RequestHandle {
   readonly #decoder = new StreamDecoder();
   readonly #matcher: StopMatcher;
   readonly #pooler: Pooler | undefined;
+  /** UTF-16 units of text that were decoded, and those that deltas had. */
+  #decodedLength = 0;
+  #pushedLength = 0;
+  /** Names of control tokens in the text that no delta had, from the start of all text. */
+  #controls: ControlSpan[] = [];
   #outputTokens = 0;
   #stats: RequestStats | undefined;
   #finishReason: FinishReason | undefined;
@@ -133,7 +139,23 @@ export class RequestHandle {
   #textOf(token: TokenId, update: RequestUpdate): string {
     const { includeStopStrInOutput, skipSpecialTokens } = this.request.params;
     if (update.finish?.stopToken === token && !includeStopStrInOutput) return '';
-    return this.#decoder.push(this.#tokenizer.tokenBytes(token, skipSpecialTokens ? withoutSpecial : withSpecial));
+    const bytes = this.#tokenizer.tokenBytes(token, skipSpecialTokens ? withoutSpecial : withSpecial);
+    const text = this.#decoder.push(bytes);
+    this.#decodedLength += text.length;
+    if (!skipSpecialTokens && this.#tokenizer.isControl(token)) {
+      const { length } = Buffer.from(bytes).toString();
+      this.#controls.push({ at: this.#decodedLength - length, length });
+    }
+    return text;
+  }
+
+  /** The control tokens that begin in the text of the next delta. */
+  #takeControls(text: string): ControlSpan[] {
+    const begin = this.#pushedLength;
+    this.#pushedLength += text.length;
+    const taken = this.#controls.filter(({ at }) => at < this.#pushedLength);
+    this.#controls = this.#controls.slice(taken.length);
+    return taken.map(({ at, length }) => ({ at: at - begin, length }));
   }
 
   /** As in vLLM, the text of the first `minTokens` tokens is not searched. */
@@ -159,9 +181,11 @@ export class RequestHandle {
 
   #push({ text, tokenIds, logprobs, promptLogprobs, embedding, finish, stats }: DeltaParts): void {
     if (finish !== undefined) this.#finishReason = finish.reason;
+    const controls = this.#takeControls(text);
     this.#stream.push({
       index: this.index,
       text,
+      ...(controls.length === 0 ? {} : { controls }),
       tokenIds,
       ...(this.request.params.logprobs === undefined ? {} : { logprobs }),
       ...(promptLogprobs === undefined ? {} : { promptLogprobs }),

@@ -116,6 +116,6 @@ export function sumOfStats([first, ...others]: readonly RequestStats[]): Request
 /** An error of a text that is too long, in the words for texts without an output. */
 export function asInputError(error: unknown): unknown {
   if (!(error instanceof KvasirError && error.code === promptTooLong.definition.code)) return error;
-  const { promptTokens, maxModelLen } = error.fields as { promptTokens: string; maxModelLen: number };
-  return tooManyTokens({ promptTokens, maxModelLen, isEmbedding: true });
+  const { promptTokens, isLeast = false, maxModelLen } = error.fields as unknown as Parameters<typeof tooManyTokens>[0];
+  return tooManyTokens({ promptTokens, isLeast, maxModelLen, isEmbedding: true });
 }

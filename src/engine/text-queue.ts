@@ -81,9 +81,11 @@ export class TextQueue {
     if (isCut === true) return encode(text);
     // If the text is far too long, its beginning is enough to refuse it.
     const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
-    if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
-      const promptTokens = `more than ${this.#maxModelLen}`;
-      throw tooManyTokens({ promptTokens, maxModelLen: this.#maxModelLen });
+    if (text.length > likelyMax) {
+      // Half of them at least: the cut can change tokens before it.
+      const promptTokens = Math.floor((await encode(text.slice(0, likelyMax))).length / 2);
+      const maxModelLen = this.#maxModelLen;
+      if (promptTokens > maxModelLen) throw tooManyTokens({ promptTokens, isLeast: true, maxModelLen });
     }
     return encode(text);
   }

@@ -2,10 +2,11 @@ import { createHash } from 'node:crypto';
 import { lstat, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { defaultCacheFolder } from '../base/cache-folder.ts';
-import { CallThread, threadEntry } from '../base/call-thread.ts';
+import { CallThread } from '../base/call-thread.ts';
 import { removeAbandoned, writeDurably } from '../base/durable-file.ts';
 import { isJsonObject } from '../base/json.ts';
 import { makeFolders } from '../base/make-folders.ts';
+import { entryPoint } from '../base/package-files.ts';
 import { modelFileChanged, withModelFile } from './errors.ts';
 import { type FileState, isSameState, stateNow } from './file-state.ts';
 
@@ -69,11 +70,7 @@ function isSettled({ modifiedNs, changedNs }: FileState, nowMs: number): boolean
 
 /** Undefined if the file changed while it was hashed. */
 async function hashOnThread(path: string, { onProgress, signal }: DigestOptions): Promise<FileDigest | undefined> {
-  const thread = new CallThread<undefined, DigestedPart>(
-    threadEntry(import.meta.url, 'file-digest-main'),
-    path,
-    'hash',
-  );
+  const thread = new CallThread<undefined, DigestedPart>(entryPoint('src/ggml/file-digest-main'), path, 'hash');
   try {
     for (;;) {
       const { hashedBytes, before, whole } = await thread.call(undefined);

@@ -65,16 +65,18 @@ const ALIGNMENT_MAX = 65_536;
 
 /** Reads and checks the header of a GGUF file, and of the other parts of a split model. Throws only errors of `errors.ts`. */
 export async function readGguf(path: string): Promise<GgufFile> {
+  const whole = await readStoredGguf(path);
+  return { ...whole, ...modelTensors(whole.metadata, whole.tensors) };
+}
+
+/** The same with all tensors, as the file has them, for what concerns the file and not the model. */
+export async function readStoredGguf(path: string): Promise<GgufFile> {
   const headers = [await readHeader(path)];
   const [first] = headers as [GgufFile];
   for (const other of otherPartPaths(first)) headers.push(await readHeader(other));
   const parts = headers.flatMap((header) => header.parts);
-  return {
-    ...first,
-    parts,
-    fileBytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
-    ...modelTensors(first.metadata, joinParts(headers)),
-  };
+  const fileBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  return { ...first, parts, fileBytes, tensors: joinParts(headers) };
 }
 
 /** Of the tensors that are read. */

@@ -1,11 +1,9 @@
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { sealedFile } from './libc.ts';
 
-describe('a sealed file', () => {
-  testsNeed(process.platform === 'linux', 'no Linux');
-
+describe('a sealed file', needs(process.platform === 'linux', 'no Linux'), () => {
   it('has its bytes, which cannot be changed', () => {
     const bytes = Uint8Array.from({ length: 100_000 }, (_, i) => i);
     const path = sealedFile('kvasir-test', bytes)!;

@@ -2,7 +2,7 @@
  * Functions of the C runtime, which every process has. They are not in `ffi.ts`, because they do not need ggml's
  * libraries.
  */
-import { closeSync, fstatSync, statSync, writeSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
 import { configureKoffi } from '../base/koffi-config.ts';
 
@@ -55,23 +55,42 @@ export function dieWithParent(): void {
  */
 export function sealedFile(name: string, bytes: Uint8Array): string | undefined {
   if (process.platform !== 'linux') return undefined;
-  let file = -1;
   try {
     const libc = library(null);
     const create = libc.func('memfd_create', 'int', ['str', 'uint']);
     const control = libc.func('fcntl', 'int', ['int', 'int', '...']);
-    file = create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) as number;
+    // Deno's descriptors are not those of the system, so `node:fs` cannot use this one.
+    const write = libc.func('write', 'intptr_t', ['int', 'void *', 'size_t']);
+    const close = libc.func('close', 'int', ['int']);
+    const file = create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) as number;
     if (file < 0) return undefined;
-    for (let total = 0; total < bytes.length; ) total += writeSync(file, bytes, total);
     const path = `/proc/self/fd/${file}`;
-    const [own, found] = [fstatSync(file), statSync(path)];
-    const isOurs = own.ino === found.ino && own.dev === found.dev && found.size === bytes.length;
-    if (isOurs && control(file, F_ADD_SEALS, 'int', ALL_SEALS) === 0) return path;
+    if (writeAll(bytes, (rest) => Number(write(file, rest, rest.length))) && isContent(path, bytes))
+      if (control(file, F_ADD_SEALS, 'int', ALL_SEALS) === 0) return path;
+    close(file);
   } catch {
-    // A symbol is missing, memory is short, or /proc is not mounted.
+    // A symbol is missing.
   }
-  if (file >= 0) closeSync(file);
   return undefined;
+}
+
+/** False if memory is short. */
+function writeAll(bytes: Uint8Array, write: (rest: Uint8Array) => number): boolean {
+  for (let total = 0; total < bytes.length; ) {
+    const written = write(bytes.subarray(total));
+    if (written <= 0) return false;
+    total += written;
+  }
+  return true;
+}
+
+/** False if /proc is not mounted, or is that of another process. */
+function isContent(path: string, bytes: Uint8Array): boolean {
+  try {
+    return readFileSync(path).equals(bytes);
+  } catch {
+    return false;
+  }
 }
 
 /** `null`: the libraries with which the process is linked. */

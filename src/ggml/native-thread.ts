@@ -1,4 +1,5 @@
-import { CallThread, threadEntry } from '../base/call-thread.ts';
+import { CallThread } from '../base/call-thread.ts';
+import { entryPoint } from '../base/package-files.ts';
 import { SpareThreads } from '../base/spare-threads.ts';
 import type { Functions, NativeApi } from './ffi.ts';
 
@@ -21,7 +22,7 @@ export class NativeThread {
   constructor(native: NativeApi, name: string) {
     const { libraries } = native;
     this.#kind = `${name} ${JSON.stringify(libraries)}`;
-    const entry = threadEntry(import.meta.url, 'native-thread-main');
+    const entry = entryPoint('src/ggml/native-thread-main');
     this.#thread = spares.take(this.#kind) ?? new CallThread(entry, libraries, name);
     this.#addressOf = native.addressOf;
   }

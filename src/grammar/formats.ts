@@ -23,6 +23,11 @@ const inPath = `([A-Za-z0-9._~!$&'()*+,;=:@-]|${escaped})`;
 const inQuery = `([A-Za-z0-9._~!$&'()*+,;=:@/?-]|${escaped})`;
 const authority = `(([A-Za-z0-9._~!$&'()*+,;=:-]|${escaped})*@)?([A-Za-z0-9._~-]|${escaped})+(:[0-9]{1,5})?`;
 const base64 = '([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?';
+/** `version`: its digit. */
+const uuid = (version: string): string => {
+  const variant = version.length === 1 ? '[89abAB]' : '[0-9a-fA-F]';
+  return `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-${version}[0-9a-fA-F]{3}-${variant}[0-9a-fA-F]{3}-[0-9a-fA-F]{12}`;
+};
 const pointerPart = '(/([^~/"\\\\\\u0000-\\u001f]|~[01])*)';
 
 const quantifier = '([*+?]|\\{[0-9]{1,2},?\\})?';
@@ -39,10 +44,12 @@ const formats: Readonly<Record<string, string>> = {
   hostname: `${label}(\\.${label}){0,2}`,
   ipv4,
   ipv6,
-  uuid: '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}',
+  uuid: uuid('[0-9a-fA-F]'),
+  ...Object.fromEntries([1, 3, 4, 5, 6, 7, 8].map((version) => [`uuid${version}`, uuid(String(version))])),
   uri: `[A-Za-z][A-Za-z0-9+.-]*:(//(${authority})?(/${inPath}*)*|/?${inPath}+(/${inPath}*)*)(\\?${inQuery}*)?(#${inQuery}*)?`,
   regex: `\\^?(${patternAtom}|${patternGroup})*(\\|(${patternAtom}|${patternGroup})*)*\\$?`,
   byte: base64,
+  base64,
   'json-pointer': `${pointerPart}*`,
 };
 

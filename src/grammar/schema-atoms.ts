@@ -1,5 +1,4 @@
 import { namesOf } from '../base/exact-json.ts';
-import { isNumber } from './decimal.ts';
 import {
   isSchemaObject,
   listOf,
@@ -15,6 +14,7 @@ import {
 import { annotations, type Facts, type Link, negationOf } from './schema-negation.ts';
 import { oneOfBranch } from './schema-one-of.ts';
 import { Outlines } from './schema-outline.ts';
+import { SchemaReferences } from './schema-references.ts';
 
 /** Keywords of one schema object that speak of the value itself, or facts that follow from other keywords. */
 export interface Plain {
@@ -58,20 +58,18 @@ const applicators = new Set([
 export class SchemaAtoms {
   readonly report: Report;
   readonly outlines: Outlines;
-  readonly #root: Schema;
+  readonly #references: SchemaReferences | undefined;
   readonly #schemaIds = new WeakMap<object, number>();
-  readonly #anchors = new Map<string, Schema>();
   readonly #parts = new Map<string, readonly Conjunct[] | false>();
   readonly #spend: (steps: number) => void;
   #ids = 0;
 
   /** `spend` is called with the steps that each resolution takes. */
   constructor(root: Schema, report: Report, spend: (steps: number) => void) {
-    this.#root = root;
+    this.#references = isSchemaObject(root) ? new SchemaReferences(root) : undefined;
     this.report = report;
     this.#spend = spend;
     this.outlines = new Outlines(this, spend);
-    if (isSchemaObject(root)) this.#findAnchors(root);
   }
 
   link(value: unknown, path: string, owners: readonly number[] = []): Link {
@@ -201,49 +199,17 @@ export class SchemaAtoms {
   }
 
   /** What `$ref` names. */
-  targetOf({ $ref }: SchemaObject, path: string): { readonly schema: Schema; readonly path: string } {
-    return this.#resolveReference($ref, pointer(path, '$ref'));
-  }
-
-  #resolveReference(reference: unknown, place: string): { readonly schema: Schema; readonly path: string } {
+  targetOf(schema: SchemaObject, path: string): { readonly schema: Schema; readonly path: string } {
+    const { $ref: reference } = schema;
+    const place = pointer(path, '$ref');
     if (typeof reference !== 'string') throw new SchemaError(place, 'expected a text');
-    const root = this.#root;
-    const name = isSchemaObject(root) && typeof root.$id === 'string' ? withoutPrefix(reference, root.$id) : reference;
-    if (!name.startsWith('#') && name !== '')
-      throw new SchemaError(place, 'only references inside of the schema (`#/...`) are supported');
-    const anchored = this.#anchors.get(decoded(name.slice(1)));
-    if (anchored !== undefined) return { schema: anchored, path: name };
-    let found: unknown = root;
-    for (const part of name.slice(1).split('/').slice(1)) {
-      const key = decoded(part).replaceAll('~1', '/').replaceAll('~0', '~');
-      const isThere = typeof found === 'object' && found !== null && Object.hasOwn(found, key);
-      found = isThere ? (found as Record<string, unknown>)[key] : undefined;
-    }
-    if (found === undefined || (name.length > 1 && !name.startsWith('#/'))) {
-      throw new SchemaError(place, `the schema has no ${JSON.stringify(reference.slice(0, 100))}`);
-    }
-    return { schema: schemaAt(found, name), path: name === '' ? '#' : name };
-  }
-
-  /** Names that `$anchor` gives to schemas, for references such as `#name`. Without recursion, because schemas can be deep. */
-  #findAnchors(root: SchemaObject): void {
-    const open: unknown[] = [root];
-    for (let value = open.pop(); value !== undefined; value = open.pop()) {
-      if (typeof value !== 'object' || value === null || isNumber(value)) continue;
-      const { $anchor } = value as SchemaObject;
-      if (typeof $anchor === 'string' && isSchemaObject(value)) this.#anchors.set($anchor, value);
-      for (const child of Object.values(value)) open.push(child ?? null);
-    }
-  }
-}
-
-const withoutPrefix = (reference: string, id: string): string =>
-  reference.startsWith(id) ? reference.slice(id.length) : reference;
-
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
+    const target = this.#references?.target(reference, schema);
+    if (target !== undefined) return { schema: schemaAt(target.schema, target.path), path: target.path };
+    throw new SchemaError(
+      place,
+      reference.startsWith('#')
+        ? `the schema has no ${JSON.stringify(reference.slice(0, 100))}`
+        : 'only references inside of the schema (`#/...`, or the `$id` of one of its parts) are supported',
+    );
   }
 }

@@ -36,8 +36,22 @@ export const isSchemaObject = (value: unknown): value is SchemaObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof ExactNumber);
 
 export function schemaAt(value: unknown, path: string): Schema {
-  if (typeof value === 'boolean' || isSchemaObject(value)) return value;
+  if (typeof value === 'boolean') return value;
+  if (isSchemaObject(value)) return value.nullable === true ? withNull(value) : value;
   throw new SchemaError(path, 'expected a schema, which is an object or a boolean');
+}
+
+const withNulls = new WeakMap<SchemaObject, SchemaObject>();
+
+/** OpenAPI 3.0 has no type `null`. What its `nullable` stands beside allows null too. */
+function withNull(schema: SchemaObject): SchemaObject {
+  let both = withNulls.get(schema);
+  if (both === undefined) {
+    const { nullable: _, ...others } = schema;
+    both = { anyOf: [others, { type: 'null' }] };
+    withNulls.set(schema, both);
+  }
+  return both;
 }
 
 /** Keywords that restrict values and that no grammar of this compiler expresses. */

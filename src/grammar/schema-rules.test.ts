@@ -178,6 +178,43 @@ const kept: [string, object, unknown[], unknown[]][] = [
     [[2, 2]],
   ],
   ['$anchor', { $ref: '#x', $defs: { a: { $anchor: 'x', type: 'null' } } }, [null], [1]],
+  ['nullable of OpenAPI 3.0', { type: 'integer', nullable: true }, [null, 1], ['a']],
+  [
+    'references to the $id of a part',
+    {
+      $ref: 'A',
+      $defs: {
+        A: {
+          $id: 'A',
+          ...integers('n'),
+          required: ['n'],
+          patternProperties: { '^next$': { $ref: 'A' }, '^b$': { $ref: 'b' } },
+        },
+        b: { $id: 'b', type: 'null' },
+      },
+    },
+    [
+      { n: 1, next: { n: 2 } },
+      { n: 1, b: null },
+    ],
+    [{ n: 'x' }, { n: 1, b: 1 }, { n: 1, next: {} }],
+  ],
+  [
+    'references that begin at the nearest $id',
+    {
+      $id: 'https://a.org/root.json',
+      $ref: 'part.json#/$defs/n',
+      $defs: {
+        n: { type: 'null' },
+        p: {
+          $id: 'part.json',
+          $defs: { n: { $ref: '#here' }, m: { $anchor: 'here', type: 'integer' } },
+        },
+      },
+    },
+    [7],
+    [null],
+  ],
 ];
 
 function requiring(name: string): object {

@@ -9,11 +9,16 @@ import { findOrPullModel, type PullOptions } from './pull-model.ts';
  */
 export async function modelFile(model: string, options: PullOptions = {}): Promise<string> {
   if (isHubName(model)) return findOrPullModel(model, options);
-  const isRepository = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*(:[\w.-]+)?$/.test(model) && !/\.gguf$/i.test(model);
-  if (!isRepository || (await stat(model).catch(() => undefined)) !== undefined) return model;
-  const [repository = '', selector] = model.split(':');
-  const suggestion = /gguf/i.test(repository)
-    ? `hf:${model}`
-    : `hf:${repository}-GGUF${selector === undefined ? '' : `:${selector}`}`;
+  const suggestion = suggestionFor(model);
+  if (suggestion === undefined || (await stat(model).catch(() => undefined)) !== undefined) return model;
   throw modelNotPath({ path: model, suggestion });
+}
+
+/** For texts that are no path of a GGUF file: names on Hugging Face, and names of Ollama's models such as `qwen3:8b`. */
+function suggestionFor(model: string): string | undefined {
+  const [, repository = '', name, selector = ''] =
+    /^([A-Za-z0-9][\w.-]*(\/[A-Za-z0-9][\w.-]*)?)(:[\w.-]+)?$/.exec(model) ?? [];
+  if (repository === '' || /\.gguf$/i.test(model)) return undefined;
+  if (name === undefined) return 'its owner and its repository, like hf:Qwen/Qwen3-0.6B-GGUF:Q8_0';
+  return `hf:${repository}${/gguf/i.test(repository) ? '' : '-GGUF'}${selector}`;
 }

@@ -18,18 +18,21 @@ export interface PullOptions {
 }
 
 /** The path of a model's file, or of the first part of a split one. Asks the hub only if the model is not downloaded. */
-export async function findOrPullModel(name: string, options: PullOptions = {}): Promise<string> {
+export const findOrPullModel = async (name: string, options: PullOptions = {}): Promise<string> =>
+  (await downloadedFile(name, options)) ?? pullModel(name, options);
+
+/** The same for a model that is downloaded. */
+export async function downloadedFile(name: string, { settings }: PullOptions = {}): Promise<string | undefined> {
   const model = parseHubName(name);
-  const { cacheFolder } = options.settings ?? hubSettings();
+  const { cacheFolder } = settings ?? hubSettings();
   const models = modelsAmong(await new HubCache(cacheFolder).filesOf(model));
-  if (models.length > 0) {
-    try {
-      return selectModel(model, models).files[0]!.location;
-    } catch {
-      // Another model of this repository is downloaded.
-    }
+  if (models.length === 0) return undefined;
+  try {
+    return selectModel(model, models).files[0]!.location;
+  } catch {
+    // Another model of this repository is downloaded.
+    return undefined;
   }
-  return pullModel(name, options);
 }
 
 /**

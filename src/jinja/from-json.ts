@@ -16,7 +16,8 @@ export class ValueReader {
       return value;
     }
     if (value === null || typeof value === 'boolean' || typeof value === 'bigint') return value;
-    if (typeof value === 'number') return Number.isInteger(value) ? BigInt(value) : value;
+    // As Python reads the JSON that JavaScript writes of it.
+    if (typeof value === 'number') return numberOf(String(value));
     if (value instanceof ExactNumber) return numberOf(value.text);
     if (Array.isArray(value)) return value.map((item) => this.read(item, depth + 1));
     if (typeof value !== 'object') throw new TemplateError(`templates cannot use a ${typeof value}`);

@@ -46,6 +46,23 @@ describe('a template', () => {
     );
   });
 
+  it('writes numbers as Python does after reading them from JSON', () => {
+    // Made with Python 3.11: json.loads of each, printed.
+    for (const [json, printed] of [
+      ['3.4028234663852886e+38', '3.4028234663852886e+38'],
+      ['1e+22', '1e+22'],
+      ['1152921504606847000', '1152921504606847000'],
+      ['100000000000000000000', '100000000000000000000'],
+      ['1.7976931348623157e+308', '1.7976931348623157e+308'],
+      ['9007199254740993', '9007199254740993'],
+    ] as const) {
+      expect(render('{{ v }} {{ v | tojson }}', { v: readExactJson(json) })).toBe(`${printed} ${printed}`);
+    }
+    expect(render('{{ v }}', { v: [1e22, 1152921504606847000, 2 ** 53] })).toBe(
+      '[1e+22, 1152921504606847000, 9007199254740992]',
+    );
+  });
+
   it('throws an error of its own for `raise_exception`, and names what is missing', () => {
     expect(() => render("{{ raise_exception('No ' ~ 1) }}")).toThrow(RaisedError);
     expect(() => render('{{ message.content }}')).toThrow("'message' is undefined");

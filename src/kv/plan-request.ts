@@ -47,8 +47,9 @@ function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
 }
 
 /**
- * Looks up cached blocks. Blocks that a window or state group released may still be cached, and another block may have
- * the content of an invalid block. Blocks that other requests compute are excluded: these may wait for this request.
+ * Looks up blocks as an admission does. Blocks that a window or state group released may still be cached, another block may have
+ * the content of an invalid block, and requests that were admitted before may compute what this request needs too, such as the tokens
+ * after a load that they share. Blocks of requests that were admitted later are excluded: these may wait for this request.
  */
 function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
   for (let group = groupIndex(0); group < proposals.length; group++) {
@@ -62,10 +63,17 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
     const count = Math.min(proposal.indexCount, request.reusableBlocks(chain));
     for (let index = blockIndex(0); index < count; index++) {
       if (proposal.validTokens[index] === proposal.blockSize) continue;
-      const block = parts.cached.find(group, chain.words, index);
+      let block = parts.cached.find(group, chain.words, index);
+      if (block === NULL_BLOCK) block = computedBefore(parts, request, parts.computing.find(group, chain.words, index));
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
     }
   }
+}
+
+/** The block, if a request that was admitted before computes it. */
+function computedBefore({ residency, requests }: KvParts, { admission }: KvRequest, block: BlockId): BlockId {
+  const owner = block === NULL_BLOCK || residency.isLoading(block) ? undefined : residency.ownerOf(block);
+  return owner !== undefined && requests[owner]!.admission < admission ? block : NULL_BLOCK;
 }
 
 /**

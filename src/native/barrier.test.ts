@@ -2,7 +2,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { type ComputeDevice, openDevice } from '../ggml/device.ts';
 import { loadNative, type RawPtr } from '../ggml/ffi.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
@@ -122,10 +122,9 @@ const hasTaskset = spawnSync('taskset', ['--version']).status === 0;
 afterEach(() => void vi.unstubAllEnvs());
 
 describe('the barrier of compute threads', () => {
-  itNeeds(
-    barrier !== undefined,
-    reason,
+  it(
     'more threads than cores compute the right values, and threads sleep at barriers',
+    needs(barrier !== undefined, reason),
     async () => {
       const { device, watched, unwatched } = openWatched(3 * availableParallelism() + 1);
       const pool = watched[0]!;
@@ -143,10 +142,9 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(
-    barrier !== undefined,
-    reason,
+  it(
     'two pools at once and pools one after another compute the right values',
+    needs(barrier !== undefined, reason),
     async () => {
       for (let round = 0; round < 3; round++) {
         const opened = [2, 3].map((threads) => openWatched(threads));
@@ -161,10 +159,9 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(
-    barrier !== undefined,
-    reason,
+  it(
     'threads that are pinned to a core stay there, also a single thread',
+    needs(barrier !== undefined, reason),
     async () => {
       const core = Number.parseInt(coresOf(String(process.pid)), 10);
       expect(barrier!.usableCpus([core, -1, 100_000])).toBe(1);
@@ -181,10 +178,9 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(
-    barrier !== undefined && cores.length > 1 && hasTaskset,
-    'no C compiler, one core, or no taskset',
+  it(
     'two threads on one core move to two cores, wherever the thread that opened the pool has computed',
+    needs(barrier !== undefined && cores.length > 1 && hasTaskset, 'no C compiler, one core, or no taskset'),
     async () => {
       const { device, watched } = openWatched(2);
       const additions = new Additions(device, 300);
@@ -204,10 +200,9 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(
-    barrier !== undefined,
-    reason,
+  it(
     'compute threads do not interrupt other threads when they wake up, unless other programs are busy',
+    needs(barrier !== undefined, reason),
     async () => {
       const { device } = openWatched(2);
       const additions = new Additions(device, 300);
@@ -220,10 +215,9 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(
-    barrier !== undefined,
-    reason,
+  it(
     'compute threads interrupt other threads again if other programs take their cores',
+    needs(barrier !== undefined, reason),
     async () => {
       const { device } = openWatched(2);
       const additions = new Additions(device, 300);
@@ -246,7 +240,7 @@ describe('the barrier of compute threads', () => {
     },
   );
 
-  itNeeds(barrier !== undefined, reason, 'a pool that is not watched computes the right values', async () => {
+  it('a pool that is not watched computes the right values', needs(barrier !== undefined, reason), async () => {
     const device = openDevice({ device: 'cpu', threads: 2, exact: true });
     const additions = new Additions(device, 100);
     await additions.compute();

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { F16 } from '../ggml/types.ts';
@@ -32,9 +32,7 @@ function script(name: string, lines: string): string {
   return path;
 }
 
-describe('the cache of compiled kernels', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-
+describe('the cache of compiled kernels', needs(hasCompiler, 'no C compiler'), () => {
   it('compiles a kernel once for concurrent loads, and a later load finds the kernel', async () => {
     const cacheFolder = join(folder, 'raced');
     const together = await Promise.all([load({ cacheFolder }), load({ cacheFolder }), load({ cacheFolder })]);

@@ -1,6 +1,6 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { Prng } from '../base/prng.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { openCrc32 } from './crc32.ts';
@@ -14,10 +14,9 @@ const forms = [
 
 for (const [cpu, crc32] of forms)
   describe(`the kernel for ${cpu}`, () => {
-    itNeeds(
-      crc32 !== undefined,
-      reason,
+    it(
       'crc32 equals zlib’s CRC32 for bytes at every alignment and of every length',
+      needs(crc32 !== undefined, reason),
       () => {
         const random = new Prng(1);
         const bytes = Uint8Array.from({ length: 5_000 }, () => random.between(0, 255));
@@ -34,10 +33,9 @@ for (const [cpu, crc32] of forms)
       },
     );
 
-    itNeeds(
-      crc32 !== undefined,
-      reason,
+    it(
       'a copy has the same bytes and zlib’s CRC32 at every alignment of both sides and of every length, and writes no others',
+      needs(crc32 !== undefined, reason),
       () => {
         const random = new Prng(2);
         const bytes = Uint8Array.from({ length: 9_000 }, () => random.between(0, 255));
@@ -57,7 +55,7 @@ for (const [cpu, crc32] of forms)
       },
     );
 
-    itNeeds(crc32 !== undefined, reason, 'a copy of bytes with any one flipped bit has another CRC32', () => {
+    it('a copy of bytes with any one flipped bit has another CRC32', needs(crc32 !== undefined, reason), () => {
       const bytes = Uint8Array.from({ length: 1_803 }, (_, i) => i * 31);
       const into = new Uint8Array(bytes.length);
       const whole = crc32!.copy(into, bytes);

@@ -16,7 +16,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
-import { itNeeds, testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { logitsSource } from '../runner/sampling/logits-passes.ts';
@@ -48,8 +48,7 @@ function file(name: string, content = ''): string {
   return path;
 }
 
-describe('a library in the cache', () => {
-  testsNeed(hasCompiler, 'no C compiler');
+describe('a library in the cache', needs(hasCompiler, 'no C compiler'), () => {
   const damages: readonly (readonly [string, (path: string) => void])[] = [
     ['that is empty', (path) => truncateSync(path, 0)],
     // Loading it would end the process with SIGBUS.
@@ -127,10 +126,10 @@ describe('a library in the cache', () => {
   });
 });
 
-describe('the copy in memory of a library', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-  testsNeed(process.platform === 'linux', 'no Linux');
-
+describe('the copy in memory of a library', {
+  ...needs(hasCompiler, 'no C compiler'),
+  ...needs(process.platform === 'linux', 'no Linux'),
+}, () => {
   it('is loaded instead of the file, because the file may change after the check', async () => {
     const { cacheFolder } = await filled('copied');
     const taken: string[] = [];
@@ -151,8 +150,7 @@ describe('the copy in memory of a library', () => {
   });
 });
 
-describe('a cache folder that cannot be used', () => {
-  testsNeed(hasCompiler, 'no C compiler');
+describe('a cache folder that cannot be used', needs(hasCompiler, 'no C compiler'), () => {
   const isRoot = process.getuid?.() === 0;
   const folders: readonly (readonly [string, () => string, boolean])[] = [
     ['below /proc', () => '/proc/nothing/kvasir', existsSync('/proc/self')],
@@ -163,10 +161,9 @@ describe('a cache folder that cannot be used', () => {
   ];
 
   for (const [name, at, exists] of folders) {
-    itNeeds(
-      exists,
-      'no such folder on this machine',
+    it(
       `${name} costs each process one compilation and one event`,
+      needs(exists, 'no such folder on this machine'),
       async () => {
         const cacheFolder = at();
         const events: string[] = [];

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { assert } from '../base/assert.ts';
+import { sourceFile } from '../base/package-files.ts';
 import { CompileFailure } from './compile-failure.ts';
 
 /** C that is compiled for a CPU and for the shapes of a model, before (`prebuilt.ts`) or when a model is loaded. */
@@ -52,12 +52,11 @@ export async function sourceDigestOf(source: NativeSource): Promise<string> {
   return digest.digest('hex');
 }
 
-/** The folder `src`. C is not built into `dist`, so the build reads it from `src` too. */
+/** The folder `src`. */
 function sourceRoot(file: string): string {
-  const roots = ['../', '../../../src/'].map((path) => fileURLToPath(new URL(path, import.meta.url)));
-  const found = roots.find((root) => existsSync(join(root, file)));
-  if (found === undefined) throw new CompileFailure(`${file} is not in the package`, { isAvoidable: true });
-  return found;
+  const root = sourceFile('');
+  if (!existsSync(join(root, file))) throw new CompileFailure(`${file} is not in the package`, { isAvoidable: true });
+  return root;
 }
 
 /** Not part of the digest: KV stays valid if a source moves to another folder. */

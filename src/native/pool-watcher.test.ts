@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { itNeeds } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { openBarrier } from './barrier.ts';
 import { openPoolWatcher } from './pool-watcher.ts';
@@ -17,11 +17,11 @@ describe('the watcher of a pool of threads', () => {
     expect(await openPoolWatcher({ threads: 1, cpus: [] }, {})).toBeUndefined();
   });
 
-  itNeeds(barrier !== undefined, reason, 'exists for several threads', async () => {
+  it('exists for several threads', needs(barrier !== undefined, reason), async () => {
     expect(await openPoolWatcher({ threads: 2 }, {})).toBeDefined();
   });
 
-  itNeeds(barrier !== undefined, reason, 'refuses cores that the process may not use', async () => {
+  it('refuses cores that the process may not use', needs(barrier !== undefined, reason), async () => {
     const refused = openPoolWatcher({ threads: 2, cpus: [missing, missing + 1] }, {});
     await expect(refused).rejects.toMatchObject({
       code: 'KVASIR_CPUS_UNAVAILABLE',

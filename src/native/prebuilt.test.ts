@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { quickCompiler } from '../../test/support/quick-compiler.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { logitsSource } from '../runner/sampling/logits-passes.ts';
@@ -52,10 +52,10 @@ const load = (options: CompileOptions = {}) =>
     return { level: of, best: best(Float32Array.of(1, 3, 2), 3) };
   });
 
-describe('a prebuilt kernel', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-  testsNeed(ownLevel !== undefined && ownLevel !== 'x86-64', 'this CPU has no prebuilt kernels');
-
+describe('a prebuilt kernel', {
+  ...needs(hasCompiler, 'no C compiler'),
+  ...needs(ownLevel !== undefined && ownLevel !== 'x86-64', 'this CPU has no prebuilt kernels'),
+}, () => {
   it('is loaded without a compiler and without a cache folder', async () => {
     await shipped('loaded');
     const events: string[] = [];
@@ -143,22 +143,24 @@ it('a CPU has the level of the form that a compiler on the machine would choose'
   expect(cpuLevelOf('riscv64', new Set())).toBeUndefined();
 });
 
-describe('the library that tells the features of a CPU', () => {
-  testsNeed(hasCompiler && process.platform === 'linux' && process.arch === 'x64', 'no Linux on x64 with a C compiler');
-
-  it('tells those of /proc/cpuinfo that decide the level', async () => {
-    process.env = { ...before };
-    const options = { compiler, cacheFolder: join(folder, 'cpu-id') };
-    const names = await openNative(cpuIdSource, options, ({ path }) =>
-      loadNative().functionIn(path, 'kvasir_cpu_features', 'str')(),
-    );
-    const told = new Set(String(names).trim().split(' '));
-    const listed = (await listedFeatures())!;
-    const deciding = new Set(
-      Object.values(cpuLevels).flatMap(({ arch, features }) => (arch === 'x64' ? features : [])),
-    );
-    // Old versions of Linux do not list new features.
-    expect([...deciding].filter((name) => listed.has(name) && !told.has(name))).toEqual([]);
-    expect([...deciding].filter((name) => told.has(name)).length).toBeGreaterThan(0);
-  });
-});
+describe(
+  'the library that tells the features of a CPU',
+  needs(hasCompiler && process.platform === 'linux' && process.arch === 'x64', 'no Linux on x64 with a C compiler'),
+  () => {
+    it('tells those of /proc/cpuinfo that decide the level', async () => {
+      process.env = { ...before };
+      const options = { compiler, cacheFolder: join(folder, 'cpu-id') };
+      const names = await openNative(cpuIdSource, options, ({ path }) =>
+        loadNative().functionIn(path, 'kvasir_cpu_features', 'str')(),
+      );
+      const told = new Set(String(names).trim().split(' '));
+      const listed = (await listedFeatures())!;
+      const deciding = new Set(
+        Object.values(cpuLevels).flatMap(({ arch, features }) => (arch === 'x64' ? features : [])),
+      );
+      // Old versions of Linux do not list new features.
+      expect([...deciding].filter((name) => listed.has(name) && !told.has(name))).toEqual([]);
+      expect([...deciding].filter((name) => told.has(name)).length).toBeGreaterThan(0);
+    });
+  },
+);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { testsNeed } from '../../test/support/needs.ts';
+import { needs } from '../../test/support/needs.ts';
 import { blockId } from '../core/ids.ts';
 import { openDevice } from '../ggml/device.ts';
 import { F16, Q8_0 } from '../ggml/types.ts';
@@ -60,28 +60,32 @@ describe('a pool whose V is in its K', () => {
 });
 
 /** Blocks that are never written need no physical memory if the system allocates lazily. */
-describe('a pool of more than 4 GiB', () => {
-  testsNeed(process.platform !== 'win32', 'memory that is allocated when it is written');
-
-  it('has each block at its address', () => {
-    const device = openDevice({ device: 'cpu', threads: 1, exact: false });
-    const blockCount = Math.ceil((4.5 * 2 ** 30) / blockBytes(layout));
-    const memory = new KvMemory(device, layout, blockCount);
-    try {
-      const perGib = Math.floor(2 ** 30 / memory.blockBytes);
-      const blocks = [0, 1, perGib - 1, perGib, perGib + 1, 3 * perGib, 4 * perGib, blockCount - 1];
-      for (const [i, block] of blocks.entries()) memory.bytesOf(blockId(block)).fill(i + 1);
-      for (const [i, block] of blocks.entries()) {
-        const bytes = memory.bytesOf(blockId(block));
-        expect(bytes).toHaveLength(memory.blockBytes);
-        expect(bytes.every((byte) => byte === i + 1)).toBe(true);
-        const native = new Uint8Array(device.native.memoryAt(memory.baseAddress + block * memory.blockBytes + 16, 16));
-        expect(native).toEqual(new Uint8Array(16).fill(i + 1));
+describe(
+  'a pool of more than 4 GiB',
+  needs(process.platform !== 'win32', 'memory that is allocated when it is written'),
+  () => {
+    it('has each block at its address', () => {
+      const device = openDevice({ device: 'cpu', threads: 1, exact: false });
+      const blockCount = Math.ceil((4.5 * 2 ** 30) / blockBytes(layout));
+      const memory = new KvMemory(device, layout, blockCount);
+      try {
+        const perGib = Math.floor(2 ** 30 / memory.blockBytes);
+        const blocks = [0, 1, perGib - 1, perGib, perGib + 1, 3 * perGib, 4 * perGib, blockCount - 1];
+        for (const [i, block] of blocks.entries()) memory.bytesOf(blockId(block)).fill(i + 1);
+        for (const [i, block] of blocks.entries()) {
+          const bytes = memory.bytesOf(blockId(block));
+          expect(bytes).toHaveLength(memory.blockBytes);
+          expect(bytes.every((byte) => byte === i + 1)).toBe(true);
+          const native = new Uint8Array(
+            device.native.memoryAt(memory.baseAddress + block * memory.blockBytes + 16, 16),
+          );
+          expect(native).toEqual(new Uint8Array(16).fill(i + 1));
+        }
+        expect(() => memory.bytesOf(blockId(blockCount))).toThrow(/outside the pool/);
+      } finally {
+        memory.close();
+        device.close();
       }
-      expect(() => memory.bytesOf(blockId(blockCount))).toThrow(/outside the pool/);
-    } finally {
-      memory.close();
-      device.close();
-    }
-  });
-});
+    });
+  },
+);

@@ -84,7 +84,11 @@ export interface SchedulerStats {
     readonly failedLoads: number;
     /** How often a request planned again because it had invalid blocks. */
     readonly recoveries: number;
-    /** Tokens of these invalid blocks. */
+    /** Tokens of the invalid blocks of these requests. */
+    readonly recoveredTokens: number;
+    /** Requests that the policy `fail` ended. */
+    readonly failedRequests: number;
+    /** Tokens of the invalid blocks of all these requests, whether they planned again or ended. */
     readonly affectedTokens: number;
     /** The connectors' counters when they are read, summed over all ranks: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
     readonly counters: Readonly<Record<string, number>>;

@@ -14,6 +14,11 @@ import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import { spansOf } from './spans-of.ts';
 
+type RecoveryStats = Pick<
+  SchedulerStats['transfers'],
+  'failedLoads' | 'recoveries' | 'recoveredTokens' | 'failedRequests' | 'affectedTokens'
+>;
+
 /** How often one request asks the connector again after failed loads. The death of a worker does not count. */
 const retriesMax = 4;
 
@@ -58,6 +63,8 @@ export class Recovery {
   #nowMs: number | undefined;
   #failedLoads = 0;
   #recoveries = 0;
+  #recoveredTokens = 0;
+  #failedRequests = 0;
   #affectedTokens = 0;
 
   constructor(parts: RecoveryParts) {
@@ -65,8 +72,14 @@ export class Recovery {
     this.#asksForAll = parts.kv.parts.spec.groups.some(({ kind }) => kind !== 'full');
   }
 
-  get stats(): Pick<SchedulerStats['transfers'], 'failedLoads' | 'recoveries' | 'affectedTokens'> {
-    return { failedLoads: this.#failedLoads, recoveries: this.#recoveries, affectedTokens: this.#affectedTokens };
+  get stats(): RecoveryStats {
+    return {
+      failedLoads: this.#failedLoads,
+      recoveries: this.#recoveries,
+      recoveredTokens: this.#recoveredTokens,
+      failedRequests: this.#failedRequests,
+      affectedTokens: this.#affectedTokens,
+    };
   }
 
   /** Undefined: times are not measured. */
@@ -117,7 +130,7 @@ export class Recovery {
     const failed = loads.map(({ blocks }) => blocks.filter(({ result }) => result !== 'loaded'));
     if (invalid.length === 0 && failed.every(({ length }) => length === 0)) return nothing;
     const { kv, external } = this.#parts;
-    this.#countAffected([...failed.flat().map(({ block }) => block), ...invalid]);
+    const affected = this.#affectedBy([...failed.flat().map(({ block }) => block), ...invalid]);
     const ending = new Set<KvRequest>();
     for (const [i, { state }] of loads.entries()) {
       const blocks = failed[i]!;
@@ -140,7 +153,9 @@ export class Recovery {
         if (external !== undefined) this.#toReload.set(user, undefined);
       }
     }
-    return this.#fail(ending);
+    const ended = this.#fail(ending);
+    this.#count(affected, new Set(ended.map(({ requestId }) => requestId)));
+    return ended;
   }
 
   /** Nothing fills these blocks any more, except I/O in busy blocks. Returns the requests that waited for them. */
@@ -208,9 +223,10 @@ export class Recovery {
     }
   }
 
-  /** Called before these blocks become invalid: counts the requests that have one, and their tokens. */
-  #countAffected(blocks: readonly BlockId[]): void {
-    if (blocks.length === 0) return;
+  /** Called before these blocks become invalid: the requests that have one, and their tokens. */
+  #affectedBy(blocks: readonly BlockId[]): ReadonlyMap<RequestId, number> {
+    const tokensOf = new Map<RequestId, number>();
+    if (blocks.length === 0) return tokensOf;
     const { kv, requests } = this.#parts;
     const invalid = new InvalidBlocks(kv.parts.spec, blocks);
     for (const state of requests.values()) {
@@ -218,8 +234,20 @@ export class Recovery {
       if (affected.length === 0) continue;
       state.lost.add(kv.parts, state.kv, affected);
       state.lostKv(this.#nowMs);
+      const tokens = spansOf(kv, affected).reduce((sum, { start, end }) => sum + end - start, 0);
+      tokensOf.set(state.request.id, tokens);
+    }
+    return tokensOf;
+  }
+
+  /** `affected`: requests with invalid blocks, and the tokens of these. `ended`: those that ended because of them. */
+  #count(affected: ReadonlyMap<RequestId, number>, ended: ReadonlySet<RequestId>): void {
+    this.#failedRequests += ended.size;
+    for (const [id, tokens] of affected) {
+      this.#affectedTokens += tokens;
+      if (ended.has(id)) continue;
       this.#recoveries++;
-      for (const { start, end } of spansOf(kv, affected)) this.#affectedTokens += end - start;
+      this.#recoveredTokens += tokens;
     }
   }
 

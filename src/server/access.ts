@@ -2,6 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Caller, Callers } from './callers.ts';
 import { allowOrigin } from './cors.ts';
 import { HostCheck } from './host-check.ts';
+import { isOllamaPath } from './ollama/ollama-paths.ts';
 import { adminOnly, hostNotAllowed, mediaTypeNotSupported, originNotAllowed, unauthorized } from './server-errors.ts';
 
 export interface AccessOptions {
@@ -34,6 +35,7 @@ export class Access {
    */
   callerOf(request: FastifyRequest, reply: FastifyReply): Caller | undefined {
     const { requiresKey, everybody } = this.#callers;
+    if (isOllamaPath(request.endpointPath)) readAsJson(request);
     if (!requiresKey) this.#checkHost(request);
     if (this.#origins.length > 0 && allowOrigin(request, reply, this.#origins)) return undefined;
     const { isPublic, isForAdmins } = request.routeOptions.config;
@@ -73,6 +75,15 @@ export class Access {
     if (method === 'POST' && authorization === undefined && !/^application\/json *(;|$)/i.test(type ?? ''))
       throw mediaTypeNotSupported({ actual: type ?? 'none' });
   }
+}
+
+/**
+ * Ollama reads every body as JSON. Its own examples, curl's `-d` and LiteLLM send another content type or none. Scripts and forms of web
+ * pages cannot use this: with a `POST`, a browser sends `Origin`, and `Sec-Fetch-Site` to servers with TLS or on its own machine.
+ */
+function readAsJson({ raw: { headers } }: FastifyRequest): void {
+  if (headers.origin === undefined && headers['sec-fetch-site'] === undefined)
+    headers['content-type'] = 'application/json';
 }
 
 /** The names by which the client calls the server: all of them, if it sends several. Clients before HTTP/1.1 may send none. */

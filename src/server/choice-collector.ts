@@ -3,6 +3,7 @@ import { type LogprobList, PackedLogprobs } from '../core/packed-logprobs.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { OutputDelta } from '../engine/contract.ts';
+import type { ControlSpan } from '../tools/answer-reader.ts';
 
 /** What a renderer needs of the output of a choice: a part of it in a delta, or all of it. */
 export interface ChoiceOutput extends Omit<OutputDelta, 'tokenIds' | 'logprobs' | 'promptLogprobs'> {
@@ -13,6 +14,7 @@ export interface ChoiceOutput extends Omit<OutputDelta, 'tokenIds' | 'logprobs' 
 
 interface GatheredChoice {
   readonly text: GatheredText;
+  readonly controls: ControlSpan[];
   readonly tokenIds: TokenBuffer;
   readonly logprobs: PackedLogprobs | undefined;
   readonly promptLogprobs: PackedLogprobs | undefined;
@@ -26,6 +28,7 @@ export class ChoiceCollector {
   constructor(choiceCount: number, { logprobs, promptLogprobs }: SamplingOptions = {}) {
     this.#gathered = Array.from({ length: choiceCount }, () => ({
       text: new GatheredText(),
+      controls: [],
       tokenIds: new TokenBuffer([], 16),
       logprobs: logprobs === undefined ? undefined : new PackedLogprobs(logprobs),
       promptLogprobs: promptLogprobs === undefined ? undefined : new PackedLogprobs(promptLogprobs),
@@ -38,6 +41,7 @@ export class ChoiceCollector {
       this.#gathered[delta.index],
       `the engine returned a choice ${delta.index} that was not requested`,
     );
+    for (const { at, length } of delta.controls ?? []) choice.controls.push({ at: choice.text.length + at, length });
     choice.text.add(delta.text);
     for (const token of delta.tokenIds) choice.tokenIds.push(token);
     choice.logprobs?.pushAll(delta.logprobs ?? []);
@@ -47,11 +51,12 @@ export class ChoiceCollector {
 
   /** The choices in order of their numbers. Every choice must have ended. */
   choices(): ChoiceOutput[] {
-    return this.#gathered.map(({ text, tokenIds, logprobs, promptLogprobs, last }, index) => {
+    return this.#gathered.map(({ text, controls, tokenIds, logprobs, promptLogprobs, last }, index) => {
       const { stats, finish } = assertDefined(last, `choice ${index} has no output`);
       return {
         index,
         text: text.all(),
+        ...(controls.length === 0 ? {} : { controls }),
         tokenIds: tokenIds.view(),
         stats,
         finish: assertDefined(finish, `choice ${index} has not ended`),
@@ -66,11 +71,13 @@ const PIECES_AT_ONCE = 256;
 
 /** A text in pieces. V8 would keep two objects for each piece that is appended to a string. */
 class GatheredText {
+  length = 0;
   #text = '';
   #pieces: string[] = [];
 
   add(piece: string): void {
     if (piece === '') return;
+    this.length += piece.length;
     this.#pieces.push(piece);
     if (this.#pieces.length === PIECES_AT_ONCE) this.#join();
   }

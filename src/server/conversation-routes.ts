@@ -5,7 +5,7 @@ import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { engineFor } from './engine-for.ts';
 import { tokenizeText } from './generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from './openai-parse.ts';
-import { chatExample } from './openapi/examples.ts';
+import { chatExample, chatOthers } from './openapi/examples.ts';
 import type { BodyDescription } from './openapi/openapi.ts';
 import { needsOfTokens } from './request-needs.ts';
 import type { RouteOptions } from './routes.ts';
@@ -43,7 +43,7 @@ export function registerConversationRoutes(
   { limits, options }: { readonly limits: ParseLimits; readonly options: RouteOptions },
 ): void {
   const parts = { engine, options };
-  const body: BodyDescription = { example: chatExample, reads: [parseChat] };
+  const body: BodyDescription = { example: chatExample, others: chatOthers, reads: [parseChat] };
   app.post(
     '/apply-template',
     { config: { about: { summary: 'The prompt of a conversation.', body } } },

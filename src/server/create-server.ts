@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { FastifyPluginAsync, FastifyPluginCallback, FastifyReply, FastifyRequest, RequestPayload } from 'fastify';
 import { packageVersion } from '../base/package-files.ts';
+import { checkIsEngine, checkIsObject } from '../engine/check-arguments.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
 import { answerNotFound, configureHttp, createHttp } from './http.ts';
@@ -43,6 +44,8 @@ export interface MountedServer {
  * ```
  */
 export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
+  checkIsEngine(engine);
+  checkIsObject('options', options);
   const { prefix = '', ...others } = options;
   const defaults = withDefaults({ ...others, version: packageVersion() });
   const httpMetrics = createHttpMetrics(defaults);
@@ -54,7 +57,7 @@ export function createServer(engine: AsyncEngine, options: CreateServerOptions =
   };
   return {
     plugin: async (app) => {
-      configureHttp(app, { ...full, connections: new Connections() });
+      configureHttp(app, { ...full, connections: new Connections(), prefix: app.prefix });
       // Without a prefix, the application answers for paths without an endpoint.
       if (app.prefix !== '') app.setNotFoundHandler(answerNotFound);
       mountEngine(app, engine, full);
@@ -69,7 +72,7 @@ function createHandler(
   options: Parameters<typeof mountEngine>[2],
   prefix: string,
 ): MountedServer['handler'] {
-  const app = createHttp({ ...options, connections: new Connections() });
+  const app = createHttp({ ...options, connections: new Connections(), prefix });
   app.addHook('preParsing', takeParsedBody);
   const mount: FastifyPluginCallback = (context, _, done) => {
     mountEngine(context, engine, options);

@@ -107,7 +107,7 @@ describe('/v1/embeddings', () => {
       const { status, error } = await embed({ input });
       expect([status, error.code]).toEqual([400, 'context_length_exceeded']);
       expect(error.message).toMatch(
-        /^The input has 257 tokens, but the model takes 256 tokens in all\. Shorten the input/,
+        /maximum context length is 256 tokens\. However, you requested 257 tokens in the input\. Reduce the length of the input/,
       );
     }
     expect((await embed({ input: Array(256).fill(7) })).status).toBe(200);

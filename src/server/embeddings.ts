@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { withoutUndefined } from '../base/field-reader.ts';
+import { shapes, withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
@@ -37,7 +37,7 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
   const model = reader.name('model');
   const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
   const format = reader.choice('encoding_format', ['float', 'base64']);
-  const dimensions = reader.raw('dimensions') as number | undefined;
+  const dimensions = reader.raw('dimensions', shapes.integer) as number | undefined;
   const cacheSalt = readCacheSalt(reader);
   // vLLM's new name comes first.
   const normalize = reader.boolean('use_activation') ?? reader.boolean('normalize');
@@ -51,7 +51,7 @@ export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: Asyn
 
 /** Another API's request and answer. */
 export interface EmbeddingsForm {
-  /** The body in OpenAI's form. */
+  /** The body in OpenAI's form. A text may be empty if it has tokens: those that the model adds. */
   body(given: unknown): unknown;
   /** `model`: its name. */
   answer(embeddings: readonly Embedding[], model: string): object;
@@ -85,7 +85,7 @@ export async function answerEmbeddings(
   const { signal } = abortWhenGone(reply);
   const prepared = await unlessGone(reply, signal, async () => {
     await place.turn(signal);
-    const prompts = await tokensOf(engine, parsed, signal);
+    const prompts = await tokensOf(engine, parsed, form !== undefined, signal);
     const vectorLength = parsed.settings.dimensions ?? engine.model.embedding!.length;
     return {
       prompts,
@@ -125,15 +125,16 @@ export async function answerEmbeddings(
   return answer === undefined ? reply : await sendJson(reply, answer, { clientTimeoutMs });
 }
 
-async function tokensOf(engine: AsyncEngine, parsed: ParsedEmbeddings, signal: AbortSignal) {
+async function tokensOf(engine: AsyncEngine, parsed: ParsedEmbeddings, mayBeEmpty: boolean, signal: AbortSignal) {
   const { inputs, addSpecial, truncation } = parsed;
   const added = truncation === undefined || !addSpecial ? [] : engine.tokenize('');
   const { maxModelLen } = engine.model;
   const prompts: Int32Array[] = [];
   for (const input of inputs) {
     if (prompts.length > 0) await nextTurn();
-    if (input.length === 0) throw promptEmpty();
+    if (input.length === 0 && !mayBeEmpty) throw promptEmpty();
     const whole = typeof input === 'string' ? await tokenizeInput(engine, input, parsed, signal) : input;
+    if (whole.length === 0) throw promptEmpty();
     const tokens = truncation === undefined ? whole : cutTokens(whole, truncation, added);
     if (tokens.length > maxModelLen) {
       throw tooManyTokens({ promptTokens: tokens.length, maxModelLen, isEmbedding: true });

@@ -1,4 +1,5 @@
 import type { AsyncEngine, ModelInfo } from '../engine/contract.ts';
+import { nameMatch } from '../engine/model-names.ts';
 import { modelNotFound } from './server-errors.ts';
 
 /** The engine that serves the model of this name: for the name of a LoRA adapter, the engine whose requests have it. */
@@ -7,6 +8,8 @@ export function engineFor(engine: AsyncEngine, requested: string | undefined): A
   if (requested === undefined || requested === name || aliases.includes(requested)) return engine;
   const adapters = engine.adapters?.list() ?? [];
   if (adapters.some((adapter) => adapter.name === requested)) return withAdapter(engine, requested);
+  // Only now: a pattern must not hide an adapter.
+  if (nameMatch(aliases, requested) !== undefined) return engine;
   const served = [name, ...adapters.map((adapter) => adapter.name)].join('`, `');
   throw modelNotFound({ parameter: 'model', requested: requested.slice(0, 100), served });
 }

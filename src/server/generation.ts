@@ -206,6 +206,11 @@ export class GenerationMeter {
   }
 
   /** Milliseconds since the request arrived. */
+  get elapsedMs(): number {
+    return this.#clock.nowMs() - this.#startMs;
+  }
+
+  /** Undefined before the first token. */
   get timeToFirstTokenMs(): number | undefined {
     return this.#firstTokenMs === undefined ? undefined : this.#firstTokenMs - this.#startMs;
   }

@@ -12,6 +12,7 @@ import type { Caller } from './callers.ts';
 import type { Connections } from './connections.ts';
 import { Exchange, exchangesOf } from './exchange.ts';
 import { readBodyJson } from './json-limits.ts';
+import { isOllamaPath, ollamaError } from './ollama/ollama-paths.ts';
 import { RequestLog } from './request-log.ts';
 import type { HeldMemory, RequestMemory } from './request-memory.ts';
 import {
@@ -28,6 +29,8 @@ import type { LogLevel } from './server-options.ts';
 
 export interface HttpOptions extends AccessOptions {
   readonly rootPath?: string;
+  /** Where an application mounts the endpoints. */
+  readonly prefix?: string;
   readonly bodyMaxBytes: number;
   /** A client that sends its body slower than 2 KiB per second, over this time, loses its connection. */
   readonly clientTimeoutMs: number;
@@ -45,6 +48,8 @@ export interface HttpOptions extends AccessOptions {
 declare module 'fastify' {
   interface FastifyRequest {
     exchange: Exchange;
+    /** The path as the endpoints have it: without the query, and without the path where an application mounts them. */
+    endpointPath: string;
     /** Set unless the request is refused. */
     caller: Caller;
     /** The log line of this request. */
@@ -57,7 +62,7 @@ declare module 'fastify' {
     isPublic?: boolean;
     /** The route concerns the requests of all API keys. */
     isForAdmins?: boolean;
-    /** The body of an error. Default: OpenAI's form. */
+    /** The body of an error. Default: Ollama's form below `/api`, else OpenAI's. */
     errorBody?: (answer: ErrorAnswer) => object;
   }
 }
@@ -97,6 +102,7 @@ export function createHttp(options: HttpOptions): FastifyInstance {
 export function configureHttp(app: FastifyInstance, options: HttpOptions): void {
   const access = new Access(options);
   app.decorateRequest('exchange');
+  app.decorateRequest('endpointPath');
   app.decorateRequest('caller');
   app.decorateRequest('requestLog');
   app.decorateRequest('bodyMemory');
@@ -155,10 +161,12 @@ export function answerNotFound(request: FastifyRequest, reply: FastifyReply): Fa
   return sendError(routeNotFoundOf(request), request, reply);
 }
 
-function begin(request: FastifyRequest, reply: FastifyReply, { clock, connections }: HttpOptions): void {
+function begin(request: FastifyRequest, reply: FastifyReply, { clock, connections, prefix = '' }: HttpOptions): void {
   const exchange = new Exchange(reply.raw);
   const log = new RequestLog(clock);
   request.exchange = exchange;
+  const path = request.url.split('?', 1)[0]!;
+  request.endpointPath = path.startsWith(prefix) ? path.slice(prefix.length) : path;
   request.requestLog = log;
   connections.add(exchange);
   reply.header('x-request-id', request.id);
@@ -167,15 +175,17 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   });
 }
 
-/** Answers in the format of the route. Internal errors go to the log with their stack. */
+/** Answers in the format of the API. Internal errors go to the log with their stack. */
 function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const answer = errorAnswer(error);
   noteError(error, request);
-  const { errorBody } = request.routeOptions.config;
-  return reply
-    .status(answer.status)
-    .headers(answer.headers)
-    .send(errorBody?.(answer) ?? answer.body);
+  return reply.status(answer.status).headers(answer.headers).send(errorBodyFor(request, answer));
+}
+
+/** Paths without an endpoint have a form too: clients of Ollama read nothing but its own. */
+export function errorBodyFor({ routeOptions, endpointPath }: FastifyRequest, answer: ErrorAnswer): object {
+  const form = routeOptions.config?.errorBody ?? (isOllamaPath(endpointPath) ? ollamaError : undefined);
+  return form?.(answer) ?? answer.body;
 }
 
 const loggedCauses = new WeakSet<object>();

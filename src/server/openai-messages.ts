@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import type { FieldReader } from '../base/field-reader.ts';
+import { type FieldReader, shapes } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
 import { joinedParts, type TextPart, type ToolMessage } from '../tools/template-messages.ts';
 import { readToolCalls } from './openai-tools.ts';
@@ -104,7 +104,7 @@ function readContent(
   limit: PartLimit,
   ifAbsent: string | undefined,
 ): Pick<ToolMessage, 'content' | 'parts'> {
-  const value = reader.raw('content') ?? ifAbsent;
+  const value = reader.raw('content', shapes.text, shapes.list) ?? ifAbsent;
   if (!Array.isArray(value))
     return { content: reader.wellFormed('content', reader.required('content', value, 'a string')) };
   limit.parts += value.length;

@@ -1,5 +1,5 @@
 import { describeValue } from '../base/describe-value.ts';
-import { type FieldReader, nameLengthMax, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldReader, nameLengthMax, shapes, withoutUndefined } from '../base/field-reader.ts';
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type CheckedSampling, logprobsMax, type ModelSampling } from '../core/sampling-parse.ts';
@@ -244,15 +244,15 @@ export function readPriority(reader: FieldReader): number | undefined {
 const kvTransferParamsMax = 1024 * 1024;
 
 function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
-  reader.small('kv_transfer_params', kvTransferParamsMax);
   reader.json('kv_transfer_params');
+  reader.small('kv_transfer_params', kvTransferParamsMax);
   return reader.plain('kv_transfer_params') as JsonObject | undefined;
 }
 
 /** `field`: its name in the body. */
 export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'prompt'): (string | Int32Array)[] {
   const expected = 'a string, a list of strings, a list of token ids, or a list of such lists';
-  const value = reader.required(field, reader.raw(field), expected);
+  const value = reader.required(field, reader.raw(field, shapes.text, shapes.list), expected);
   if (typeof value === 'string') return [reader.wellFormed(field, value)];
   if (!Array.isArray(value)) throw reader.invalid(field, expected);
   const first: unknown = value[0];
@@ -312,7 +312,7 @@ export interface ParsedTokenize {
 /** The body of vLLM's `/tokenize`, `{prompt}` or `{messages}`, or of llama-server's, `{content}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
   const reader = bodyReader(body, limits);
-  const isChat = reader.raw('messages') !== undefined;
+  const isChat = reader.raw('messages', shapes.list) !== undefined;
   const content = reader.string('content');
   const expected = 'a string (or `messages`, a list of messages)';
   const input = isChat
@@ -338,17 +338,18 @@ export interface ParsedPrefix {
 
 /** `{prompt}`, `{tokens}` or `{messages}`, and what separates its cache. */
 export function readPrefix(reader: FieldReader, limits: ParseLimits): ParsedPrefix {
-  const tokens = reader.raw('tokens');
-  const isChat = reader.raw('messages') !== undefined;
+  const tokens = reader.raw('tokens', shapes.integers);
+  const isChat = reader.raw('messages', shapes.list) !== undefined;
   const prompt = reader.string('prompt', { min: 1 });
   const given = [tokens, isChat ? true : undefined, prompt].filter((form) => form !== undefined).length;
   if (given > 1)
     throw reader.invalid('prompt', 'absent if there are `tokens` or `messages`, of which one says the prompt');
   const input = isChat ? readConversation(reader, limits) : (readTokenList(reader, tokens, limits) ?? prompt);
+  const expected = 'a string (or `tokens`, a list of token ids, or `messages`)';
   const rest = withoutUndefined({ model: reader.name('model'), cacheSalt: readCacheSalt(reader) });
   return {
     ...rest,
-    input: reader.required('prompt', input, 'a string (or `tokens`, a list of token ids, or `messages`)'),
+    input: input ?? reader.required('prompt', prompt, expected),
     addSpecial: reader.boolean('add_special_tokens') ?? !isChat,
   };
 }
@@ -367,7 +368,7 @@ export interface ParsedDetokenize {
 
 export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetokenize {
   const reader = bodyReader(body, limits);
-  const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
+  const value = reader.required('tokens', reader.raw('tokens', shapes.integers), 'a list of token ids');
   if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids');
   // As many as `/tokenize` returns: more than the context, and limited by the size and the memory of the request.
   const tokens = readTokens(reader, value, 'tokens', limits);

@@ -8,7 +8,7 @@ import {
 } from '../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
-import type { Prompt } from './generation.ts';
+import type { GenerationMeter, Prompt } from './generation.ts';
 import { type JsonList, LazyList } from './json-pieces.ts';
 import { chatLogprobs, completionLogprobs, offsetsIn, TextOffset } from './openai-logprobs.ts';
 import type {
@@ -57,6 +57,8 @@ export interface RenderContext {
   readonly created: number;
   readonly prompts: readonly Prompt[];
   readonly n: number;
+  /** Milliseconds since the request arrived: now, and of the first token, if there is one. */
+  readonly times: Pick<GenerationMeter, 'elapsedMs' | 'timeToFirstTokenMs'>;
   readonly returnTokenIds: boolean;
   /** How calls in the answers of a chat are read. */
   readonly answers?: ChatAnswerOptions;
@@ -271,6 +273,7 @@ const chatMessage = ({ content, reasoning, toolCalls }: AnswerMessage): ChatChoi
   role: 'assistant',
   content: content === '' && toolCalls.length > 0 ? null : content,
   refusal: null,
+  annotations: [],
   ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
   ...(toolCalls.length === 0
     ? {}

@@ -1,5 +1,5 @@
 import { ExactNumber } from '../base/exact-json.ts';
-import { type FieldReader, snakeCase } from '../base/field-reader.ts';
+import { type FieldReader, shapes, snakeCase } from '../base/field-reader.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { type CheckedSampling, checkSampling } from '../core/sampling-parse.ts';
 
@@ -42,7 +42,7 @@ const seedRange = { min: -(2n ** 63n), end: 2n ** 64n } as const;
 
 /** OpenAI's and vLLM's seeds are signed 64-bit integers. Each has the bits of an unsigned one, which is taken too. */
 function readSeed(reader: FieldReader): bigint | undefined {
-  const value = reader.exact('seed');
+  const value = reader.exact('seed', shapes.integer);
   if (value === undefined) return undefined;
   const seed = integerOf(value);
   if (seed !== undefined && seed >= seedRange.min && seed < seedRange.end) return BigInt.asUintN(64, seed);

@@ -1,13 +1,15 @@
 import { describeValue } from '../base/describe-value.ts';
-import type { FieldReader } from '../base/field-reader.ts';
+import { type FieldReader, shapes } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
 import { checkJsonText } from './json-limits.ts';
 
 /** The functions of a chat request. */
 export interface ParsedTools {
-  /** Shown to the model; none if the request has none, or if its `tool_choice` is `none`. */
+  /** Shown to the model. */
   readonly tools: readonly Tool[];
+  /** `tool_choice` is `none`. */
+  readonly forbidsCalls?: boolean;
   /** False: at most one call for each answer. */
   readonly areParallel: boolean;
   /** Each call of the answer is one of these, and there is at least one; absent: the model decides. */
@@ -32,7 +34,7 @@ export function readTools(reader: FieldReader): ParsedTools {
   }
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
   const choice = readChoice(reader, names);
-  if (choice === 'none') return { tools: [], areParallel };
+  if (choice === 'none') return { tools, areParallel, forbidsCalls: true };
   if (choice === 'auto') return { tools, areParallel };
   if (choice === 'required') return { tools, areParallel, requiredTools: tools };
   const named = tools.filter(({ function: { name } }) => name === choice.name);
@@ -45,7 +47,7 @@ function readChoice(
   names: ReadonlySet<string>,
 ): 'none' | 'auto' | 'required' | { readonly name: string } {
   const expected = '"none", "auto", "required", or an object with the name of a function';
-  const choice = reader.raw('tool_choice');
+  const choice = reader.raw('tool_choice', shapes.text, shapes.object);
   if (choice === undefined || choice === 'auto') return 'auto';
   if (choice === 'none') return choice;
   const isNamed = isJsonObject(choice);

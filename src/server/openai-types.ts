@@ -140,6 +140,8 @@ export interface ChatChoice extends ChatChoiceEnd {
     /** Null if the answer has calls only. */
     readonly content: string | null;
     readonly refusal: null;
+    /** Citations of OpenAI's own tools: none. */
+    readonly annotations: readonly [];
     readonly reasoning_content?: string;
     readonly tool_calls?: readonly ChatToolCall[];
   };
@@ -169,4 +171,6 @@ export interface ModelCard {
   /** Of a LoRA adapter: the name of the model. */
   readonly parent: string | null;
   readonly max_model_len: number;
+  /** What the model's file says of itself (`general.description`). */
+  readonly description?: string;
 }

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, extname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { sourceFile } from '../base/package-files.ts';
 import { routeNotFound } from './server-errors.ts';
 
 /**
@@ -69,7 +69,7 @@ let files: ReadonlyMap<string, PageFile> | undefined;
 
 /** Read once. The sources are in the package: the build does not change them. */
 export function pageFiles(): ReadonlyMap<string, PageFile> {
-  files ??= new Map([...readFolder(pageFolder()), ...packageFiles()]);
+  files ??= new Map([...readFolder(sourceFile('server/page')), ...packageFiles()]);
   return files;
 }
 
@@ -109,9 +109,4 @@ function readFile(path: string): PageFile {
 function fileOf(type: string, bytes: Buffer): PageFile {
   const etag = `"${createHash('sha256').update(bytes).digest('base64url').slice(0, 22)}"`;
   return { bytes, type: types[type]!, etag };
-}
-
-function pageFolder(): string {
-  const isSource = import.meta.url.endsWith('.ts');
-  return fileURLToPath(new URL(isSource ? './page/' : '../../../src/server/page/', import.meta.url));
 }

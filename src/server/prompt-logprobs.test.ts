@@ -118,7 +118,8 @@ describe('echo with logprobs', () => {
   it('is streamed before the text of other choices, also if their text is computed before', () => {
     const engine = new LetterEngine();
     const prompts = [{ tokens: Int32Array.of(120, 121, 122), maxTokens: 2 }];
-    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, returnTokenIds: false };
+    const times = { elapsedMs: 0, timeToFirstTokenMs: undefined };
+    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, times, returnTokenIds: false };
     const chunksOf = (deltas: readonly object[]): number[][] => {
       const renderer = completionRenderer({ ...head, echoes: ['xyz'], echoedLogprobs: 0 });
       const stats = { promptTokens: 3, cachedTokens: 0, outputTokens: 0, computedTokens: 0 };

@@ -225,7 +225,7 @@ describe('/v1/chat/completions', () => {
       choices: [
         {
           index: 0,
-          message: { role: 'assistant', content: lettersOf(promptLength, 3), refusal: null },
+          message: { role: 'assistant', content: lettersOf(promptLength, 3), refusal: null, annotations: [] },
           logprobs: null,
           finish_reason: 'length',
           stop_reason: null,

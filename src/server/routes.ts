@@ -12,6 +12,7 @@ import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { shownNames } from '../engine/model-names.ts';
 import { registerAdapterRoutes } from './adapter-routes.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
 import { type BestOf, keepBest } from './best-of.ts';
@@ -45,10 +46,13 @@ import { chatRenderer, completionRenderer, type RenderContext, type Renderer } f
 import type { ModelCard } from './openai-types.ts';
 import {
   chatExample,
+  chatOthers,
   completionExample,
+  completionOthers,
   detokenizeExample,
   embeddingExample,
   tokenizeExample,
+  tokenizeOthers,
 } from './openapi/examples.ts';
 import { registerOpenApi } from './openapi/openapi.ts';
 import { registerPage } from './page-routes.ts';
@@ -118,9 +122,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     root: parent === null ? model.name : id,
     parent,
     max_model_len: model.maxModelLen,
+    ...(parent === null && model.description !== undefined ? { description: model.description } : {}),
   });
   const cards = (): ModelCard[] => [
-    ...[model.name, ...(model.aliases ?? [])].map((id) => cardOf(id)),
+    ...[model.name, ...shownNames(model.aliases ?? [])].map((id) => cardOf(id)),
     ...(engine.adapters?.list() ?? []).map(({ name }) => cardOf(name, model.name)),
   ];
   const generations = new GenerationRoute(options);
@@ -131,7 +136,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Completions of texts or tokens.',
-          body: { example: completionExample, reads: [parseCompletion] },
+          body: { example: completionExample, others: completionOthers, reads: [parseCompletion] },
           answer: 'CompletionBody',
           chunk: 'CompletionChunk',
           media: 'text/event-stream',
@@ -169,7 +174,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Answers to conversations.',
-          body: { example: chatExample, reads: [parseChat] },
+          body: { example: chatExample, others: chatOthers, reads: [parseChat] },
           answer: 'ChatBody',
           chunk: 'ChatChunk',
           media: 'text/event-stream',
@@ -212,8 +217,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     '/v1/models/:model',
     { config: { about: { summary: 'The model.', answer: 'ModelCard' } } },
     (request) => {
-      engineFor(engine, request.params.model);
-      return cards().find(({ id }) => id === request.params.model);
+      const { name } = engineFor(engine, request.params.model).model;
+      const listed = cards();
+      // A name that only a pattern has is not listed.
+      return listed.find(({ id }) => id === request.params.model) ?? listed.find(({ id }) => id === name);
     },
   );
   app.post(
@@ -222,7 +229,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       config: {
         about: {
           summary: 'Tokens of a text or a conversation.',
-          body: { example: tokenizeExample, reads: [parseTokenize] },
+          body: { example: tokenizeExample, others: tokenizeOthers, reads: [parseTokenize] },
         },
       },
     },
@@ -401,6 +408,7 @@ export class GenerationRoute {
       created: Math.floor(Date.now() / 1000),
       prompts,
       n: generation.bestOf?.kept ?? n,
+      times: meter,
       returnTokenIds: parsed.returnTokenIds,
       ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
       ...promptScoresOf(parsed),

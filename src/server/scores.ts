@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { FieldReader } from '../base/field-reader.ts';
-import { withoutUndefined } from '../base/field-reader.ts';
+import { type FieldReader, shapes, withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { poolingFor } from '../engine/embed.ts';
@@ -12,7 +11,7 @@ import { type EmbeddingsOptions, inputsMax, usageOf } from './embeddings.ts';
 import { engineFor } from './engine-for.ts';
 import { LazyList } from './json-pieces.ts';
 import { type ParseLimits, readCacheSalt, readPriority } from './openai-parse.ts';
-import { rerankExample, scoreExample } from './openapi/examples.ts';
+import { rerankExample, rerankOthers, scoreExample, scoreOthers } from './openapi/examples.ts';
 import { readTruncation } from './read-truncation.ts';
 import { needsOfVectors } from './request-needs.ts';
 import { sendJson } from './send-json.ts';
@@ -38,7 +37,7 @@ interface ParsedRerank extends ParsedScores {
 /** vLLM's `/score`: `text_1` and `text_2`, or the same under other names. One text is paired with each of the others. */
 export function parseScore(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedScores {
   const reader = bodyReader(body, limits);
-  const isGiven = (name: string): boolean => reader.raw(name) !== undefined;
+  const isGiven = (name: string): boolean => reader.raw(name, shapes.text, shapes.list) !== undefined;
   const [first, second] =
     textNames.find(([, two]) => isGiven(two)) ?? textNames.find(([one]) => isGiven(one)) ?? textNames[0];
   const [queries, documents] = [readTexts(reader, first), readTexts(reader, second)];
@@ -63,8 +62,14 @@ const textNames = [
 /** The rerank API of Jina and Cohere, as vLLM has it, or with `texts` that of Text Embeddings Inference, as llama-server has it. */
 export function parseRerank(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedRerank {
   const reader = bodyReader(body, limits);
-  const query = readText(reader, 'query', reader.required('query', reader.raw('query'), 'a text'));
-  const isList = reader.raw('texts') !== undefined && reader.raw('documents') === undefined;
+  const query = readText(
+    reader,
+    'query',
+    reader.required('query', reader.raw('query', shapes.text, shapes.object), 'a text'),
+  );
+  const isList =
+    reader.raw('texts', shapes.text, shapes.list) !== undefined &&
+    reader.raw('documents', shapes.text, shapes.list) === undefined;
   const documents = readTexts(reader, isList ? 'texts' : 'documents');
   const topCount = reader.integer('top_n', { min: 0 }) ?? 0;
   const returnsDocuments = (isList ? reader.boolean('return_text') : reader.boolean('return_documents')) ?? !isList;
@@ -100,7 +105,7 @@ function finish(reader: FieldReader, engine: AsyncEngine, pairs: Pairs): ParsedS
 
 /** A text, or a list of texts. */
 function readTexts(reader: FieldReader, name: string): readonly string[] {
-  const value = reader.required(name, reader.raw(name), 'a text or a list of texts');
+  const value = reader.required(name, reader.raw(name, shapes.text, shapes.list), 'a text or a list of texts');
   if (!Array.isArray(value)) return [readText(reader, name, value)];
   if (value.length === 0) throw promptEmpty();
   if (value.length > inputsMax)
@@ -120,11 +125,19 @@ function readText(reader: FieldReader, name: string, value: unknown): string {
 export function registerScoreRoutes(app: FastifyInstance, engine: AsyncEngine, options: EmbeddingsOptions): void {
   const ofScores = {
     summary: 'How relevant texts are for other texts.',
-    body: { example: scoreExample, reads: [(body: object, given: ParseLimits) => parseScore(body, given, engine)] },
+    body: {
+      example: scoreExample,
+      others: scoreOthers,
+      reads: [(body: object, given: ParseLimits) => parseScore(body, given, engine)],
+    },
   };
   const ofRerank = {
     summary: 'Documents by their relevance for a query.',
-    body: { example: rerankExample, reads: [(body: object, given: ParseLimits) => parseRerank(body, given, engine)] },
+    body: {
+      example: rerankExample,
+      others: rerankOthers,
+      reads: [(body: object, given: ParseLimits) => parseRerank(body, given, engine)],
+    },
   };
   app.post('/v1/score', { config: { about: ofScores } }, (request, reply) =>
     answerScore(engine, request, reply, options),

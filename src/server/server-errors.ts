@@ -1,4 +1,8 @@
 import { defineError, KvasirError } from '../base/errors.ts';
+import { promptTooLong, type tooManyTokens } from '../core/errors.ts';
+
+/** The fields of an error for a request that has too many tokens. */
+export type TokensOfRequest = Parameters<typeof tooManyTokens>[0];
 
 /** Errors that only requests over HTTP can cause. The errors of any caller are in `core/errors.ts`. */
 export const fieldMissing = defineError('KVASIR_FIELD_MISSING', '`{parameter}` is required: {expected}.', 400);
@@ -92,6 +96,16 @@ export const routeNotFound = defineError(
   'There is no endpoint {method} {path}. docs/api.md in the package lists the endpoints, and GET / is a page to try them.',
   404,
 );
+export const pullOff = defineError(
+  'KVASIR_PULL_OFF',
+  'This server does not download `{model}`. Start it with --hub-models any, and pull a name such as hf.co/owner/name:Q8_0; or download the model with `kvasir pull`, and serve it.',
+  403,
+);
+export const modelsReadOnly = defineError(
+  'KVASIR_MODELS_READ_ONLY',
+  '{path} has no effect here: this server does not make, copy, upload or delete models. It serves GGUF files; `kvasir pull` and `kvasir rm` download and remove them.',
+  403,
+);
 export const faultInjectionOff = defineError(
   'KVASIR_FAULT_INJECTION_OFF',
   'This server does not lose blocks on demand. Start it with --enable-fault-injection.',
@@ -161,6 +175,8 @@ export interface ErrorAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: OpenAiErrorBody;
+  /** Set if the request has too many tokens: APIs have their own words for it, which agents know. */
+  readonly tooLong?: TokensOfRequest;
   /** A bug of the server or a problem of its machine: the log gets the stack, the client gets no details. */
   readonly internal: boolean;
 }
@@ -183,6 +199,7 @@ export function errorAnswer(error: unknown): ErrorAnswer {
     status: httpStatus,
     headers: answerHeaders(known),
     body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
+    ...(code === promptTooLong.definition.code ? { tooLong: fields as unknown as TokensOfRequest } : {}),
     internal: httpStatus === 500 && !isOfModel,
   };
 }

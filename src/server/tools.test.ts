@@ -34,9 +34,13 @@ const templates = {
 async function serve(
   answer: string,
   template: keyof typeof templates = 'hermes',
-  options: Partial<ServerOptions> = {},
+  { control, ...options }: Partial<ServerOptions> & { readonly control?: string } = {},
 ) {
-  const engine = new LetterEngine({ answer, chatTemplate: templates[template], maxModelLen: 5000 });
+  const chatTemplate = templates[template];
+  const engine = new LetterEngine({
+    ...{ answer, chatTemplate, maxModelLen: 5000 },
+    ...(control === undefined ? {} : { control }),
+  });
   const rendered: { messages: unknown; options: unknown }[] = [];
   const { renderChat } = engine;
   engine.renderChat = (messages, given) => {
@@ -90,6 +94,7 @@ describe('tools', () => {
           role: 'assistant',
           content: 'I look.',
           refusal: null,
+          annotations: [],
           tool_calls: [
             {
               id: expect.stringMatching(/^call_[0-9a-f]{24}$/),
@@ -168,12 +173,34 @@ describe('tools', () => {
     expect(message.tool_calls[0].function.arguments).toMatch(/^\{"cit/);
   });
 
-  it.each([[{ tools: [weather], tool_choice: 'none' }], [{ tools: [] }], [{}]])('are off with %j', async (fields) => {
+  it.each([[{ tools: [] }], [{}]])('are off with %j', async (fields) => {
     const { ask, rendered } = await serve(call);
     const [{ message, finish_reason }] = (await ask({ messages: [question], ...fields })).choices;
-    expect(message).toEqual({ role: 'assistant', content: call, refusal: null });
+    expect(message).toEqual({ role: 'assistant', content: call, refusal: null, annotations: [] });
     expect(finish_reason).toBe('stop');
     expect(rendered[0]!.options).toEqual({});
+  });
+
+  it('are forbidden with tool_choice none, and the prompt has the tools as before, so it is cached', async () => {
+    const { ask, rendered, engine } = await serve(call);
+    const { tokenize } = engine;
+    engine.tokenize = (text, options) => (text === '<tool_call>' ? [7] : tokenize.call(engine, text, options));
+    const asked = { messages: [question], tools: [weather], logit_bias: { 7: 5, 8: 1 } };
+    await ask(asked);
+    const [{ message, finish_reason }] = (await ask({ ...asked, tool_choice: 'none' })).choices;
+    expect(message).toMatchObject({ content: call });
+    expect([message.tool_calls, finish_reason]).toEqual([undefined, 'stop']);
+    expect(rendered[1]).toEqual(rendered[0]);
+    const [auto, none] = engine.requests;
+    expect(none!.prompt).toEqual(auto!.prompt);
+    expect(none!.grammar).toBeUndefined();
+    // The token that begins calls.
+    expect([...(none!.params!.logitBias as Map<number, number>)]).toEqual([
+      [7, -10_000],
+      [8, 1],
+    ]);
+    await ask({ messages: [question], tools: [], tool_choice: 'none' });
+    expect(engine.requests[2]!.params!.logitBias).toBeUndefined();
   });
 
   it('and results of earlier calls reach the template', async () => {
@@ -200,7 +227,8 @@ describe('tools', () => {
   });
 
   it('of Mistral have ids of nine letters and digits, and control tokens are kept', async () => {
-    const { ask, engine } = await serve('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]', 'mistral');
+    const control = '[TOOL_CALLS]';
+    const { ask, engine } = await serve(`${control}[{"name": "get_weather", "arguments": {}}]`, 'mistral', { control });
     const [{ message }] = (await ask(asking)).choices;
     expect(message.tool_calls[0].id).toMatch(/^[0-9a-z]{9}$/);
     expect(engine.requests[0]!.params).toMatchObject({ skipSpecialTokens: false });
@@ -210,7 +238,13 @@ describe('tools', () => {
     const answer = '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.';
     const { ask, stream } = await serve(answer, 'openai');
     const [{ message }] = (await ask({ messages: [question] })).choices;
-    expect(message).toEqual({ role: 'assistant', content: 'Yes.', refusal: null, reasoning_content: 'Hm.' });
+    expect(message).toEqual({
+      role: 'assistant',
+      content: 'Yes.',
+      refusal: null,
+      annotations: [],
+      reasoning_content: 'Hm.',
+    });
     expect(await stream({ messages: [question] })).toMatchObject({ content: 'Yes.', reasoning: 'Hm.', reason: 'stop' });
   });
 
@@ -300,7 +334,7 @@ describe('a chat', () => {
     ['with calls in control tokens', 'mistral', { tools }, { tools }],
     ['with required calls', 'hermes', { tools, tool_choice: 'required' }, { tools, toolChoice: 'required' }],
     ['with a named call', 'lfm2', { tools, tool_choice: named }, { tools, toolChoice: { name: 'get_weather' } }],
-    ['with tools that are not shown', 'hermes', { tools, tool_choice: 'none' }, { tools, toolChoice: 'none' }],
+    ['with forbidden calls', 'hermes', { tools, tool_choice: 'none' }, { tools, toolChoice: 'none' }],
     ['with a schema', 'qwen3', { response_format: format }, { params: { structuredOutputs: { json: schema } } }],
     ['with an effort', 'hermes', { reasoning_effort: 'low' }, { variables: { reasoning_effort: 'low' } }],
     ['that goes on', 'openai', { continue_final_message: true }, { continueFinalMessage: true }],

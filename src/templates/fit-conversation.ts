@@ -15,6 +15,7 @@ import {
   withUniqueIds,
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
+import { joinParts } from './join-parts.ts';
 import { callsOf, textOf, withoutGaps } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
@@ -41,7 +42,7 @@ export function fitConversation(
   const whole = messages.map(withoutGaps);
   const form = callForm(whole, settings);
   const takes: Takes = (shape, unlike) => settings.takes(shape, form, unlike);
-  const known = withKnownRoles(orderResults(whole), takes);
+  const known = withKnownRoles(joinParts(orderResults(whole), takes, report), takes);
   const called =
     form.kind === 'fields'
       ? fitCalls(known, { ...settings, form }, takes, report)

@@ -13,6 +13,8 @@ export type Takes = (shape: string, unlike?: string) => boolean;
 export type Report = (change: Change) => void;
 
 export const changes = {
+  parts: 'it shows only the first part of a content: the parts are joined',
+  toolFields: 'it needs a description and parameters of each tool, and one type of each parameter: they are added',
   tools: 'it shows no tools: they are described in the system message',
   calls: 'it shows no calls: they are written as texts',
   ids: 'it takes no ids of calls but those of nine letters and digits: other ids are mapped to such ids',

@@ -188,3 +188,47 @@ it('many messages are fitted in time in proportion to their number', () => {
     ),
   ).toMatch(/^\[user\]a\n\na/);
 });
+
+describe('a template that misses parts of its input', () => {
+  it('shows all parts of a content to a template that shows the first', () => {
+    const first =
+      '{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}{% endif %}{% endfor %}';
+    const parts = (role: string, ...texts: string[]): TemplateMessage => ({
+      role,
+      content: texts.map((text) => ({ type: 'text', text })),
+    });
+    expect(
+      render(first, [parts('system', 'A', 'B'), parts('user', 'C', 'D'), parts('assistant', 'E', 'F'), user('G')]),
+    ).toEqual({
+      text: '[system]A\nB[user]C\nD[assistant]E\nF[user]G',
+      changes: [expect.stringContaining('the parts are joined')],
+    });
+    expect(render(first, [parts('user', 'A')]).changes).toEqual([]);
+  });
+
+  it.each([
+    [{}, '{}'],
+    [{ parameters: {} }, '{}'],
+    [{ description: null, parameters: { type: 'object' } }, '{}'],
+    [{ parameters: { properties: { a: true } } }, '{"a": {"description": ""}}'],
+    [
+      { parameters: { properties: { a: { type: ['string', 'null'] }, b: { type: ['string', 'integer'] } } } },
+      '{"a": {"description": "", "type": "string"}, "b": {"description": "", "anyOf": [{"type": "string"}, {"type": "integer"}]}}',
+    ],
+  ])('shows a tool of which the template misses fields: %j', (fields, properties) => {
+    const strict =
+      '{{ messages[-1].content }}{% for t in tools %} {{ t.function.name + t.function.description }}' +
+      '{% for n, p in t.function.parameters.properties.items() %}{{ p.type + "" if "type" in p else "" }}{% endfor %}' +
+      ' {{ t.function.parameters.properties | tojson }}{% endfor %}';
+    const { text, changes } = render(
+      strict,
+      [user('A')],
+      [{ type: 'function', function: { name: 'list', ...fields } }],
+    );
+    expect([text.split(' ', 2).join(' '), text.slice(text.indexOf('{'))]).toEqual([
+      expect.stringMatching(/^A list/),
+      properties,
+    ]);
+    expect(changes).toEqual([expect.stringContaining('they are added')]);
+  });
+});

@@ -6,6 +6,7 @@ import {
 } from '../tokenizer/chat-template.ts';
 import { formatDate } from '../tokenizer/format-date.ts';
 import { formatOfTemplate } from '../tools/formats.ts';
+import { completeTool } from './complete-tools.ts';
 import { describeTools } from './describe-tools.ts';
 import { fitConversation } from './fit-conversation.ts';
 import { type Change, changes } from './fit-turns.ts';
@@ -42,9 +43,11 @@ export function fittedTemplate(source: string, context: TemplateContext): Fitted
   const fitted = (messages: readonly TemplateMessage[], options: RenderOptions, probe: Probe): FittedPrompt => {
     const found = new Set<Change>();
     const fit = fitConversation(messages, probe.settings, (change) => found.add(change));
-    const tools = options.variables?.tools;
-    const variables = { ...options.variables, ...probe.names(Array.isArray(tools) ? tools : undefined) };
-    const text = template.render(fit, { ...options, variables });
+    const given = options.variables?.tools;
+    const tools: readonly unknown[] | undefined = Array.isArray(given) ? given : undefined;
+    const write = (shown: typeof tools): string =>
+      template.render(fit, { ...options, variables: { ...options.variables, ...probe.names(shown) } });
+    const text = withCompleteTools(tools, write, () => found.add('toolFields'));
     return { text, changes: [...found].map((change) => changes[change]) };
   };
   return {
@@ -59,4 +62,24 @@ export function fittedTemplate(source: string, context: TemplateContext): Fitted
       return { ...described, changes: [changes.tools, ...described.changes] };
     },
   };
+}
+
+/** Renders with the tools as they are, and if the template refuses them, with what it may miss of them. */
+function withCompleteTools(
+  tools: readonly unknown[] | undefined,
+  render: (tools: readonly unknown[] | undefined) => string,
+  onChange: () => void,
+): string {
+  try {
+    return render(tools);
+  } catch (error) {
+    if (tools === undefined) throw error;
+    try {
+      const text = render(tools.map(completeTool));
+      onChange();
+      return text;
+    } catch {
+      throw error;
+    }
+  }
 }

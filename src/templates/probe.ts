@@ -1,8 +1,8 @@
 import { writeExactJson } from '../base/exact-json.ts';
-import { isJsonObject } from '../base/json.ts';
 import type { ChatTemplate, TemplateMessage } from '../tokenizer/chat-template.ts';
 import { probeWork } from '../tokenizer/content-forms.ts';
 import { type CallForm, inForm } from './call-forms.ts';
+import { completeTool } from './complete-tools.ts';
 import type { FitSettings } from './fit-conversation.ts';
 import { conversationOf, marksOf, probedFunction } from './shapes.ts';
 
@@ -57,30 +57,11 @@ export function openProbe(template: ChatTemplate, hasTools: boolean, options: Pr
 /** Ways to show tools to a template. Most read `tools`, and test whether there are any. */
 const toolNames = (today: () => string): readonly ToolNames[] => [
   (tools) => (tools === undefined ? {} : { tools }),
-  (tools = []) => ({ tools: tools.map(withDescriptions) }),
+  // Command R+ needs a description of each tool and of each parameter.
+  (tools = []) => ({ tools: tools.map(completeTool) }),
   // Firefunction's.
   (tools = []) => ({ functions: writeExactJson(tools), datetime: today() }),
 ];
-
-/** Command R+ needs a description of each tool and of each parameter. */
-function withDescriptions(tool: unknown): unknown {
-  const called = isJsonObject(tool) ? tool.function : undefined;
-  if (!isJsonObject(called)) return tool;
-  const parameters = isJsonObject(called.parameters) ? called.parameters : {};
-  const properties = isJsonObject(parameters.properties) ? parameters.properties : {};
-  const described = Object.entries(properties).map(([name, property]) => [
-    name,
-    isJsonObject(property) ? { description: '', ...property } : property,
-  ]);
-  return {
-    ...(tool as object),
-    function: {
-      description: '',
-      ...called,
-      parameters: { type: 'object', ...parameters, properties: Object.fromEntries(described) },
-    },
-  };
-}
 
 const probedTool = {
   type: 'function',

@@ -9,26 +9,10 @@ import { placeText } from './call-forms.ts';
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
  *   K an answer with a marked thought    J a call with a marked thought
  *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON   Y a list
+ *   I, V, L and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind =
-  | 'S'
-  | 'D'
-  | 'U'
-  | 'A'
-  | 'C'
-  | 'B'
-  | 'H'
-  | 'Q'
-  | 'P'
-  | 'T'
-  | 'E'
-  | 'F'
-  | 'G'
-  | 'W'
-  | 'X'
-  | 'Y'
-  | 'K'
-  | 'J';
+export type MessageKind = LetterOf<'SDUACBHQPTEFGWXYKJIVLZ'>;
+type LetterOf<T extends string> = T extends `${infer First}${infer Rest}` ? First | LetterOf<Rest> : never;
 
 /** The name of the function that shapes call. */
 export const probedFunction = 'get_qzvkw';
@@ -44,6 +28,10 @@ export function conversationOf(shape: string): TemplateMessage[] {
     return { id, type: 'function', function: { name: probedFunction, arguments: given } };
   };
   const next = (): object => call(idOf(ids.length));
+  const inParts = (message: TemplateMessage): TemplateMessage => ({
+    ...message,
+    content: [message.content as string, mark()].map((text) => ({ type: 'text', text })),
+  });
   const made: Readonly<Record<MessageKind, () => TemplateMessage>> = {
     S: () => ({ role: 'system', content: mark() }),
     D: () => ({ role: 'developer', content: mark() }),
@@ -63,6 +51,10 @@ export function conversationOf(shape: string): TemplateMessage[] {
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
     P: () => ({ role: 'assistant', content: '', tool_calls: [next(), next()] }),
     T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
+    I: () => inParts(made.S()),
+    V: () => inParts(made.U()),
+    L: () => inParts(made.A()),
+    Z: () => inParts(made.T()),
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());
 }

@@ -1,7 +1,7 @@
-import { threadEntry } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
 import { writeExactJson } from '../base/exact-json.ts';
 import { JobThread } from '../base/job-thread.ts';
+import { entryPoint } from '../base/package-files.ts';
 import { jobStopped } from '../base/thread-errors.ts';
 import type { Timers } from '../base/timers.ts';
 import type { RenderOptions, TemplateContext, TemplateMessage } from '../tokenizer/chat-template.ts';
@@ -40,7 +40,7 @@ export type TemplateThread = JobThread<TemplateJob, TemplateAnswer>;
 /** A thread that parses and renders templates: a long conversation, or a template of a model file with many loops, takes seconds. */
 export const openTemplateThread = (timers?: Timers): TemplateThread =>
   new JobThread({
-    entry: threadEntry(import.meta.url, 'template-thread-main'),
+    entry: entryPoint('src/templates/template-thread-main'),
     name: 'kvasir-template',
     work: 'Rendering chats',
     ...(timers === undefined ? {} : { timers }),

@@ -1,5 +1,5 @@
-import { threadEntry } from '../base/call-thread.ts';
 import { JobThread } from '../base/job-thread.ts';
+import { entryPoint } from '../base/package-files.ts';
 import type { EncodingVocab } from './encode-text.ts';
 
 /** A text to tokenize on the thread. Plain data. */
@@ -20,7 +20,7 @@ export type TextThread = JobThread<EncodeJob, Int32Array>;
 
 export const openTextThread = (): TextThread =>
   new JobThread({
-    entry: threadEntry(import.meta.url, 'text-thread-main'),
+    entry: entryPoint('src/tokenizer/text-thread-main'),
     name: 'kvasir-text',
     work: 'Tokenizing long texts',
   });

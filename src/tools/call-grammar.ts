@@ -87,6 +87,22 @@ export function callsOf(options: CallOptions): Expression {
       );
       return sequence(token('<TOOLCALL>'), text('['), calls, text(']'), token('</TOOLCALL>'));
     }
+    case 'phi4_mini_json': {
+      const calls = listed(
+        each((tool) => jsonCall(tool, 'arguments', options.json)),
+        ', ',
+        options,
+      );
+      return sequence(token('<|tool_call|>'), text('['), calls, text(']'), token('<|/tool_call|>'));
+    }
+    case 'olmo3': {
+      const calls = listed(
+        each((tool) => pythonCall(tool, options.json)),
+        '\n',
+        options,
+      );
+      return sequence(text('<function_calls>'), calls, text('</function_calls>'));
+    }
     case 'gemma4':
       return listed(
         each((tool) => gemmaCall(tool, options.json)),

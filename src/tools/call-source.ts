@@ -65,14 +65,13 @@ export class CallSource {
     this.#waiting = '';
   }
 
-  content(text: string): void {
-    if (text !== '') this.#parts.push(...this.#content.add(text));
+  content(text: string, controls: readonly number[] = []): void {
+    if (text !== '') this.#parts.push(...this.#content.add({ text, controls }));
   }
 
   /** A call of an offered tool begins. Its arguments follow. */
   begin(name: string, id?: string): void {
     this.drop();
-    this.#content.dropSpace();
     this.#parts.push({ kind: 'call', index: this.#count++, name, ...(id === undefined ? {} : { id }) });
   }
 

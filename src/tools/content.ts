@@ -1,24 +1,20 @@
+import type { ControlledText } from './held-text.ts';
 import type { AnswerPart } from './tool.ts';
 
-/** Content without the white space in front of a call: it waits until other content follows. */
+/** Content without white space at its end: it waits until other content follows. */
 export class Content {
   #space = '';
 
-  add(text: string): AnswerPart[] {
+  add({ text, controls }: ControlledText): AnswerPart[] {
     const visible = text.trimEnd();
-    const space = text.slice(visible.length);
+    const before = this.#space;
     if (visible === '') {
-      this.#space += space;
+      this.#space += text;
       return [];
     }
-    const before = this.#space;
-    this.#space = space;
-    return [{ kind: 'content', text: before + visible }];
-  }
-
-  /** A call follows. */
-  dropSpace(): void {
-    this.#space = '';
+    this.#space = text.slice(visible.length);
+    const shown = { kind: 'content', text: before + visible } as const;
+    return [controls.length === 0 ? shown : { ...shown, controls: controls.map((at) => before.length + at) }];
   }
 
   /** The answer has ended. `isWhole`: it has no calls, so its white space belongs to it. */

@@ -1,22 +1,9 @@
+import { isJsonObject } from '../base/json.ts';
 import { type CallSource, nameLengthMax } from './call-source.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
+import { findValueEnd, type TagSyntax } from './value-end.ts';
 import { asJson, isOnlyText, typesOfParameter } from './written-values.ts';
-
-/** The texts around the parts of a call. */
-export interface TagSyntax {
-  /** After the name of the function. Undefined: the name ends before a tag or a line break. */
-  readonly nameEnd?: string;
-  readonly parameterOpen: string;
-  /** After the name of a parameter. */
-  readonly parameterNameEnd: string;
-  /** Between the name of a parameter and its value, perhaps after white space. */
-  readonly valueOpen?: string;
-  readonly valueClose: string;
-  readonly close: string;
-  /** Whether one line break after the opening tag of a value and one before its closing tag belong to the tags. */
-  readonly hasLineBreaks: boolean;
-}
 
 export const functionTagSyntax: TagSyntax = {
   nameEnd: '>',
@@ -24,6 +11,10 @@ export const functionTagSyntax: TagSyntax = {
   parameterNameEnd: '>',
   valueClose: '</parameter>',
   close: '</function>',
+  ends: [
+    { tag: '</function>', before: ['</tool_call>', '<tool_call>', '<function='] },
+    { tag: '</tool_call>', before: ['<tool_call>', '<function='] },
+  ],
   hasLineBreaks: true,
 };
 
@@ -34,6 +25,7 @@ export const argumentTagSyntax: TagSyntax = {
   valueOpen: '<arg_value>',
   valueClose: '</arg_value>',
   close: '</tool_call>',
+  ends: [{ tag: '</tool_call>', before: ['<tool_call>'] }],
   hasLineBreaks: false,
 };
 
@@ -54,11 +46,13 @@ export class FunctionTags extends SteppedReader {
   #state: 'name' | 'between' | 'parameter' | 'open' | 'text' | 'value' = 'name';
   #tool: Tool | undefined;
   #hasBegun: boolean = false;
-  #count = 0;
+  /** The names of the parameters that the call has so far. */
+  readonly #given = new Set<string>();
   #parameter = '';
-  /** Of a text: whether a part of it was read. */
-  #isFirst: boolean = true;
-  /** Of a text: a line break that belongs to the text if more of it follows. */
+  /** Whether the value began with a line break; undefined: no part of it was read. */
+  #hasLines: boolean | undefined;
+  #followsLineBreak: boolean = false;
+  /** A line break that belongs to the value if more of it follows. */
   #lineBreak = '';
   #value = '';
 
@@ -68,12 +62,15 @@ export class FunctionTags extends SteppedReader {
     this.#syntax = syntax;
   }
 
-  /** The last value is not complete. If the answer is cut, only the part of a text is certain, and was passed on. */
+  /** Completes a call whose end the model has left out. If the answer is cut, only the part of a text is certain, and was passed on. */
   override end(isCut: boolean): void {
-    if (isCut) return;
-    const { held } = this.#source;
-    if (this.#state === 'text') this.#source.arguments(escaped(this.#lineBreak + held.takeAll()));
-    if (this.#state === 'value') this.#source.arguments((this.#value + held.takeAll()).trim());
+    if (isCut || !this.#hasBegun) return;
+    if (this.#state === 'text' || this.#state === 'value') {
+      this.#add(this.#source.held.takeAll());
+      this.#endValue();
+    }
+    this.#source.drop();
+    this.#source.arguments('}');
   }
 
   protected step(): StepState {
@@ -86,8 +83,6 @@ export class FunctionTags extends SteppedReader {
         return this.#readParameterName();
       case 'open':
         return this.#readValueOpen();
-      case 'text':
-        return this.#readText();
       default:
         return this.#readValue();
     }
@@ -173,40 +168,61 @@ export class FunctionTags extends SteppedReader {
     }
     this.#begin();
     this.#source.drop();
-    this.#source.arguments(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(this.#parameter)}: `);
+    this.#source.arguments(`${this.#given.size === 0 ? '' : ', '}${JSON.stringify(this.#parameter)}: `);
+    this.#given.add(this.#parameter);
     const isText = isOnlyText(typesOfParameter(this.#tool!, this.#parameter));
     if (isText) this.#source.arguments('"');
     this.#state = isText ? 'text' : 'value';
-    this.#isFirst = true;
+    this.#hasLines = undefined;
     this.#lineBreak = '';
     this.#value = '';
     return 'again';
   }
 
-  /** One line break after the opening tag and one before the closing tag belong to the tags. */
-  #readText(): 'again' | 'open' {
-    const { hasLineBreaks, valueClose } = this.#syntax;
-    const { text, tag } = this.#source.held.takeUntil(valueClose);
-    const begin = hasLineBreaks && this.#isFirst && text.startsWith('\n') ? 1 : 0;
-    if (text !== '') this.#isFirst = false;
-    const all = this.#lineBreak + text.slice(begin);
-    this.#lineBreak = hasLineBreaks && all.endsWith('\n') ? '\n' : '';
-    this.#source.arguments(escaped(all.slice(0, all.length - this.#lineBreak.length)));
-    if (tag === undefined) return 'open';
-    this.#source.arguments('"');
+  #readValue(): 'again' | 'open' {
+    const { held } = this.#source;
+    if (held.isEmpty) return 'open';
+    if (this.#hasLines === undefined) {
+      this.#hasLines = this.#syntax.hasLineBreaks && held.peek().startsWith('\n');
+      this.#followsLineBreak = this.#hasLines;
+      if (this.#hasLines) held.take(1);
+    }
+    const { at, length } = findValueEnd(held, this.#syntax, {
+      hasLines: this.#hasLines,
+      followsLineBreak: this.#followsLineBreak,
+      canFollow: (name) => this.#canFollow(name),
+    });
+    this.#add(held.take(at));
+    if (length === undefined) return 'open';
+    held.take(length);
+    this.#endValue();
     this.#state = 'between';
     return 'again';
   }
 
-  #readValue(): 'again' | 'open' {
-    const { hasLineBreaks, valueClose } = this.#syntax;
-    const { text, tag } = this.#source.held.takeUntil(valueClose);
-    this.#value += text;
-    if (tag === undefined) return 'open';
-    const value = hasLineBreaks ? this.#value.replace(/^\n/, '').replace(/\n$/, '') : this.#value;
-    this.#source.arguments(asJson(value, typesOfParameter(this.#tool!, this.#parameter)));
-    this.#state = 'between';
-    return 'again';
+  /** Whether a parameter of this name can follow one without a closing tag. */
+  #canFollow(name: string): boolean {
+    const { properties } = this.#tool!.function.parameters ?? {};
+    return isJsonObject(properties) && Object.hasOwn(properties, name) && !this.#given.has(name);
+  }
+
+  /** One line break after the opening tag and one before the closing tag belong to the tags. Texts are passed on as they come. */
+  #add(text: string): void {
+    if (text !== '') this.#followsLineBreak = text.endsWith('\n');
+    if (!this.#syntax.hasLineBreaks) this.#value += text;
+    else {
+      const all = this.#lineBreak + text;
+      this.#lineBreak = all.endsWith('\n') ? '\n' : '';
+      this.#value += all.slice(0, all.length - this.#lineBreak.length);
+    }
+    if (this.#state !== 'text') return;
+    this.#source.arguments(escaped(this.#value));
+    this.#value = '';
+  }
+
+  #endValue(): void {
+    if (this.#state === 'text') this.#source.arguments('"');
+    else this.#source.arguments(asJson(this.#value, typesOfParameter(this.#tool!, this.#parameter)));
   }
 }
 

@@ -1,5 +1,6 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
 import { GemmaReader, quote } from './gemma-values.ts';
+import type { ControlTags } from './held-text.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
@@ -82,4 +83,5 @@ class GemmaCalls extends SteppedReader {
 
 const gemmaCalls: CallSyntax = { markers: [open], reader: (source) => new GemmaCalls(source) };
 
-export const gemmaParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(gemmaCalls, tools);
+export const gemmaParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(gemmaCalls, tools, controls);

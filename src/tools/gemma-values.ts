@@ -53,7 +53,8 @@ export class GemmaReader {
       this.#at = end + quote.length;
       return JSON.stringify(text);
     }
-    const pattern = /"(?:[^"\\]|\\[\s\S])*"/y;
+    // An apostrophe is no quote: what follows a text in quotes is known.
+    const pattern = /"(?:[^"\\]|\\[\s\S])*"|'(?:[^'\\]|\\[\s\S])*'(?=\s*[,:\]}])/y;
     pattern.lastIndex = this.#at;
     const written = pattern.exec(this.#text)?.[0];
     const json = written === undefined ? undefined : pythonToJson(written);
@@ -69,7 +70,7 @@ export class GemmaReader {
     if (found === undefined) return undefined;
     this.#at += found.length;
     const text = found.trim();
-    return constants.get(text) ?? (/^[+-]?[\d.]/.test(text) ? pythonToJson(text) : undefined) ?? JSON.stringify(text);
+    return constants.get(text) ?? (number.test(text) ? pythonToJson(text) : undefined) ?? JSON.stringify(text);
   }
 
   #list(): string | undefined {
@@ -117,6 +118,9 @@ export class GemmaReader {
     return true;
   }
 }
+
+/** `007` and `0x10` are texts: an area code is no number. */
+const number = /^[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$/;
 
 const constants: ReadonlyMap<string, string> = new Map([
   ...['true', 'True'].map((word) => [word, 'true'] as const),

@@ -1,6 +1,6 @@
-import { threadEntry } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
 import { JobThread } from '../base/job-thread.ts';
+import { entryPoint } from '../base/package-files.ts';
 import { jobStopped } from '../base/thread-errors.ts';
 import type { GrammarBuilder } from '../grammar/grammars.ts';
 import type { BuildAnswer, BuildJob } from '../grammar/network-codec.ts';
@@ -11,7 +11,7 @@ const buildBudgetMs = 10_000;
 /** Compiles large grammars on another thread, one at a time. */
 export class GrammarThread implements GrammarBuilder {
   readonly jobs = new JobThread<BuildJob, BuildAnswer>({
-    entry: threadEntry(import.meta.url, 'grammar-thread-main'),
+    entry: entryPoint('src/tools/grammar-thread-main'),
     name: 'kvasir-grammar',
     work: 'Compiling large grammars',
   });

@@ -1,7 +1,7 @@
 import { readExactJson } from '../base/exact-json.ts';
 import { isJsonObject } from '../base/json.ts';
 import { type CallSource, nameLengthMax } from './call-source.ts';
-import { isSpace, ObjectScanner } from './object-scanner.ts';
+import { isSpace, ObjectReader } from './object-reader.ts';
 
 /** The names under which models write the arguments of a call. */
 const argumentNames = new Set(['arguments', 'parameters']);
@@ -21,7 +21,7 @@ export class JsonCall {
   #token = '';
   #isEscaped: boolean = false;
   #name: string | undefined;
-  #object: ObjectScanner | undefined;
+  #object: ObjectReader | undefined;
   /** Arguments that wait for the name, or for their second letter. */
   #arguments = '';
   #hasBegun: boolean = false;
@@ -136,7 +136,7 @@ export class JsonCall {
     if (letter === '"') return this.#begin('in string');
     if (argumentNames.has(this.#key) && !this.#hasBegun) {
       if (letter !== '{' || this.#arguments !== '') return 'refused';
-      this.#object = new ObjectScanner();
+      this.#object = new ObjectReader();
       return 'arguments';
     }
     return otherNames.has(this.#key) && /[\w-]/.test(letter) ? 'in word' : 'refused';
@@ -167,14 +167,28 @@ export class JsonCall {
     const object = this.#object!;
     const { held } = this.#source;
     const used = object.add(held.peek());
-    if (this.#hasBegun) this.#source.arguments(held.take(used));
-    else this.#arguments += this.#source.take(used);
+    if (this.#hasBegun) held.take(used);
+    else this.#source.take(used);
+    this.#pass(object.takeJson());
     if (object.state === 'refused') this.#state = 'refused';
     if (object.state === 'maybe' || object.state === 'refused') return object.state === 'refused';
     if (!this.#hasBegun && this.#name !== undefined) this.#beginCall();
     if (object.state === 'inside') return false;
     this.#state = object.state === 'ended' ? 'after value' : this.#hasBegun ? 'ended' : 'refused';
     return true;
+  }
+
+  #pass(json: string): void {
+    if (this.#hasBegun) this.#source.arguments(json);
+    else this.#arguments += json;
+  }
+
+  /** Completes the arguments of a call whose end the model has left out. */
+  end(isCut: boolean): void {
+    if (isCut || !this.#hasBegun) return;
+    this.#object?.end();
+    this.#pass(this.#object?.takeJson() ?? '');
+    this.#source.drop();
   }
 
   #beginCall(): void {

@@ -1,6 +1,8 @@
 import type { CallSource } from './call-source.ts';
+import type { ControlTags } from './held-text.ts';
 import { JsonCall } from './json-call.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
+import { tagsOfThink } from './parse-thinking.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
@@ -51,7 +53,7 @@ export class JsonCalls extends SteppedReader {
  */
 const bareJson: CallSyntax = {
   markers: ['<|python_tag|>'],
-  canBeginUnmarked: true,
+  canBeginUnmarked: { after: tagsOfThink.close },
   reader(source) {
     const calls = new JsonCalls(source, { needsArguments: true });
     return {
@@ -64,4 +66,5 @@ const bareJson: CallSyntax = {
   },
 };
 
-export const jsonParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(bareJson, tools);
+export const jsonParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(bareJson, tools, controls);

@@ -1,6 +1,6 @@
 import { CallSource } from './call-source.ts';
 import { Content } from './content.ts';
-import { HeldText } from './held-text.ts';
+import { type ControlTags, HeldText } from './held-text.ts';
 import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
 
 /** Reads calls behind a marker. */
@@ -17,8 +17,10 @@ export interface CallReader {
 export interface CallSyntax {
   /** Texts with which calls begin. */
   readonly markers: readonly string[];
-  /** Whether calls can begin an answer without a marker. */
-  readonly canBeginUnmarked?: boolean;
+  /** Calls can begin an answer without a marker, and follow this tag. */
+  readonly canBeginUnmarked?: { readonly after: string };
+  /** Between these tags no text is a call. */
+  readonly quotes?: { readonly open: string; readonly close: string };
   /** `marker`: the text that was read; empty at the start of an answer. */
   reader(source: CallSource, marker: string): CallReader;
 }
@@ -26,25 +28,35 @@ export interface CallSyntax {
 /** Answers of content and calls that begin with a marker. */
 export class MarkedParser implements AnswerParser {
   readonly #syntax: CallSyntax;
-  readonly #held = new HeldText();
+  /** The tags that content is searched for. */
+  readonly #tags: readonly string[];
+  readonly #held: HeldText;
   readonly #content = new Content();
   readonly #source: CallSource;
   #reader: CallReader | undefined;
+  #isQuoted: boolean = false;
 
-  constructor(syntax: CallSyntax, tools: readonly Tool[]) {
+  constructor(syntax: CallSyntax, tools: readonly Tool[], controlTags?: ControlTags) {
+    const { canBeginUnmarked, markers, quotes } = syntax;
     this.#syntax = syntax;
+    this.#tags = [...markers, canBeginUnmarked?.after, quotes?.open].filter((tag) => tag !== undefined);
+    this.#held = new HeldText(controlTags);
     const offered = new Map(tools.map((tool) => [tool.function.name, tool]));
     this.#source = new CallSource(this.#held, this.#content, offered);
-    if (syntax.canBeginUnmarked === true) this.#reader = syntax.reader(this.#source, '');
+    if (canBeginUnmarked !== undefined) this.#reader = syntax.reader(this.#source, '');
   }
 
-  add(text: string): AnswerPart[] {
-    this.#held.add(text);
+  add(text: string, controls?: readonly number[]): AnswerPart[] {
+    this.#held.add(text, controls);
     while (this.#readMore());
     return this.#source.takeParts();
   }
 
   end(isCut = false): AnswerPart[] {
+    if (!isCut) {
+      this.#held.end();
+      while (this.#readMore());
+    }
     this.#reader?.end?.(isCut);
     if (isCut) this.#source.drop();
     else this.#source.giveBack();
@@ -59,11 +71,18 @@ export class MarkedParser implements AnswerParser {
   }
 
   #readContent(): boolean {
-    const { text, tag } = this.#held.takeUntil(...this.#syntax.markers);
-    this.#source.content(text);
+    const { canBeginUnmarked, markers, quotes } = this.#syntax;
+    const { text, controls, tag } = this.#held.takeUntil(...(this.#isQuoted ? [quotes!.close] : this.#tags));
+    this.#source.content(text, controls);
     if (tag === undefined) return false;
-    this.#source.wait(tag);
-    this.#reader = this.#syntax.reader(this.#source, tag);
+    if (markers.includes(tag)) {
+      this.#source.wait(tag);
+      this.#reader = this.#syntax.reader(this.#source, tag);
+    } else {
+      this.#source.content(tag, [0]);
+      this.#isQuoted = tag === quotes?.open;
+      if (tag === canBeginUnmarked?.after) this.#reader = this.#syntax.reader(this.#source, '');
+    }
     return true;
   }
 

@@ -1,7 +1,9 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
+import type { ControlTags } from './held-text.ts';
 import { JsonCalls } from './json-calls.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
-import { ObjectScanner } from './object-scanner.ts';
+import { ObjectReader } from './object-reader.ts';
+import { mistralThoughts } from './parse-thinking.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
 
@@ -21,8 +23,7 @@ class MistralCalls extends SteppedReader {
   #state: 'begin' | 'after list' | 'name' | 'id' | 'arguments' = 'begin';
   #name = '';
   #id: string | undefined;
-  readonly #object = new ObjectScanner();
-  #arguments = '';
+  readonly #object = new ObjectReader();
   #hasBegun: boolean = false;
 
   constructor(source: CallSource) {
@@ -71,22 +72,32 @@ class MistralCalls extends SteppedReader {
 
   #readArguments(): 'open' | 'ended' | 'refused' | 'again' {
     const { held } = this.#source;
-    if (this.#arguments === '' && !this.#hasBegun) this.#source.takeSpace();
+    if (this.#object.state === 'maybe') this.#source.takeSpace();
     const used = this.#object.add(held.peek());
-    if (this.#hasBegun) this.#source.arguments(held.take(used));
-    else this.#arguments += this.#source.take(used);
+    if (this.#hasBegun) held.take(used);
+    else this.#source.take(used);
     const { state } = this.#object;
     if (state === 'maybe') return 'open';
     if (state === 'refused') return 'refused';
-    if (!this.#hasBegun) {
-      this.#hasBegun = true;
-      this.#source.begin(this.#name, this.#id);
-      this.#source.arguments(this.#arguments);
-    }
+    if (!this.#hasBegun) this.#source.begin(this.#name, this.#id);
+    this.#hasBegun = true;
+    this.#source.arguments(this.#object.takeJson());
     return state === 'inside' ? 'open' : 'ended';
+  }
+
+  override end(isCut: boolean): void {
+    super.end(isCut);
+    if (isCut || !this.#hasBegun) return;
+    this.#object.end();
+    this.#source.arguments(this.#object.takeJson());
   }
 }
 
-const mistral: CallSyntax = { markers: [marker], reader: (source) => new MistralCalls(source) };
+const mistral: CallSyntax = {
+  markers: [marker],
+  quotes: mistralThoughts,
+  reader: (source) => new MistralCalls(source),
+};
 
-export const mistralParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(mistral, tools);
+export const mistralParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(mistral, tools, controls);

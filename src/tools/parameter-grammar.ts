@@ -15,7 +15,7 @@ import type { JsonGrammar } from '../grammar/json-grammar.ts';
 import { plainTextOf } from '../grammar/plain-text.ts';
 import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
 import { quote } from './gemma-values.ts';
-import { asJson, isOnlyText, resolve, typesOfSchema } from './written-values.ts';
+import { asJson, isOnlyText, referencesOf, typesOfSchema } from './written-values.ts';
 
 /** The grammars of arguments that are not one JSON object: each parameter is written with its name. */
 interface Parameter {
@@ -40,7 +40,7 @@ interface Parameters {
 }
 
 function parametersOf(root: JsonObject, isStrict: boolean): Parameters {
-  const target = typeof root.$ref === 'string' ? resolve(root.$ref, root) : undefined;
+  const target = typeof root.$ref === 'string' ? referencesOf(root).target(root.$ref, root)?.schema : undefined;
   const schema = isJsonObject(target) ? target : root;
   for (const keyword of ofAllParameters) {
     const value = schema[keyword];
@@ -135,7 +135,8 @@ function taggedValue(
   const types = typesOfSchema(parameter.schema, parameters.root);
   if (!types.has('string')) return sequence(jsonOf(parameter, parameters, json), text(close));
   const schema = isJsonObject(parameter.schema) ? parameter.schema : {};
-  const target = typeof schema.$ref === 'string' ? resolve(schema.$ref, parameters.root) : schema;
+  const target =
+    typeof schema.$ref === 'string' ? referencesOf(parameters.root).target(schema.$ref, schema)?.schema : schema;
   const {
     const: constant,
     enum: constants = constant === undefined ? undefined : [constant],

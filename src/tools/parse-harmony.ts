@@ -1,11 +1,17 @@
 import { CallSource } from './call-source.ts';
 import { Content } from './content.ts';
-import { HeldText } from './held-text.ts';
-import { ObjectScanner } from './object-scanner.ts';
+import { type ControlTags, HeldText } from './held-text.ts';
+import { ObjectReader } from './object-reader.ts';
 import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
 
 const message = '<|message|>';
 const ends = ['<|end|>', '<|call|>', '<|return|>', '<|start|>'];
+
+export interface HarmonyOptions {
+  /** The prompt has the header of the answer already. */
+  readonly beginsInContent?: boolean;
+  readonly controlTags?: ControlTags | undefined;
+}
 
 /**
  * The format of gpt-oss: messages in channels.
@@ -14,28 +20,27 @@ const ends = ['<|end|>', '<|call|>', '<|return|>', '<|start|>'];
  *   <|channel|>final<|message|>content<|return|>
  */
 export class HarmonyParser implements AnswerParser {
-  readonly #held = new HeldText();
+  readonly #held: HeldText;
   readonly #content = new Content();
   readonly #source: CallSource;
-  #state: 'header' | 'reasoning' | 'content' | 'arguments' = 'header';
+  #state: 'header' | 'reasoning' | 'content' | 'arguments' | 'other' = 'header';
   #header = '';
   #name = '';
-  #object = new ObjectScanner();
-  #arguments = '';
+  #object = new ObjectReader();
   #hasBegun: boolean = false;
   #hasMessages: boolean = false;
   #parts: AnswerPart[] = [];
 
-  /** `beginsInContent`: the prompt has the header of the answer already. */
-  constructor(tools: readonly Tool[], { beginsInContent = false }: { readonly beginsInContent?: boolean } = {}) {
+  constructor(tools: readonly Tool[], { beginsInContent = false, controlTags }: HarmonyOptions = {}) {
+    this.#held = new HeldText(controlTags);
     const offered = new Map(tools.map((tool) => [tool.function.name, tool]));
     this.#source = new CallSource(this.#held, this.#content, offered);
     if (beginsInContent) this.#state = 'content';
     this.#hasMessages = beginsInContent;
   }
 
-  add(text: string): AnswerPart[] {
-    this.#held.add(text);
+  add(text: string, controls?: readonly number[]): AnswerPart[] {
+    this.#held.add(text, controls);
     while (this.#state === 'header' ? this.#readHeader() : this.#readBody());
     return this.#takeParts();
   }
@@ -43,7 +48,10 @@ export class HarmonyParser implements AnswerParser {
   end(isCut = false): AnswerPart[] {
     const held = this.#held.takeAll();
     if (this.#state === 'header') this.#source.content(this.#unread(this.#header + held, isCut));
-    else if (!isCut) this.#body(held);
+    else if (!isCut) {
+      this.#body(held);
+      this.#endBody();
+    }
     if (isCut) this.#source.drop();
     else this.#source.giveBack();
     return [...this.#takeParts(), ...this.#content.end(this.#source.count === 0)];
@@ -71,15 +79,16 @@ export class HarmonyParser implements AnswerParser {
     this.#header += text;
     if (tag === undefined) return false;
     this.#hasMessages = true;
-    const name = /\bto=(?:functions\.)?([\w.-]+)/.exec(this.#header)?.[1];
+    const [, space, name] = /\bto=(functions\.)?([\w.-]+)/.exec(this.#header) ?? [];
     const channel = /<\|channel\|>\s*(\w+)/.exec(this.#header)?.[1];
     if (name !== undefined) {
       this.#source.wait(this.#header + message);
-      this.#state = this.#source.tools.has(name) ? 'arguments' : 'content';
+      this.#state = this.#source.tools.has(name) ? 'arguments' : space === undefined ? 'other' : 'content';
       if (this.#state === 'content') this.#source.giveBack();
+      // A tool that OpenAI's models know, such as `python`, and that was not offered.
+      if (this.#state === 'other') this.#source.drop();
       this.#name = name;
-      this.#object = new ObjectScanner();
-      this.#arguments = '';
+      this.#object = new ObjectReader();
       this.#hasBegun = false;
     } else this.#state = channel === 'analysis' ? 'reasoning' : 'content';
     this.#header = '';
@@ -98,7 +107,7 @@ export class HarmonyParser implements AnswerParser {
   #body(text: string): void {
     if (this.#state === 'arguments') this.#readArguments(text);
     else if (this.#state === 'content') this.#source.content(text);
-    else if (text !== '') {
+    else if (this.#state === 'reasoning' && text !== '') {
       this.#collect();
       this.#parts.push({ kind: 'reasoning', text });
     }
@@ -106,38 +115,31 @@ export class HarmonyParser implements AnswerParser {
 
   /** A message to a function is a call if an object begins it. */
   #readArguments(text: string): void {
-    let rest = text;
-    if (this.#arguments === '' && !this.#hasBegun) {
-      rest = text.trimStart();
-      this.#source.wait(text.slice(0, text.length - rest.length));
-    }
+    const rest = this.#object.state === 'maybe' ? text.trimStart() : text;
     const used = this.#object.add(rest);
-    const found = rest.slice(0, used);
-    if (this.#hasBegun) this.#source.arguments(found);
-    else {
-      this.#source.wait(found);
-      this.#arguments += found;
-      if (this.#object.state === 'maybe') return;
-      if (this.#object.state === 'refused') {
-        this.#source.giveBack();
-        this.#state = 'content';
-      } else this.#begin();
-    }
+    if (!this.#hasBegun) this.#source.wait(text.slice(0, text.length - rest.length + used));
+    if (this.#object.state === 'maybe') return;
+    if (this.#object.state === 'refused') {
+      this.#source.giveBack();
+      this.#state = 'content';
+    } else this.#begin();
     this.#source.content(rest.slice(used));
   }
 
   #begin(): void {
+    if (!this.#hasBegun) this.#source.begin(this.#name);
     this.#hasBegun = true;
-    this.#source.begin(this.#name);
-    this.#source.arguments(this.#arguments);
+    this.#source.arguments(this.#object.takeJson());
   }
 
-  /** An empty message has no arguments. */
+  /** A message without text has no arguments. */
   #endBody(): void {
-    if (this.#state !== 'arguments' || this.#hasBegun) return;
-    if (this.#arguments === '') {
-      this.#arguments = '{}';
+    if (this.#state !== 'arguments') return;
+    if (this.#hasBegun || this.#object.isEmpty) {
+      const isEmpty = this.#object.isEmpty;
+      this.#object.end();
       this.#begin();
+      if (isEmpty) this.#source.arguments('{}');
     } else this.#source.giveBack();
   }
 }

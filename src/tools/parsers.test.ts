@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fuzzRuns } from '../../test/support/long-form.ts';
+import type { JsonObject } from '../base/json.ts';
 import { parserOf, type ToolFormat, toolFormats } from './formats.ts';
 import { type Answer, answer, call, cases, offered, tool } from './parser-cases.suite.ts';
 import type { AnswerPart } from './tool.ts';
@@ -141,6 +142,24 @@ describe('parsers of answers', () => {
     const deep = tool('deep', { type: 'object', properties: { a: { $ref: '#/$defs/d0' }, self }, $defs });
     const text = '<function=deep><parameter=a>1</parameter><parameter=self>1</parameter></function>';
     expect(read('qwen3_coder', [text], [deep])).toEqual(answer('', call('deep', '{"a": "1", "self": 1}')));
+  });
+
+  it.each<[string, JsonObject]>([
+    ['$ref', { $ref: '#/$defs/A' }],
+    ['allOf', { allOf: [{ $ref: '#/$defs/A' }, { properties: { other: { type: 'integer' } } }] }],
+    ['anyOf', { anyOf: [{ $ref: '#/$defs/A' }, { $ref: '#/$defs/B' }] }],
+    ['a reference to itself', { $ref: '#/$defs/A', allOf: [{ $ref: '#' }] }],
+  ])('follow %s at the root of parameters', (_, root) => {
+    const $defs = {
+      A: { type: 'object', properties: { zip: { type: 'string' }, is: { type: 'boolean' } } },
+      B: { type: 'object', properties: { zip: { type: 'string', pattern: '^[0-9]{5}$' } } },
+    };
+    const offered = [tool('zip', { ...root, $defs })];
+    const text = '<function=zip><parameter=zip>61133</parameter><parameter=is>true</parameter></function>';
+    expect(read('qwen3_coder', [text], offered)).toEqual(answer('', call('zip', '{"zip": "61133", "is": true}')));
+    const tags =
+      '<tool_call>zip<arg_key>zip</arg_key><arg_value>true</arg_value><arg_key>is</arg_key><arg_value>true</arg_value></tool_call>';
+    expect(read('glm47', [tags], offered)).toEqual(answer('', call('zip', '{"zip": "true", "is": true}')));
   });
 
   it('pass arguments on as they come, once the name is known', () => {

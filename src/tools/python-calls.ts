@@ -1,4 +1,5 @@
 import { type CallSource, nameLengthMax } from './call-source.ts';
+import type { ControlTags } from './held-text.ts';
 import { JsonCalls } from './json-calls.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { PythonReader } from './python-values.ts';
@@ -7,6 +8,8 @@ import type { Tool } from './tool.ts';
 
 const open = '<|tool_call_start|>';
 const close = '<|tool_call_end|>';
+const olmoOpen = '<function_calls>';
+const olmoClose = '</function_calls>';
 
 /**
  * The format of LFM2: calls of Python with named arguments.
@@ -20,10 +23,12 @@ class PythonCalls extends SteppedReader {
   #state: 'before list' | 'before call' | 'call' | 'after call' = 'before list';
   #call = new CallEnd();
   #text = '';
+  readonly #close: string;
 
-  constructor(source: CallSource) {
+  constructor(source: CallSource, close: string) {
     super();
     this.#source = source;
+    this.#close = close;
   }
 
   protected step(): StepState {
@@ -67,12 +72,14 @@ class PythonCalls extends SteppedReader {
   }
 
   #readAfter(letter: string): 'again' | 'open' | 'ended' | 'refused' {
-    const isEnd = this.#source.takeTag(close);
+    const isEnd = this.#source.takeTag(this.#close);
     if (isEnd === true) return 'ended';
     if (isEnd === undefined) return 'open';
-    if (letter !== ',' && letter !== ']') return 'refused';
-    this.#source.take(1);
-    if (letter === ',') this.#state = 'before call';
+    // OLMo writes each call on a line of its own.
+    const isNext = letter === ',' || (this.#close === olmoClose && /[\w.-]/.test(letter));
+    if (!isNext && letter !== ']') return 'refused';
+    if (letter === ',' || letter === ']') this.#source.take(1);
+    if (isNext) this.#state = 'before call';
     return 'again';
   }
 }
@@ -158,6 +165,17 @@ function readCall(text: string): { readonly name: string; readonly arguments: st
   return reader.next() === '' ? { name: text.slice(0, at).trim(), arguments: `{${members.join(', ')}}` } : undefined;
 }
 
-const pythonCalls: CallSyntax = { markers: [open], reader: (source) => new PythonCalls(source) };
+const pythonCalls: CallSyntax = { markers: [open], reader: (source) => new PythonCalls(source, close) };
 
-export const pythonParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(pythonCalls, tools);
+/**
+ * The format of OLMo 3:
+ *
+ *   content <function_calls>f(city="Rome", days=3)
+ *   g()</function_calls>
+ */
+const olmoCalls: CallSyntax = { markers: [olmoOpen], reader: (source) => new PythonCalls(source, olmoClose) };
+
+export const pythonParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(pythonCalls, tools, controls);
+export const olmoParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(olmoCalls, tools, controls);

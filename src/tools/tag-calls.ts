@@ -1,5 +1,6 @@
 import type { CallSource } from './call-source.ts';
 import { argumentTagSyntax, FunctionTags } from './function-tags.ts';
+import type { ControlTags } from './held-text.ts';
 import { JsonCalls } from './json-calls.ts';
 import { type CallSyntax, MarkedParser } from './marked-parser.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
@@ -8,17 +9,27 @@ import type { Tool } from './tool.ts';
 const open = '<tool_call>';
 const nemotronOpen = '<TOOLCALL>';
 const functionOpen = '<function=';
+const phiOpen = '<|tool_call|>';
+const phiText = 'functools';
+/** The tags after calls. After `functools` there is none. */
+const closingTags: Readonly<Record<string, readonly string[]>> = {
+  [open]: ['</tool_call>'],
+  [functionOpen]: ['</tool_call>'],
+  [nemotronOpen]: ['</TOOLCALL>'],
+  [phiOpen]: ['<|/tool_call|>', '</|tool_call|>'],
+  [phiText]: [],
+};
 
 /** Calls in `<tool_call>` or a tag of another name, as JSON or as tags. Several can be in one `<tool_call>`. */
 class TagCalls extends SteppedReader {
   readonly #source: CallSource;
-  readonly #close: string;
+  readonly #closingTags: readonly string[];
   #hasCalls: boolean = false;
 
   constructor(source: CallSource, marker: string) {
     super();
     this.#source = source;
-    this.#close = (marker === functionOpen ? open : marker).replace('<', '</');
+    this.#closingTags = closingTags[marker]!;
     if (marker === functionOpen) this.#leaveTo(new FunctionTags(source));
   }
 
@@ -32,9 +43,9 @@ class TagCalls extends SteppedReader {
     }
     const isFunction = this.#source.takeTag(functionOpen);
     if (isFunction === true) return this.#leaveTo(new FunctionTags(this.#source));
-    const isEnd = this.#hasCalls ? this.#source.takeTag(this.#close) : false;
-    if (isEnd === true) return 'ended';
-    return isFunction === undefined || isEnd === undefined ? 'open' : 'refused';
+    const ends = this.#hasCalls ? this.#closingTags.map((tag) => this.#source.takeTag(tag)) : [];
+    if (ends.includes(true)) return 'ended';
+    return isFunction === undefined || ends.includes(undefined) ? 'open' : 'refused';
   }
 
   #leaveTo(calls: JsonCalls | FunctionTags): 'again' {
@@ -71,7 +82,21 @@ const functionTags: CallSyntax = { ...hermes, markers: [open, functionOpen] };
  */
 const argumentTags: CallSyntax = { markers: [open], reader: (source) => new FunctionTags(source, argumentTagSyntax) };
 
-export const argumentTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(argumentTags, tools);
-export const hermesParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(hermes, tools);
-export const nemotronParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(nemotron, tools);
-export const functionTagsParser = (tools: readonly Tool[]): MarkedParser => new MarkedParser(functionTags, tools);
+/**
+ * The format of Phi-4-mini, and the one that vLLM's template for it asks for:
+ *
+ *   content <|tool_call|>[{"name": "f", "arguments": {...}}, ...]<|/tool_call|>
+ *   functools[{"name": "f", "arguments": {...}}, ...]
+ */
+const phi: CallSyntax = { ...hermes, markers: [phiOpen, phiText] };
+
+export const phiParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(phi, tools, controls);
+export const argumentTagsParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(argumentTags, tools, controls);
+export const hermesParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(hermes, tools, controls);
+export const nemotronParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(nemotron, tools, controls);
+export const functionTagsParser = (tools: readonly Tool[], controls?: ControlTags): MarkedParser =>
+  new MarkedParser(functionTags, tools, controls);

@@ -36,17 +36,18 @@ export interface ToolCall {
 
 /**
  * A part of an answer. The name of a call comes once, before its arguments, which come in pieces. `index` numbers the calls
- * of the answer from 0. `id`: as the model wrote it, if its format has ids.
+ * of the answer from 0. `id`: as the model wrote it, if its format has ids. `controls`: where control tokens begin in the text.
  */
 export type AnswerPart =
-  | { readonly kind: 'content'; readonly text: string }
+  | { readonly kind: 'content'; readonly text: string; readonly controls?: readonly number[] }
   | { readonly kind: 'reasoning'; readonly text: string }
   | { readonly kind: 'call'; readonly index: number; readonly name: string; readonly id?: string }
   | { readonly kind: 'arguments'; readonly index: number; readonly text: string };
 
 /** Reads the text of one answer, in pieces of any length: the parts do not depend on the lengths. */
 export interface AnswerParser {
-  add(text: string): AnswerPart[];
+  /** `controls`: where the texts of control tokens begin in this piece. */
+  add(text: string, controls?: readonly number[]): AnswerPart[];
   /**
    * The answer has ended. `isCut`: not by the model, as at the limit of tokens. Then text that may be a part of a call or of a tag is left
    * out: the tokens that would have decided are missing.

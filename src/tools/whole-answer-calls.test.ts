@@ -16,6 +16,14 @@ const offered: Tool[] = [
     },
   },
   { type: 'function', function: { name: 'now' } },
+  { type: 'function', function: { name: 'list_a', parameters: {} } },
+  { type: 'function', function: { name: 'list_b', parameters: { type: 'object' } } },
+  { type: 'function', function: { name: 'list_c', parameters: { type: 'object', properties: {}, required: [] } } },
+  {
+    type: 'function',
+    function: { name: 'list_d', parameters: { type: 'object', properties: {}, additionalProperties: false } },
+  },
+  { type: 'function', function: { name: 'need', parameters: { type: 'object', required: ['city'] } } },
 ];
 const formatOf = (tools: ToolFormat): AnswerFormat => ({ tools, offered, reasoning: undefined });
 
@@ -42,6 +50,14 @@ const calls: [string, string[]][] = [
   [`\`\`\`json\n${call}`, made.calls],
   [`[${call}, {"name": "now", "parameters": {}}]`, [...made.calls, 'now:{}']],
   [`${call}\n{"name": "now", "arguments": {"a": 1}}`, [...made.calls, 'now:{"a": 1}']],
+  // The schema of a tool without parameters instead of no arguments.
+  ...['now', 'list_a', 'list_b', 'list_c', 'list_d'].flatMap((name): [string, string[]][] =>
+    ['{}', '{"type": "object", "properties": {}}'].map((json) => [
+      `{"name": "${name}", "arguments": ${json}}`,
+      [`${name}:${json}`],
+    ]),
+  ),
+  ['{"name": "list_c", "arguments": {"cursor": "x"}}', ['list_c:{"cursor": "x"}']],
   [
     '{"arguments": {"city": "Rome", "days": 2.0, "exact": 12345678901234567890}, "name": "weather"}',
     ['weather:{"city": "Rome", "days": 2.0, "exact": 12345678901234567890}'],
@@ -56,6 +72,8 @@ const others = [
   '{"name": "Bob", "age": 3}',
   '{"city": "Rome"}',
   '{"name": "weather"}',
+  '{"name": "list_d", "arguments": {"cursor": "x"}}',
+  '{"name": "need", "arguments": {"type": "object"}}',
   '{"name": "other", "arguments": {"city": "Rome"}}',
   `${call} is how to call it.`,
   `\`\`\`json\n${call}\n\`\`\`\nThis calls it.`,

@@ -1,6 +1,7 @@
 import { ExactNumber, readExactJson } from '../base/exact-json.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
 import { jsonParser } from './json-calls.ts';
+import { ContentParser } from './parse-thinking.ts';
 import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
 
 /**
@@ -10,8 +11,8 @@ import type { AnswerParser, AnswerPart, Tool } from './tool.ts';
  *   {"name": "f", "arguments": {...}}
  *   ```
  *
- * If the whole answer is such calls of offered tools, with arguments that fit their schemas, it is calls. Any other answer is left to the
- * parser of the format. The text is held back only while it may still be such calls.
+ * If the whole content is such calls of offered tools, with arguments that fit their schemas, it is calls. So is the end of thoughts
+ * without content. All else is left as the parser of the format read it. The content is held back only while it may still be such calls.
  */
 export class WholeAnswerCalls implements AnswerParser {
   readonly #format: AnswerParser;
@@ -19,8 +20,9 @@ export class WholeAnswerCalls implements AnswerParser {
   readonly #needsFence: boolean;
   #state: 'unopened' | 'calls' | 'other' = 'unopened';
   #held = '';
+  #thoughts = '';
   readonly #json: AnswerParser;
-  readonly #parts: AnswerPart[] = [];
+  readonly #calls: AnswerPart[] = [];
   #hasFence: boolean = false;
   /** The text behind the calls. */
   #after = '';
@@ -33,8 +35,27 @@ export class WholeAnswerCalls implements AnswerParser {
     this.#json = jsonParser(tools);
   }
 
-  add(text: string): AnswerPart[] {
-    if (this.#state === 'other') return this.#format.add(text);
+  add(text: string, controls?: readonly number[]): AnswerPart[] {
+    return this.#read(this.#format.add(text, controls));
+  }
+
+  end(isCut = false): AnswerPart[] {
+    const parts = this.#read(this.#format.end(isCut));
+    if (this.#state === 'other') return parts;
+    if (this.#take(this.#json.end(isCut)) && this.#calls.length > 0 && this.#fit()) return [...parts, ...this.#calls];
+    const isEmpty = this.#held.trim() === '';
+    return [...parts, ...this.#giveBack(), ...(isEmpty && !isCut ? this.#callsAtEnd() : [])];
+  }
+
+  #read(parts: readonly AnswerPart[]): AnswerPart[] {
+    return parts.flatMap((part) => {
+      if (part.kind === 'reasoning') this.#thoughts += part.text;
+      if (this.#state === 'other' || part.kind === 'reasoning') return [part];
+      return part.kind === 'content' ? this.#add(part.text) : [...this.#giveBack(), part];
+    });
+  }
+
+  #add(text: string): AnswerPart[] {
     this.#held += text;
     if (this.#state === 'calls') return this.#take(this.#json.add(text)) ? [] : this.#giveBack();
     if (this.#held.length <= openingMax && mayOpen.test(this.#held)) return [];
@@ -45,26 +66,30 @@ export class WholeAnswerCalls implements AnswerParser {
     return this.#take(this.#json.add(this.#held.slice(opening[0].length))) ? [] : this.#giveBack();
   }
 
-  end(isCut = false): AnswerPart[] {
-    if (this.#state === 'other') return this.#format.end(isCut);
-    if (this.#take(this.#json.end(isCut)) && this.#parts.length > 0 && this.#fit()) return this.#parts;
-    return [...this.#giveBack(), ...this.#format.end(isCut)];
+  /** Calls with which thoughts end, after the model has left out their closing tag. */
+  #callsAtEnd(): AnswerPart[] {
+    for (const { index } of [...this.#thoughts.matchAll(lineOfCalls)].slice(-lineMax)) {
+      const parser = new WholeAnswerCalls(new ContentParser(), this.#tools, { needsFence: false });
+      const parts = [...parser.add(this.#thoughts.slice(index)), ...parser.end()];
+      if (parts.some(({ kind }) => kind === 'call')) return parts;
+    }
+    return [];
   }
 
   /** Whether the answer may still be calls. Behind them there may be the closing fence. */
   #take(parts: readonly AnswerPart[]): boolean {
     for (const part of parts) {
       if (part.kind === 'content') this.#after += part.text;
-      else if (this.#after === '') this.#parts.push(part);
+      else if (this.#after === '') this.#calls.push(part);
       else return false;
     }
     if (this.#after === '') return true;
-    return this.#hasFence && this.#parts.length > 0 && fence.startsWith(this.#after.trim());
+    return this.#hasFence && this.#calls.length > 0 && fence.startsWith(this.#after.trim());
   }
 
   #fit(): boolean {
     const calls: { readonly name: string; json: string }[] = [];
-    for (const part of this.#parts) {
+    for (const part of this.#calls) {
       if (part.kind === 'call') calls.push({ name: part.name, json: '' });
       else if (part.kind === 'arguments') calls[part.index]!.json += part.text;
     }
@@ -78,7 +103,7 @@ export class WholeAnswerCalls implements AnswerParser {
     this.#state = 'other';
     const text = this.#held;
     this.#held = '';
-    return this.#format.add(text);
+    return text === '' ? [] : [{ kind: 'content', text }];
   }
 }
 
@@ -88,9 +113,16 @@ const openingMax = 256;
 /** Text that more text can turn into the opening of calls. */
 const mayOpen = /^\s*(?:`{0,2}|```[a-z_]*\s*)$/;
 const opens = /^\s*(```(?:json|tool_call)?\s+)?(?=[[{])/;
+/** A line at which calls may begin. Only the last lines of thoughts are tried. */
+const lineOfCalls = /^[ \t]*(?:```|[[{])/gm;
+const lineMax = 16;
 
-/** Whether the arguments have the required properties, no unknown ones, and values of their types. Deeper, the schema is not checked. */
-function fitsParameters(json: string, { properties, required, additionalProperties }: JsonObject): boolean {
+/**
+ * Whether the arguments have the required properties, no unknown ones, and values of their types. Deeper, the schema is not checked. A tool
+ * without properties gets any object, as its schema says: small models write the schema itself, and some a schema that allows no properties.
+ */
+function fitsParameters(json: string, parameters: JsonObject): boolean {
+  const { properties, required, additionalProperties } = parameters;
   let given: unknown;
   try {
     given = readExactJson(json);
@@ -99,7 +131,10 @@ function fitsParameters(json: string, { properties, required, additionalProperti
   }
   if (!isJsonObject(given)) return false;
   const known = isJsonObject(properties) ? properties : {};
-  const isOpen = !isJsonObject(properties) || isJsonObject(additionalProperties) || additionalProperties === true;
+  const isOpen =
+    Object.keys(known).length === 0
+      ? additionalProperties !== false || Object.keys(given).every((name) => Object.hasOwn(parameters, name))
+      : isJsonObject(additionalProperties) || additionalProperties === true;
   return (
     (Array.isArray(required) ? required : []).every((name) => Object.hasOwn(given, String(name))) &&
     Object.entries(given).every(([name, value]) =>

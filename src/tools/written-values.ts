@@ -1,5 +1,6 @@
 import { ExactNumber, readExactJson } from '../base/exact-json.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
+import { SchemaReferences } from '../grammar/schema-references.ts';
 import { pythonToJson } from './python-values.ts';
 import type { Tool } from './tool.ts';
 
@@ -9,32 +10,43 @@ const allTypes: readonly ValueType[] = ['string', 'number', 'integer', 'boolean'
 
 /** The types of a parameter's values. A parameter that the schema does not name can have any. */
 export function typesOfParameter({ function: { parameters = {} } }: Tool, name: string): ReadonlySet<ValueType> {
-  const { properties, additionalProperties } = parameters;
-  const isNamed = isJsonObject(properties) && Object.hasOwn(properties, name);
-  return typesOfSchema(isNamed ? properties[name] : additionalProperties, parameters);
+  return typesOfBits(new TypeReader(parameters).readMember(parameters, name));
 }
 
 /** `root`: of references. */
-export function typesOfSchema(schema: unknown, root: object): ReadonlySet<ValueType> {
-  const bits = new TypeReader(root).read(schema);
-  return new Set(allTypes.filter((type) => (bits & bitOf(type)) !== 0));
+export function typesOfSchema(schema: unknown, root: JsonObject): ReadonlySet<ValueType> {
+  return typesOfBits(new TypeReader(root).read(schema));
 }
+
+const typesOfBits = (bits: number): ReadonlySet<ValueType> =>
+  new Set(allTypes.filter((type) => (bits & bitOf(type)) !== 0));
 
 export const isOnlyText = (types: ReadonlySet<ValueType>): boolean => types.size === 1 && types.has('string');
 
 const bitOf = (type: ValueType): number => 1 << allTypes.indexOf(type);
 const allBits = 2 ** allTypes.length - 1;
+const known = new WeakMap<JsonObject, SchemaReferences>();
+
+/** Of the schema of a tool's parameters, which is read for each parameter. */
+export function referencesOf(root: JsonObject): SchemaReferences {
+  const references = known.get(root) ?? new SchemaReferences(root);
+  known.set(root, references);
+  return references;
+}
+
 /** A longer chain of references says nothing. */
 const depthMax = 200;
+/** The same for the schema of all parameters, whose parts are read for each name. */
+const memberDepthMax = 8;
 
 /** Reads which types a schema allows. Each part is read once, however many references lead to it. */
 class TypeReader {
-  readonly #root: object;
+  readonly #references: SchemaReferences;
   readonly #known = new Map<object, number>();
   #depth = 0;
 
-  constructor(root: object) {
-    this.#root = root;
+  constructor(root: JsonObject) {
+    this.#references = referencesOf(root);
   }
 
   readonly read = (schema: unknown): number => {
@@ -50,11 +62,27 @@ class TypeReader {
     return bits;
   };
 
+  /** The types of a member of the objects that the schema describes. */
+  readMember(schema: unknown, name: string, depth = 0): number {
+    if (!isJsonObject(schema) || depth > memberDepthMax) return allBits;
+    const { properties, additionalProperties } = schema;
+    const isNamed = isJsonObject(properties) && Object.hasOwn(properties, name);
+    const own = this.read(isNamed ? properties[name] : additionalProperties);
+    return own & this.#combined(schema, (part) => this.readMember(part, name, depth + 1));
+  }
+
+  /** What the keywords that combine schemas leave of all types. */
+  #combined(schema: JsonObject, read: (part: unknown) => number): number {
+    const { $ref, anyOf, oneOf, allOf } = schema;
+    let bits = typeof $ref === 'string' ? read(this.#references.target($ref, schema)?.schema) : allBits;
+    for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(read));
+    if (Array.isArray(allOf)) for (const part of allOf) bits &= read(part);
+    return bits;
+  }
+
   #bitsOf(schema: JsonObject): number {
-    const { $ref, anyOf, oneOf, allOf, type } = schema;
-    let bits = typeof $ref === 'string' ? this.read(resolve($ref, this.#root)) : allBits;
-    for (const options of [anyOf, oneOf]) if (Array.isArray(options)) bits &= union(options.map(this.read));
-    if (Array.isArray(allOf)) for (const part of allOf) bits &= this.read(part);
+    const { type } = schema;
+    let bits = this.#combined(schema, this.read);
     if (type !== undefined) bits &= union((Array.isArray(type) ? type : [type]).map(bitsOfName));
     const constants = 'const' in schema ? [schema.const] : schema.enum;
     if (Array.isArray(constants)) bits &= union(constants.map((value) => union(typesOfValue(value).map(bitOf))));
@@ -68,18 +96,6 @@ const union = (parts: readonly number[]): number => parts.reduce((all, part) => 
 function bitsOfName(name: unknown): number {
   if (name === 'number') return bitOf('number') | bitOf('integer');
   return allTypes.includes(name as ValueType) ? bitOf(name as ValueType) : 0;
-}
-
-/** The part of a schema that a reference names. */
-export function resolve(reference: string, root: object): unknown {
-  if (!reference.startsWith('#')) return undefined;
-  let found: unknown = root;
-  for (const part of reference.slice(1).split('/').slice(1)) {
-    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, key)) return undefined;
-    found = (found as Record<string, unknown>)[key];
-  }
-  return found;
 }
 
 function typesOfValue(value: unknown): readonly ValueType[] {

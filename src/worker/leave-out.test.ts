@@ -1,9 +1,16 @@
 import { expect, test } from 'vitest';
-import { onePoolSpec } from '../../sim/harness.ts';
-import { type BlockId, requestId, stepId, tokenCount } from '../core/ids.ts';
+import { type BlockCount, type BlockId, requestId, stepId, tokenCount } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { sequencesWith } from './leave-out.ts';
+
+const spec: KvCacheSpec = {
+  groups: [{ kind: 'full', blockSize: tokenCount(4), layers: [0] }],
+  blockBytes: 64,
+  blockCount: 21 as BlockCount,
+  fingerprint: 'test',
+};
 
 /** Scheduled tokens [start, end) in these blocks of four tokens. */
 function sequence(blocks: readonly number[], start: number, end: number, written = blocks): SequencePlan {
@@ -23,7 +30,7 @@ const planOf = (...sequences: SequencePlan[]): StepPlan => ({
   tokenCount: tokenCount(0),
   released: [],
 });
-const without = (plan: StepPlan, ...blocks: number[]) => sequencesWith(plan, blocks as BlockId[], onePoolSpec(20, 4));
+const without = (plan: StepPlan, ...blocks: number[]) => sequencesWith(plan, blocks as BlockId[], spec);
 
 test('sequences that read a failed block are left out, and no others', () => {
   const plan = planOf(sequence([1, 2], 4, 8), sequence([3, 4], 4, 8), sequence([1, 5], 4, 8));

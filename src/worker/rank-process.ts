@@ -5,12 +5,12 @@ import { KvasirError } from '../base/errors.ts';
 import { checkFreeFiles } from '../base/free-files.ts';
 import type { KvIdentity } from '../connector/connector.ts';
 import type { TierOrder, TierOrderAnswer } from '../connector/tier-orders.ts';
-import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { DraftRequest } from '../core/step.ts';
 import type { AdapterSource } from '../ggml/lora-adapter.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { orderLost, workerChanged, workerGone, workerStartFailed } from './errors.ts';
+import { outputAfterDeath } from './output-after-death.ts';
 import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
 import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
 import { StepEncoder } from './step-codec.ts';
@@ -131,7 +131,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     const hasDied = this.#isDeathUnreported || this.#closing !== undefined;
     assert(hasDied, `step ${step.stepId} has no answer of ${this.#options.name}, whose process has not died`);
     this.#isDeathUnreported = false;
-    return this.#outputAfterDeath(step);
+    return outputAfterDeath(step, this.kvCacheSpec);
   }
 
   async #run(
@@ -183,16 +183,6 @@ export class ProcessRank<Setup> implements OpenedRank {
   close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {
     this.#closing ??= this.#latest.close(timeoutMs);
     return this.#closing;
-  }
-
-  #outputAfterDeath({ stepId, sequences, connectorMetadata }: ScheduledStep): RankOutput {
-    const invalidBlocks = Array.from({ length: this.kvCacheSpec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
-    return {
-      result: { stepId, sampled: sequences.map(() => undefined) },
-      leftOut: sequences.map((_, index) => index),
-      invalidBlocks,
-      ...(connectorMetadata === undefined ? {} : { connectorOutput: 'workerDied' }),
-    };
   }
 
   #next(): Promise<WorkerProcess<Setup>> {

@@ -8,9 +8,9 @@ import type { CaseRow, LoadMode } from '../../bench/recovery/case-run.ts';
 import { faultsOf } from '../../bench/recovery/faults.ts';
 import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import type { StageRow } from '../../src/cli/demo/report.ts';
-import { buildCommand, run } from '../support/cli-process.ts';
+import { buildCommand, main, mainInModules, run } from '../support/cli-process.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
@@ -31,11 +31,10 @@ beforeAll(async () => {
 
 const small = '--requests 4 --prefixes 2 --prefix-len 64 --prompt-len 20 --gen-len 8 --part 0.3 --threads 1'.split(' ');
 
-function bench(args: readonly string[], environment: Record<string, string> = {}) {
-  const main = join(process.cwd(), 'dist', 'src', 'main.js');
+function bench(args: readonly string[], environment: Record<string, string> = {}, path = main) {
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
-    [main, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
+    [path, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
     { encoding: 'utf8', env: { ...process.env, ...environment, TMPDIR: folder } },
   );
   // The command has removed its stores and mounts.
@@ -122,7 +121,7 @@ it.each(inLongForm<readonly PlantedBug[]>(plantedBugs.slice(0, 1), []))(
     // Which blocks are damaged depends on their keys, and so on the kernels of this machine. With many blocks of each request, valid
     // blocks come after damaged ones in any case.
     const long = ['--requests', '8', '--prompt-len', '160', '--part', '0.2'];
-    const { status, rows } = bench([...shape, ...long], environmentWith(bug, bugs));
+    const { status, rows } = bench([...shape, ...long], environmentWith(bug, bugs), mainInModules);
     expect(status).toBe(1);
     const [none, ...faulty] = rows as CaseRow[];
     // On a busy machine a load may be late, which this bug makes dearer too.
@@ -149,47 +148,45 @@ const inBenchmark = [
   { ...realModel('gemma3'), fault: 'bit flip', mode: 'async' },
 ];
 
-describe.each(inLongForm(inDemo, []))('$name', ({ path, isThere, reason, stage }) => {
-  testsNeed(isThere, reason);
+for (const { name, path, isThere, reason, stage } of inLongForm(inDemo, []))
+  describe(name, needs(isThere, reason), () => {
+    it(
+      'shows the same texts in the demo, and computes the minimum',
+      async () => {
+        const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', stage]);
+        expect(code, stderr).toBe(0);
+        const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
+        expect(isProven).toBe(true);
+        expect(rows.map(({ name }) => name)).toContain(stage);
+        for (const row of rows) {
+          expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
+        }
+      },
+      timeoutMs,
+    );
+  });
 
-  it(
-    'shows the same texts in the demo, and computes the minimum',
-    async () => {
-      const { code, stdout, stderr } = await run(['demo', '--model', path, ...limits, '--stages', stage]);
-      expect(code, stderr).toBe(0);
-      const { stages: rows, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
-      expect(isProven).toBe(true);
-      expect(rows.map(({ name }) => name)).toContain(stage);
-      for (const row of rows) {
-        expect(row).toMatchObject({ isTextEqual: true, computed: row.minimum, recomputed: row.repairMinimum });
-      }
-    },
-    timeoutMs,
-  );
-});
-
-describe.each(inLongForm(inBenchmark, []))('$name', ({ path, isThere, reason, fault, mode }) => {
-  testsNeed(isThere, reason);
-
-  it(
-    'keeps its texts in the fault benchmark, and computes the minimum',
-    async () => {
-      const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
-      const { code, stdout, stderr } = await run([
-        'bench',
-        'recovery',
-        '--model',
-        path,
-        ...limits,
-        ...fewTokens,
-        ...shape,
-      ]);
-      expect(code, stderr).toBe(0);
-      const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
-      expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
-      for (const row of rows)
-        expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
-    },
-    timeoutMs,
-  );
-});
+for (const { name, path, isThere, reason, fault, mode } of inLongForm(inBenchmark, []))
+  describe(name, needs(isThere, reason), () => {
+    it(
+      'keeps its texts in the fault benchmark, and computes the minimum',
+      async () => {
+        const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--only', fault];
+        const { code, stdout, stderr } = await run([
+          'bench',
+          'recovery',
+          '--model',
+          path,
+          ...limits,
+          ...fewTokens,
+          ...shape,
+        ]);
+        expect(code, stderr).toBe(0);
+        const { rows } = JSON.parse(stdout) as { rows: CaseRow[] };
+        expect(rows.map((row) => row.fault)).toEqual(['none', fault]);
+        for (const row of rows)
+          expect(row).toMatchObject({ textsEqual: 3, requests: 3, requestsLost: 0, overMinimum: 0, givenUpTokens: 0 });
+      },
+      timeoutMs,
+    );
+  });

@@ -1,8 +1,8 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { beforeAll, describe, expect, it, vi } from 'vitest';
-import { buildCommand, run, smallPool } from '../support/cli-process.ts';
-import { testsNeed } from '../support/needs.ts';
+import { buildCommand, main, run, smallPool } from '../support/cli-process.ts';
+import { needs } from '../support/needs.ts';
 
 beforeAll(buildCommand);
 const greedy = ['--temperature', '0', '--max-tokens', '24', ...smallPool];
@@ -28,11 +28,9 @@ describe('kvasir chat', () => {
 /** `script` of util-linux runs a command in a terminal of its own. */
 const hasScript = spawnSync('script', ['--version']).stdout?.includes('util-linux') === true;
 
-describe('kvasir chat in a terminal', () => {
-  testsNeed(hasScript, 'no `script` of util-linux');
-
+describe('kvasir chat in a terminal', needs(hasScript, 'no `script` of util-linux'), () => {
   it('edits lines, stops an answer at Ctrl-C, and leaves at Ctrl-D', async () => {
-    const command = [process.execPath, 'dist/src/main.js', 'chat', '--ignore-eos', '--temperature', '0', ...smallPool];
+    const command = [process.execPath, main, 'chat', '--ignore-eos', '--temperature', '0', ...smallPool];
     const child = spawn('script', ['-qefc', command.join(' '), '/dev/null']);
     let screen = '';
     child.stdout.on('data', (bytes) => {
@@ -40,7 +38,9 @@ describe('kvasir chat in a terminal', () => {
     });
     const shows = (pattern: RegExp) => vi.waitFor(() => expect(screen).toMatch(pattern), { timeout: 60_000 });
     const exited = once(child, 'exit');
-    await shows(/\/help shows the commands, Ctrl-D leaves\.\r\n[\s\S]*> /);
+    await shows(
+      /A very small storyteller\..* For a model that answers: npx kvasir serve hf:[\s\S]*\/help shows the commands, Ctrl-D leaves\.\r\n[\s\S]*> /,
+    );
     child.stdin.write('Tell me a stort\u007fy.\r');
     await shows(/y\.\r\n[\s\S]*[a-z]{3,} [a-z]+ /);
     child.stdin.write('\u0003');

@@ -7,7 +7,7 @@ import { isProven, rowOf, type StageRow } from '../../src/cli/demo/report.ts';
 import { Scenario } from '../../src/cli/demo/scenario.ts';
 import { decodeStages, limits } from '../../src/cli/demo/stages.ts';
 import { ServerProcess } from '../../src/cli/proof/server-process.ts';
-import { buildCommand } from '../support/cli-process.ts';
+import { buildCommand, mainInModules } from '../support/cli-process.ts';
 import { inLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
@@ -25,13 +25,12 @@ let scenario: Scenario;
 
 beforeAll(async () => {
   await buildCommand();
-  const path = join('dist', 'src', 'main.js');
   const flags = [model, '--threads', '1', '--kv-cache-memory', '64MiB', ...limits];
   scenario = await Scenario.open({
     ...{ folder, model, blockSize: 16, signal },
     start: (further) =>
       ServerProcess.start([...flags, ...further.map(inBuild)], signal, {
-        path,
+        path: mainInModules,
         environment: bug === undefined ? {} : environmentWith(bug, folder),
       }),
   });

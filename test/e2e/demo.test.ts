@@ -7,11 +7,10 @@ import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { StageRow } from '../../src/cli/demo/report.ts';
-import { buildCommand } from '../support/cli-process.ts';
+import { buildCommand, main } from '../support/cli-process.ts';
 import { inLongForm, itInLongForm } from '../support/long-form.ts';
 import { gemma4WithExperts, temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
-const main = join(process.cwd(), 'dist', 'src', 'main.js');
 /** The parent of the demo's temporary directories. */
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-test-'));
 const children: ChildProcessWithoutNullStreams[] = [];

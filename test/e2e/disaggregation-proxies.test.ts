@@ -8,7 +8,7 @@ import {
   startVllmProxy,
 } from '../support/disaggregation-proxies.ts';
 import { hasSidecar, noSidecar } from '../support/llm-d.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../support/redis-server.ts';
 
 /** Proxies of others, unchanged, in front of a prefill and a decode server that meet in Redis. */
@@ -86,9 +86,7 @@ async function expectTransfers(proxy: RunningProxy, headers: Record<string, stri
   await Promise.all(asked);
 }
 
-describe('proxies of others', () => {
-  testsNeed(hasRedisServer, needsRedisServer);
-
+describe('proxies of others', needs(hasRedisServer, needsRedisServer), () => {
   beforeAll(async () => {
     if (!hasRedisServer || !(hasVllmProxy || hasSidecar)) return;
     await buildCommand();
@@ -107,9 +105,7 @@ describe('proxies of others', () => {
     if (hasRedisServer && (hasVllmProxy || hasSidecar)) await redis.stop();
   });
 
-  describe('vLLM’s toy proxy', () => {
-    testsNeed(hasVllmProxy, noVllmProxy);
-
+  describe('vLLM’s toy proxy', needs(hasVllmProxy, noVllmProxy), () => {
     it('the decode server loads what the prefill server computed', async () => {
       const proxy = await startVllmProxy([portOf(0)], [portOf(1)]);
       await expectTransfers(proxy);
@@ -117,9 +113,7 @@ describe('proxies of others', () => {
     });
   });
 
-  describe('llm-d’s routing sidecar', () => {
-    testsNeed(hasSidecar, noSidecar);
-
+  describe('llm-d’s routing sidecar', needs(hasSidecar, noSidecar), () => {
     it('the decode server loads what the prefill server computed, and computes if there is no prefill server', async () => {
       const proxy = await startSidecar(portOf(1));
       const through = (port: number) => ({

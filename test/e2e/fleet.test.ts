@@ -8,12 +8,12 @@ import { buildKernels } from '../../scripts/prebuild/build-kernels.ts';
 import { targets } from '../../scripts/prebuild/targets.ts';
 import { platformName } from '../../src/native/prebuilt.ts';
 import { bundledKernels } from '../support/bundled-kernels.ts';
-import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { buildCommand, killCommands, mainInModules, serve } from '../support/cli-process.ts';
 import { environmentOf, lacking, type Machine } from '../support/engine-of-build.ts';
 import { type FleetAnswer, FleetMember, type FleetQuestion } from '../support/fleet-member.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
 import { fuzzRuns } from '../support/long-form.ts';
-import { itNeeds, testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { RedisCluster, withClient } from '../support/redis-cluster.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../support/s3-server.ts';
@@ -108,14 +108,15 @@ const fleets: readonly Fleet[] = [
 ];
 const clients = 2;
 
-describe('two servers with other instructions that share Redis and S3', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-  testsNeed(hasRedisServer, needsRedisServer);
-  testsNeed(hasS3Server, noS3Server);
+describe('two servers with other instructions that share Redis and S3', {
+  ...needs(hasCompiler, 'no C compiler'),
+  ...needs(hasRedisServer, needsRedisServer),
+  ...needs(hasS3Server, noS3Server),
+}, () => {
   const shared = ['redis', 's3'];
 
   for (const fleet of isWhole ? fleets : fleets.slice(0, 1))
-    itNeeds(fleet.lacks === undefined, fleet.lacks ?? '', `load blocks of each other: ${fleet.title}`, async () => {
+    it(`load blocks of each other: ${fleet.title}`, needs(fleet.lacks === undefined, fleet.lacks ?? ''), async () => {
       const [redis, s3] = await Promise.all([RedisServer.start(), S3Server.start('fleet')]);
       stops.push(
         () => redis.stop(),
@@ -125,7 +126,7 @@ describe('two servers with other instructions that share Redis and S3', () => {
       const { accessKeyId: AWS_ACCESS_KEY_ID, secretAccessKey: AWS_SECRET_ACCESS_KEY } = s3Credentials;
       const memberOf = (machine: Machine): FleetMember => {
         const environment = { ...environmentOf(machine), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY };
-        return newMember(() => serve(flags, environment));
+        return newMember(() => serve(flags, environment, { main: mainInModules }));
       };
       const [steady, killed] = [memberOf(fleet.steady), memberOf(await fleet.killed())];
 
@@ -166,9 +167,7 @@ describe('two servers with other instructions that share Redis and S3', () => {
     });
 });
 
-describe('a server above a cluster of three Redis servers', () => {
-  testsNeed(hasRedisServer, needsRedisServer);
-
+describe('a server above a cluster of three Redis servers', needs(hasRedisServer, needsRedisServer), () => {
   it('has the same texts while a node is killed, and all of its blocks again when the node is back', async () => {
     const cluster = await RedisCluster.start(3, ['--cluster-node-timeout', '500']);
     stops.push(() => cluster.stop());

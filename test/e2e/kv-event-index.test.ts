@@ -2,7 +2,7 @@
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
 import { hasKvIndexer, KvIndexer, noKvIndexer } from '../support/llm-d.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 beforeAll(buildCommand);
 afterEach(killCommands);
@@ -26,9 +26,7 @@ async function start(name: string, format: string, more: readonly string[] = [])
 
 const promptOf = (start: number, length: number): number[] => Array.from({ length }, (_, i) => (start + 7 * i) % 250);
 
-describe('llm-d’s index of KV blocks', () => {
-  testsNeed(hasKvIndexer, noKvIndexer);
-
+describe('llm-d’s index of KV blocks', needs(hasKvIndexer, noKvIndexer), () => {
   it('scores the server highest that has the most blocks of a prompt', async () => {
     const [a, b] = await Promise.all([start('a', 'map'), start('b', 'array', ['--kv-offloading-size', '0.1'])]);
     const indexer = new KvIndexer({ a: a.endpoint, b: b.endpoint });

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fullAttention, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
-import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
+import { buildCommand, killCommands, mainInModules, run, serve, smallPool } from '../support/cli-process.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
@@ -200,7 +200,7 @@ describe('servers that share a directory', () => {
       const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
       const extra = { load_timeout_seconds: 60, fault_injection: { rules } };
       const args = shared(copyOf(store, bug), 'kv_consumer', extra);
-      const answers = await askAll(await serve(args, environmentWith(bug, folder)));
+      const answers = await askAll(await serve(args, environmentWith(bug, folder), { main: mainInModules }));
       expect(outputsOf(answers)).toEqual(outputsOf(expected));
       for (const { promptTokens, details, transfer } of answers) {
         expect(details).toMatchObject({ failed_loads: 2 });
@@ -238,7 +238,7 @@ describe('servers that share a directory', () => {
       const log = await server.stop();
       expect(log).toContain('load failure policy: fail');
       expect(log).toMatch(
-        / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
+        / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. Request IDs: cmpl-\S+ requests=1 tokens=\d+$/m,
       );
     },
   );

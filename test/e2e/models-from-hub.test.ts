@@ -3,11 +3,18 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
+import { Ollama } from 'ollama';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { backgroundTimers } from '../../src/base/background-timers.ts';
+import { ModelCatalog } from '../../src/cli/models/model-catalog.ts';
+import type { ServeFlags } from '../../src/cli/serve.ts';
+import { ModelPool } from '../../src/server/models/model-pool.ts';
+import { servedModels } from '../../src/server/models/served-models.ts';
+import { Server } from '../../src/server/server.ts';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { HubServer } from '../support/hub-server.ts';
 import { describeInLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 
@@ -71,7 +78,7 @@ describe('kvasir pull, list and rm', () => {
 
   // In a process that can be killed: a `mkdir` that never ends keeps a thread of its process.
   const title = 'refuse a folder below /proc, where the recursive mkdir of Node never ends';
-  itNeeds(existsSync('/proc/self'), 'no /proc', title, async () => {
+  it(title, needs(existsSync('/proc/self'), 'no /proc'), async () => {
     const child = start(['pull', name], { HF_HUB_CACHE: '/proc/nothing/hub' });
     const [out, error] = [readText(child.stdout), readText(child.stderr)];
     expect(await once(child, 'close')).toEqual([1, null]);
@@ -126,6 +133,80 @@ it('a server answers /health while it downloads its model, and ends at SIGTERM',
     .toMatchObject({ status: 'loading', phase: 'downloading', totalBytes: demo.length });
   child.kill('SIGTERM');
   expect(await exited).toEqual([143, null]);
+});
+
+/** A server that may download any model, without the processes of models. */
+async function serveAnyModel(which: 'any' | 'downloaded' = 'any') {
+  const [flags, unused] = [{} as ServeFlags, () => expect.fail('no model is loaded')];
+  const limits = { memoryMaxBytes: 1, shareOnGpu: unused };
+  const catalog = new ModelCatalog({ given: new Map(), hub: which, flagsOf: () => flags, socketPath: unused }, limits);
+  const pool = new ModelPool(catalog, {
+    memoryMaxBytes: 1,
+    idleTimeoutMs: Infinity,
+    waitMaxMs: 1,
+    timers: backgroundTimers,
+    log: unused,
+  });
+  const server = new Server(servedModels(pool), { version: '0', logLevel: 'silent' });
+  const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
+  return { origin, ollama: new Ollama({ host: origin }), [Symbol.asyncDispose]: () => server.close() };
+}
+
+describe('Ollama’s /api/pull', () => {
+  const ofOllama = 'hf.co/kvasir/demo-GGUF:kvasir-demo';
+
+  it('downloads a model by its name in Ollama, with progress, and lists it with its facts', async () => {
+    await using served = await serveAnyModel();
+    const { ollama } = served;
+    expect((await ollama.list()).models).toEqual([]);
+    const lines = [];
+    for await (const line of await ollama.pull({ model: ofOllama, stream: true })) lines.push(line);
+    expect([lines[0]!.status, lines.at(-1)!.status]).toEqual(['pulling manifest', 'success']);
+    const received = lines.flatMap(({ completed }) => completed ?? []);
+    expect(received.at(-1)).toBe(demo.length);
+    expect(received).toEqual(received.toSorted((a, b) => a - b));
+    const details = { parameter_size: '4.07M', quantization_level: 'Q8_0' };
+    expect((await ollama.list()).models).toMatchObject([{ name, size: demo.length, details }]);
+    for (const model of [name, ofOllama, `${ofOllama.replace(/:.*/, '')}:latest`, `https://${ofOllama}`])
+      expect((await ollama.show({ model })).details, model).toMatchObject(details);
+    expect(await ollama.pull({ model: name })).toEqual({ status: 'success' });
+    expect(blobs()).toHaveLength(1);
+  });
+
+  it('says what the hub has answered', async () => {
+    await using served = await serveAnyModel();
+    const refused = served.ollama.pull({ model: 'hf.co/kvasir/none' });
+    await expect(refused).rejects.toMatchObject({ status_code: 502, message: expect.stringMatching(/kvasir\/none/) });
+    const wrong = served.ollama.pull({ model: 'hf.co/kvasir' });
+    await expect(wrong).rejects.toMatchObject({ status_code: 400, message: expect.stringMatching(/owner\/name/) });
+    // A name that an expression would read for hours.
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ model: `hf.co/a/b${'?'.repeat(2_000_000)}\n` });
+    for (const path of ['/api/show', '/api/chat', '/v1/completions'])
+      expect((await fetch(served.origin + path, { method: 'POST', headers, body })).status, path).toBe(404);
+    for (const model of ['llama3', '../demo', '/etc/passwd'])
+      await expect(served.ollama.pull({ model })).rejects.toMatchObject({ status_code: 403 });
+  });
+
+  it('downloads nothing with --hub-models downloaded, and succeeds for a model that is', async () => {
+    await using served = await serveAnyModel('downloaded');
+    await expect(served.ollama.pull({ model: ofOllama })).rejects.toMatchObject({ status_code: 403 });
+    await runHere(['pull', name]);
+    const asked = hub.descriptionRequests;
+    expect(await served.ollama.pull({ model: ofOllama })).toEqual({ status: 'success' });
+    expect(hub.descriptionRequests).toBe(asked);
+  });
+
+  it('of a client that leaves ends, and the next one continues it', async () => {
+    await using served = await serveAnyModel();
+    hub.contentFaults.push({ kind: 'silence', afterBytes: 1_000_000 });
+    const first = await served.ollama.pull({ model: name, stream: true });
+    const second = served.ollama.pull({ model: name });
+    for await (const { completed = 0 } of first) if (completed > 0) break;
+    first.abort();
+    expect(await second).toEqual({ status: 'success' });
+    expect(hub.contentRequests.at(-1)!.range).toMatch(/^bytes=[1-9]/);
+  });
 });
 
 describeInLongForm('a server of several models', () => {

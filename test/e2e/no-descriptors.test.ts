@@ -10,10 +10,10 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
-import { afterAll, afterEach, beforeAll, expect, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
 import { isLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { childrenOf } from '../support/processes.ts';
 import { until } from '../support/until.ts';
 
@@ -109,10 +109,9 @@ const statuses = async (send: Send): Promise<[string, number][]> => {
 };
 const allOk = kinds.map(([path]) => [path, 200]);
 
-itNeeds(
-  canLimit,
-  'not Linux, or no prlimit',
+it(
   'every kind of request is answered, also those that are the first of their kind',
+  needs(canLimit, 'not Linux, or no prlimit'),
   async () => {
     const disk = [
       '--kv-tier',
@@ -138,10 +137,9 @@ itNeeds(
   },
 );
 
-itNeeds(
-  canLimit,
-  'not Linux, or no prlimit',
+it(
   'a thread that ended meanwhile is started again, /health names what fails until then',
+  needs(canLimit, 'not Linux, or no prlimit'),
   async () => {
     const template = join(folder, 'endless.jinja');
     const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
@@ -187,23 +185,27 @@ itNeeds(
 );
 
 if (isLongForm)
-  itNeeds(canLimit, 'not Linux, or no prlimit', 'a worker process that dies meanwhile is replaced later', async () => {
-    const server = await serve(['--pipeline-parallel-size', '2']);
-    const send = sender(server);
-    const textOf = async (): Promise<string> =>
-      JSON.parse((await send('/v1/completions', answer)).text).choices[0].text;
-    const text = await textOf();
-    await takeDescriptors(server);
-    const state = async (): Promise<{ status: string; message?: string }> => JSON.parse((await send('/health')).text);
-    process.kill(childrenOf(server.child.pid!)[1]!, 'SIGKILL');
-    await vi.waitFor(
-      async () => expect((await state()).message).toContain('no free file descriptor (EMFILE)'),
-      patience,
-    );
-    expect((await state()).status).toBe('recovering');
-    for (const socket of sockets.splice(0)) socket.destroy();
-    await vi.waitFor(async () => expect(await state()).toEqual({ status: 'ok' }), patience);
-    expect(await textOf()).toBe(text);
-    server.child.kill('SIGTERM');
-    expect(await server.exited).toEqual([0, null]);
-  });
+  it(
+    'a worker process that dies meanwhile is replaced later',
+    needs(canLimit, 'not Linux, or no prlimit'),
+    async () => {
+      const server = await serve(['--pipeline-parallel-size', '2']);
+      const send = sender(server);
+      const textOf = async (): Promise<string> =>
+        JSON.parse((await send('/v1/completions', answer)).text).choices[0].text;
+      const text = await textOf();
+      await takeDescriptors(server);
+      const state = async (): Promise<{ status: string; message?: string }> => JSON.parse((await send('/health')).text);
+      process.kill(childrenOf(server.child.pid!)[1]!, 'SIGKILL');
+      await vi.waitFor(
+        async () => expect((await state()).message).toContain('no free file descriptor (EMFILE)'),
+        patience,
+      );
+      expect((await state()).status).toBe('recovering');
+      for (const socket of sockets.splice(0)) socket.destroy();
+      await vi.waitFor(async () => expect(await state()).toEqual({ status: 'ok' }), patience);
+      expect(await textOf()).toBe(text);
+      server.child.kill('SIGTERM');
+      expect(await server.exited).toEqual([0, null]);
+    },
+  );

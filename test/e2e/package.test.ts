@@ -10,6 +10,8 @@ import { temporaryFolder } from '../support/tiny-model.ts';
 
 interface Manifest {
   readonly name: string;
+  readonly bin?: Readonly<Record<string, string>>;
+  readonly scripts?: Readonly<Record<string, string>>;
   readonly engines?: { readonly node?: string };
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
@@ -19,6 +21,7 @@ interface Manifest {
 const folder = temporaryFolder();
 const consumer = folder.file('consumer');
 const installed = join(consumer, 'node_modules', 'kvasir');
+const command = () => join(installed, manifestOf(installed).bin!.kvasir!);
 let tarball: string;
 afterAll(() => folder.remove());
 
@@ -72,7 +75,7 @@ function link(name: string): void {
 beforeAll(async () => {
   await buildCommand();
   mkdirSync(installed, { recursive: true });
-  // The scripts would build again.
+  // `prepack` would build again, and needs Zig.
   const [packed] = JSON.parse(npm(['pack', '--ignore-scripts', '--json', '--pack-destination', consumer], '.')) as [
     { readonly filename: string },
   ];
@@ -107,6 +110,58 @@ itInLongForm('is not packed without its kernels, unless that is wanted', () => {
   expect(pack({ npm_command: 'pack', KVASIR_PACK_WITHOUT_KERNELS: '1' })).toEqual(warning);
   // A user who installs the repository has no Zig.
   expect(pack({ npm_command: 'install' })).toEqual(warning);
+});
+
+it('has no script that builds it, and of the modules in the bundle only the types', () => {
+  expect(Object.keys(manifestOf(installed).scripts ?? {})).not.toContain('prepare');
+  expect(existsSync(join(installed, 'tools/checkout'))).toBe(false);
+  const files = readdirSync(join(installed, 'dist'), { recursive: true, encoding: 'utf8' });
+  expect(files.filter((path) => /^src\/.*\.js$/.test(path))).toEqual([]);
+  expect(files).toContain('src/index.d.ts');
+  expect(files).toContain('bundle/src/main.js.map');
+});
+
+it("shows the lines of the sources in a stack, with Node's flag", () => {
+  const code = `import { LLM } from 'kvasir'; import { registerConnector } from 'kvasir/connector';
+    try { registerConnector('OffloadingConnector', () => {}); } catch (error) { console.log(error.stack); }`;
+  writeFileSync(join(consumer, 'stack.mjs'), code);
+  const stackWith = (...flags: string[]): string =>
+    execFileSync(process.execPath, [...flags, 'stack.mjs'], { cwd: consumer, encoding: 'utf8' });
+  expect(stackWith()).toMatch(/at registerConnector \(file:.*\/dist\/bundle\/chunks\/.*\.js:\d+:\d+\)/);
+  expect(stackWith('--enable-source-maps')).toMatch(
+    /at registerConnector \(.*\/src\/connector\/registry\.ts:\d+:\d+\)/,
+  );
+});
+
+it("a user's connector has the classes and the registry of the running program", () => {
+  // The command prints an error of Kvasir as it is, and wraps all others.
+  const refusing = `import { tierClosed } from 'kvasir/connector';
+    export class Refusing { constructor() { throw tierClosed({ tier: 'mine' }); } }`;
+  writeFileSync(join(consumer, 'refusing.mjs'), refusing);
+  const settings = { kv_connector: 'Refusing', kv_connector_module_path: './refusing.mjs', kv_role: 'kv_both' };
+  const flags = ['--prompt', 'Once', '--kv-transfer-config', JSON.stringify(settings)];
+  const { stderr } = spawnSync(process.execPath, [command(), 'generate', ...flags], {
+    cwd: consumer,
+    encoding: 'utf8',
+  });
+  expect(stderr).toBe('error: The tier `mine` is closed.\n');
+
+  const registered = `import { createEngine, KvasirError } from 'kvasir';
+    import { registerConnector, tierClosed } from 'kvasir/connector';
+    import { CompressedConnector } from 'kvasir/examples/compressed-kv-connector';
+    registerConnector('Mine', async () => CompressedConnector);
+    console.log(tierClosed({ tier: 'mine' }) instanceof KvasirError);
+    const kvTransferConfig = { kv_connector: 'Mine', kv_role: 'kv_both', kv_connector_extra_config: { folder: 'compressed' } };
+    const options = { model: 'node_modules/kvasir/models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 8 << 20, maxModelLen: 256 };
+    for (const _ of [1, 2]) {
+      const engine = await createEngine({ ...options, kvTransferConfig });
+      const prompt = Array.from({ length: 40 }, (_, i) => 300 + i);
+      for await (const { finish, stats } of engine.generate({ prompt: Int32Array.from(prompt), params: { maxTokens: 1 } }))
+        if (finish) console.log(stats.externalTokens ?? 0);
+      await engine.close();
+    }`;
+  mkdirSync(join(consumer, 'compressed'));
+  expect(run('registered.mjs', registered)).toBe('true\n0\n32\n');
 });
 
 it('its documents link to files in it', () => {
@@ -150,9 +205,7 @@ it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
     const { kvasir } = await import('kvasir/ai-sdk');
     console.log(typeof createServer, typeof kvasir); })();`;
   expect(run('script.cjs', script)).toBe(`${fromModule}function function\n`);
-  const version = execFileSync(process.execPath, [join(installed, 'dist/src/main.js'), '--version'], {
-    encoding: 'utf8',
-  });
+  const version = execFileSync(process.execPath, [command(), '--version'], { encoding: 'utf8' });
   expect(version.trim()).toBe('0.1.0');
 });
 
@@ -166,7 +219,6 @@ it('exports its examples, as its documents name them', () => {
   const exported = run('examples.mjs', code);
   for (const name of ['MapConnector', 'FolderTier', 'CompressedConnector']) expect(exported).toContain(name);
   // The command line finds them too, in the folder that has node_modules.
-  const main = join(installed, 'dist/src/main.js');
   const transfer = ['MapConnector', 'kvasir/examples/map-connector'];
   const args = ['kv_connector', 'kv_connector_module_path'].flatMap((name, i) => [
     `--kv-transfer-config.${name}`,
@@ -175,7 +227,7 @@ it('exports its examples, as its documents name them', () => {
   const { status, stderr } = spawnSync(
     process.execPath,
     [
-      main,
+      command(),
       'generate',
       '--prompt',
       'Once',

@@ -1,9 +1,9 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeAll, expect } from 'vitest';
+import { afterEach, beforeAll, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { childrenOf } from '../support/processes.ts';
 
 beforeAll(buildCommand, 60_000);
@@ -11,13 +11,12 @@ afterEach(killCommands);
 
 const isLinux = process.platform === 'linux';
 
-itNeeds(
-  isLinux,
-  'not Linux',
+it(
   'a server whose working folder is removed starts threads and worker processes',
+  needs(isLinux, 'not Linux'),
   async () => {
     const folder = mkdtempSync(join(tmpdir(), 'kvasir-release-'));
-    const server = await serve(['--pipeline-parallel-size', '2'], {}, folder);
+    const server = await serve(['--pipeline-parallel-size', '2'], {}, { cwd: folder });
     const textOf = async (body: object): Promise<string> => {
       const response = await server.complete({ max_tokens: 8, temperature: 0, ...body });
       return JSON.parse(await response.text()).choices?.[0].text;

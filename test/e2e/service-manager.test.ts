@@ -3,16 +3,15 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { buildCommand, killCommands, serve, smallPool } from '../support/cli-process.ts';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { buildCommand, killCommands, main, serve, smallPool } from '../support/cli-process.ts';
 import { DatagramReceiver } from '../support/datagram-receiver.ts';
 import { isLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { childrenOf, commandOf } from '../support/processes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-service-'));
-const main = resolve('dist/src/main.js');
 const afters: (() => unknown)[] = [];
 beforeAll(buildCommand, 60_000);
 afterEach(() => {
@@ -24,7 +23,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const patience = { timeout: 120_000, interval: 100 };
 const isLinux = process.platform === 'linux';
 
-itNeeds(isLinux, 'not Linux', 'a service manager is told the load, the start and the end', async () => {
+it('a service manager is told the load, the start and the end', needs(isLinux, 'not Linux'), async () => {
   const path = join(folder, 'notify');
   const manager = new DatagramReceiver(path);
   const got: string[] = [];
@@ -55,7 +54,7 @@ async function serveAsInit(...args: string[]) {
   return { child, id: id!, exited, serves, log: () => log };
 }
 
-itNeeds(canUnshare, 'no unshare', 'as process 1, the server ends at SIGTERM, also while it loads', async () => {
+it('as process 1, the server ends at SIGTERM, also while it loads', needs(canUnshare, 'no unshare'), async () => {
   const server = await serveAsInit();
   await server.serves();
   process.kill(server.id, 'SIGTERM');
@@ -69,7 +68,7 @@ itNeeds(canUnshare, 'no unshare', 'as process 1, the server ends at SIGTERM, als
   expect([0, 143]).toContain((await early.exited)[0]);
 });
 
-itNeeds(canUnshare, 'no unshare', 'as process 1, the server leaves no zombies of workers and orphans', async () => {
+it('as process 1, the server leaves no zombies of workers and orphans', needs(canUnshare, 'no unshare'), async () => {
   const server = await serveAsInit('--pipeline-parallel-size', '2');
   await server.serves();
   const [first] = childrenOf(server.id);

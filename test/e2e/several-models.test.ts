@@ -64,11 +64,11 @@ describe('a server of several models', () => {
     const config = join(folder, 'server.yaml');
     const adapter = join(folder, 'adapter.lora');
     await writeAdapter(adapter, demo);
-    const sections = `models:\n  small:\n    model: ${demo}\n    max-model-len: 64\n    served-model-name: [tiny]\n    lora-modules: [sql=${adapter}]\n  large:\n    model: ${demo}\n`;
+    const sections = `models:\n  small:\n    model: ${demo}\n    max-model-len: 64\n    served-model-name: [tiny, 'claude-*']\n    lora-modules: [sql=${adapter}]\n  large:\n    model: ${demo}\n`;
     writeFileSync(config, sections);
     const server = await serve(['--config', config, '--max-model-len', '128']);
     // An adapter's name loads its model.
-    for (const model of ['sql', 'tiny', 'large'])
+    for (const model of ['sql', 'tiny', 'large', 'claude-opus-5'])
       expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
     expect(await cards(server)).toMatchObject([
       { id: 'small', max_model_len: 64 },

@@ -14,7 +14,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
 import { describeInLongForm, inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { itNeeds } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { allGone, childrenOf, isRunning, isStopped } from '../support/processes.ts';
 import { quickCompiler } from '../support/quick-compiler.ts';
 
@@ -228,7 +228,7 @@ describe('a system call that does not return', () => {
   const weights = ['SIGINT', 130, 'weights', 3] as const;
   for (const [signal, code, what, opensBefore] of inLongForm([header, weights], [])) {
     const title = `does not stop ${signal} from ending a server that loads its model (${what})`;
-    itNeeds(canPreload, 'no Linux or no C compiler', title, async () => {
+    it(title, needs(canPreload, 'no Linux or no C compiler'), async () => {
       const { environment, isHanging } = hangingOpen(what, model, opensBefore);
       const child = start(['serve', '--port', '0', ...smallPool, model], environment);
       const exited = once(child, 'exit');
@@ -279,14 +279,14 @@ describe('a thread that computes without end does not stop the server from endin
 
   // Compiling the kernel costs more than the rest. The default form has a template that loops, below.
   if (isLongForm) {
-    itNeeds(hasCompiler, 'no C compiler', 'at the shutdown timeout, while a kernel hangs', async () => {
+    it('at the shutdown timeout, while a kernel hangs', needs(hasCompiler, 'no C compiler'), async () => {
       const server = await hangingKernel('--shutdown-timeout', '1');
       server.child.kill('SIGTERM');
       expect(await server.exited).toEqual([143, null]);
       expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
     });
 
-    itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
+    it('at a second signal, while a kernel hangs', needs(hasCompiler, 'no C compiler'), async () => {
       const server = await hangingKernel(...aDay);
       server.child.kill('SIGTERM');
       await server.logged(/shutting down: 1 request is running/);

@@ -11,7 +11,7 @@ import { weightTypeNames } from '../../src/ggml/types.ts';
 import { distance } from '../support/compare-with-libllama.ts';
 import { computeHere } from '../support/compute-here.ts';
 import { Drive, promptOf, type RequestTrace, type RunnerOverrides } from '../support/drive.ts';
-import { isLongOnGpu, needGpu, rowsOnGpu } from '../support/gpu.ts';
+import { isLongOnGpu, needsGpu, rowsOnGpu } from '../support/gpu.ts';
 import { fewLayers, temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 computeHere();
@@ -100,7 +100,6 @@ async function expectSameOnGpu({ architecture, type, options }: Subject): Promis
 /** In standard deviations of the logits. GPUs multiply quantized weights by activations that are not rounded. */
 const farthest = 0.5;
 
-describe('a model on a GPU', () => {
-  needGpu();
+describe('a model on a GPU', needsGpu(), () => {
   for (const one of subjects) it(`${one.architecture} with ${one.type} weights`, () => expectSameOnGpu(one));
 });

@@ -1,7 +1,7 @@
 /** I9 on a GPU. Its kernels multiply masked KV by 0, so NaN also reaches the KV of tokens that come before it in the step. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/index.ts';
-import { needGpu } from '../support/gpu.ts';
+import { needsGpu } from '../support/gpu.ts';
 import { writeNanToken } from '../support/nan-token.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
@@ -14,9 +14,7 @@ const brokenLogits = {
   error: { code: 'KVASIR_BROKEN_LOGITS', message: expect.stringMatching(/NaN as a hidden state for position 1[56]:/) },
 };
 
-describe('a request with a token of which the model computes NaN', () => {
-  needGpu();
-
+describe('a request with a token of which the model computes NaN', needsGpu(), () => {
   // Steps have 3 tokens: token 16 begins a block, and token 15 ends the one before it in the same step.
   const prefix = Array.from({ length: 16 }, (_, i) => 100 + i);
   const healthy = [...prefix, 5, 6];

@@ -5,18 +5,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { EngineEvent } from '../../src/engine/contract.ts';
 import { createEngine } from '../../src/index.ts';
 import { promptOf } from '../support/drive.ts';
-import { demoOnGpu, needGpu, testGpu } from '../support/gpu.ts';
-import { testsNeed } from '../support/needs.ts';
+import { demoOnGpu, needsGpu, testGpu } from '../support/gpu.ts';
+import { needs } from '../support/needs.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 type Engine = Awaited<ReturnType<typeof createEngine>>;
 
-describe('a GPU', () => {
-  needGpu();
-  testsNeed(process.platform === 'linux' && testGpu().description.startsWith('Vulkan'), 'no Vulkan on Linux');
-
+const isVulkanOnLinux = process.platform === 'linux' && testGpu().description.startsWith('Vulkan');
+describe('a GPU', { ...needs(isVulkanOnLinux, 'no Vulkan on Linux'), ...needsGpu() }, () => {
   const [library, trigger] = [folder.file('fail-device.so'), folder.file('lose')];
   const events: EngineEvent[] = [];
   const options = {

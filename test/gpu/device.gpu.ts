@@ -5,7 +5,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/index.ts';
 import { Drive, promptOf } from '../support/drive.ts';
-import { demoOnGpu, needGpu } from '../support/gpu.ts';
+import { demoOnGpu, needsGpu } from '../support/gpu.ts';
 
 type Engine = Awaited<ReturnType<typeof createEngine>>;
 const engines: Engine[] = [];
@@ -26,9 +26,7 @@ const complete = async (engine: Engine, prompt: string | Int32Array): Promise<st
 };
 const promptLength = 50;
 
-describe('a GPU backend', () => {
-  needGpu();
-
+describe('a GPU backend', needsGpu(), () => {
   it('generates the same text alone, in a batch, in chunks and with cached blocks', async () => {
     const engine = await open({ kvCacheMemory: 4 << 20 });
     const prompts = ['Once upon a time', 'The fox went to the mill and', 'In the garden there was'];

@@ -6,7 +6,7 @@ import { openDevice } from '../../src/ggml/device.ts';
 import { driverOf } from '../../src/ggml/gpu-driver.ts';
 import { type NumericsSettings, numericsIdentity } from '../../src/runner/numerics-identity.ts';
 import { buildCommand } from '../support/cli-process.ts';
-import { needGpu, testGpu } from '../support/gpu.ts';
+import { needsGpu, testGpu } from '../support/gpu.ts';
 
 const settings: NumericsSettings = {
   isExact: true,
@@ -20,9 +20,7 @@ const settings: NumericsSettings = {
   isSameOnAllCpus: false,
 };
 
-describe('the driver of a GPU', () => {
-  needGpu();
-
+describe('the driver of a GPU', needsGpu(), () => {
   it('has a version that is the same in each process, and is a part of the identity of KV', async () => {
     await buildCommand();
     const device = openDevice({ device: 'gpu', threads: 1, exact: true });

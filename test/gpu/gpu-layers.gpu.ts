@@ -9,7 +9,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { SizeReport } from '../../src/cli/size/size-report.ts';
 import { createEngine, type EngineOptions } from '../../src/index.ts';
 import { promptOf } from '../support/drive.ts';
-import { isLongOnGpu, needGpu, rowsOnGpu, testGpu } from '../support/gpu.ts';
+import { isLongOnGpu, needsGpu, rowsOnGpu, testGpu } from '../support/gpu.ts';
 import { runHere } from '../support/run-here.ts';
 
 type Engine = Awaited<ReturnType<typeof createEngine>>;
@@ -49,8 +49,7 @@ const itOnFastGpu = (name: string, run: () => Promise<void>): void => {
   if (isLongOnGpu()) it(name, run);
 };
 
-describe('a model that is divided between the CPU and a GPU', () => {
-  needGpu();
+describe('a model that is divided between the CPU and a GPU', needsGpu(), () => {
   it('generates the same text alone, in a batch and with cached blocks', async () => {
     const engine = await open({ gpuLayers: 1 });
     expect(engine.model.placement).toContain('the last 1 of ');

@@ -8,7 +8,7 @@ import { chooseAttention } from '../../src/runner/attention/attention-choice.ts'
 import { wholeModel } from '../../src/runner/contract.ts';
 import { findExactKernels } from '../../src/runner/matmul/exact-kernels.ts';
 import { loadWeights } from '../../src/runner/weights.ts';
-import { needGpu, rowsOnGpu } from '../support/gpu.ts';
+import { needsGpu, rowsOnGpu } from '../support/gpu.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -30,9 +30,7 @@ function withOtherBits(device: ComputeDevice): ComputeDevice {
   return { ...device, native, isExact: true, description: `${device.description} with other bits` };
 }
 
-describe('exact numerics on a GPU', () => {
-  needGpu();
-
+describe('exact numerics on a GPU', needsGpu(), () => {
   it('are refused with the types of matrices, or with attention, if their bits depend on the batch', async () => {
     const path = folder.file('experts.gguf');
     const experts = { count: 4, used: 2, feedForwardLength: 64 };

@@ -2,18 +2,16 @@
 import { copyFileSync } from 'node:fs';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
-import { needGpu, testGpu } from '../support/gpu.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needsGpu, testGpu } from '../support/gpu.ts';
+import { needs } from '../support/needs.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterEach(killCommands);
 afterAll(() => folder.remove());
 
-describe('several models on a GPU', () => {
-  needGpu();
-  testsNeed(testGpu().description.startsWith('Vulkan'), 'no Vulkan');
-
+const vulkan = { ...needs(testGpu().description.startsWith('Vulkan'), 'no Vulkan'), ...needsGpu() };
+describe('several models on a GPU', vulkan, () => {
   it('a model for which the device has too little memory is an error, and the others go on', async () => {
     await buildCommand();
     copyFileSync('models/kvasir-demo.gguf', folder.file('small.gguf'));

@@ -7,7 +7,7 @@ import { Server } from '../../src/server/server.ts';
 import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import { openEngineWithTier } from '../support/engine-with-tier.ts';
 import { inLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { realModel, timeoutMs } from '../support/real-models.ts';
 import { smallDemo } from '../support/small-demo.ts';
 import { temporaryFolder } from '../support/tiny-model.ts';
@@ -66,9 +66,7 @@ function pausedEngine() {
   return { engine: toy.engine, go, paused };
 }
 
-describe('the Cache view', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the Cache view', needs(hasChromium, needsChromium), () => {
   it('shows the blocks and the timeline of a running request, and of one that has ended', async () => {
     const { engine, go, paused } = pausedEngine();
     const page = await openCache(engine);
@@ -239,38 +237,36 @@ describe('the Cache view', () => {
   );
 });
 
-describe.each(inLongForm([realModel('smollm2')], []))('the page with $name', ({ path, isThere, reason }) => {
-  testsNeed(hasChromium, needsChromium);
-  testsNeed(isThere, reason);
-
-  it(
-    'streams an answer, and shows that lost blocks do not change a text',
-    async () => {
-      const question = 'What is the capital of France?';
-      const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 64 << 20, maxModelLen: 1024 });
-      const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: true });
-      browser.closeAtEnd(() => server.app.close());
-      browser.closeAtEnd(() => engine.close());
-      const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
-      await page.getByText('Settings').click();
-      await page.getByLabel('Temperature').fill('0');
-      await page.getByLabel('Max tokens').fill('24');
-      await page.getByRole('textbox', { name: 'Message', exact: true }).fill(question);
-      await page.keyboard.press('Enter');
-      const answer = page.getByRole('article', { name: 'Answer' });
-      await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
-      const prompt = engine.applyChatTemplate([{ role: 'user', content: question }]);
-      let expected = '';
-      for await (const { text } of engine.generate({ prompt, params: { temperature: 0, maxTokens: 24 } }))
-        expected += text;
-      expect(await answer.textContent()).toContain(expected.trim());
-      await page.getByRole('link', { name: 'Cache' }).click();
-      await page.locator('#experiment-text').fill('Name a colour.');
-      await page.getByRole('button', { name: 'Compare' }).click();
-      await page.getByText('The texts are equal, character by character.').waitFor();
-      const [before, after] = await page.locator('.answer-text').allTextContents();
-      expect(after).toBe(before);
-    },
-    timeoutMs,
-  );
-});
+for (const { name, path, isThere, reason } of inLongForm([realModel('smollm2')], []))
+  describe(`the page with ${name}`, { ...needs(hasChromium, needsChromium), ...needs(isThere, reason) }, () => {
+    it(
+      'streams an answer, and shows that lost blocks do not change a text',
+      async () => {
+        const question = 'What is the capital of France?';
+        const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 64 << 20, maxModelLen: 1024 });
+        const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: true });
+        browser.closeAtEnd(() => server.app.close());
+        browser.closeAtEnd(() => engine.close());
+        const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
+        await page.getByText('Settings').click();
+        await page.getByLabel('Temperature').fill('0');
+        await page.getByLabel('Max tokens').fill('24');
+        await page.getByRole('textbox', { name: 'Message', exact: true }).fill(question);
+        await page.keyboard.press('Enter');
+        const answer = page.getByRole('article', { name: 'Answer' });
+        await answer.getByRole('button', { name: 'Regenerate' }).waitFor();
+        const prompt = engine.applyChatTemplate([{ role: 'user', content: question }]);
+        let expected = '';
+        for await (const { text } of engine.generate({ prompt, params: { temperature: 0, maxTokens: 24 } }))
+          expected += text;
+        expect(await answer.textContent()).toContain(expected.trim());
+        await page.getByRole('link', { name: 'Cache' }).click();
+        await page.locator('#experiment-text').fill('Name a colour.');
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await page.getByText('The texts are equal, character by character.').waitFor();
+        const [before, after] = await page.locator('.answer-text').allTextContents();
+        expect(after).toBe(before);
+      },
+      timeoutMs,
+    );
+  });

@@ -16,7 +16,7 @@ import {
   titles,
 } from '../support/chat-page.ts';
 import { inLongForm, isLongForm, itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 
 const browser = useBrowser();
 
@@ -30,8 +30,17 @@ const axeAnswer = [
   '| a | b |\n|---|---|\n| 1 | 2 |',
 ].join('\n\n');
 
-describe('the chat page', () => {
-  testsNeed(hasChromium, needsChromium);
+describe('the chat page', needs(hasChromium, needsChromium), () => {
+  it('says what the model is before the first message, if its file does', async () => {
+    const description = 'A storyteller. Try "Tell me a story."';
+    const { page } = await openChat(browser, { answer: 'Once.', description });
+    await page.getByText(description).waitFor();
+    await send(page, 'Hello');
+    await idle(page);
+    expect(await page.getByText(description).count()).toBe(0);
+    await page.getByRole('button', { name: 'New chat' }).click();
+    await page.getByText(description).waitFor();
+  });
 
   it('streams an answer, and sends the whole conversation with the next message', async () => {
     const { engine, page } = await openChat(browser, { answer: 'Good morning.' });
@@ -152,7 +161,7 @@ describe('the chat page', () => {
     await idle(page);
     const long = 'a long message '.repeat(30).trim();
     await send(page, long);
-    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 256 tokens").waitFor();
     const field = messageField(page);
     expect(await field.inputValue()).toBe(long);
     expect(await answers(page).count()).toBe(1);

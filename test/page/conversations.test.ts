@@ -21,15 +21,13 @@ import {
 } from '../support/chat-page.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
 import { itInLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { toyEngine } from '../support/toy-model.ts';
 
 const browser = useBrowser();
 const phone = { width: 390, height: 844 };
 
-describe('the conversations of the page', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the conversations of the page', needs(hasChromium, needsChromium), () => {
   it('keep question, growing answer and draft over a reload, and the answer goes on', async () => {
     const { open, beforeStep } = gate(5);
     const { engine, page } = await openChat(browser, { answer: 'x'.repeat(9), beforeStep });
@@ -227,7 +225,7 @@ describe('the conversations of the page', () => {
     await page.getByRole('button', { name: 'Remove pasted.txt' }).click();
     await input.setInputFiles([file('ticks.txt', '` '.repeat(500_000))]);
     await page.getByRole('button', { name: 'Send', exact: true }).click();
-    await page.getByRole('alert').getByText('the model takes 4096 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 4096 tokens").waitFor();
   });
 
   itInLongForm('come from the storage of earlier versions of the page', async () => {
@@ -283,9 +281,7 @@ describe('the conversations of the page', () => {
   });
 });
 
-describe('the page on other devices and servers', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the page on other devices and servers', needs(hasChromium, needsChromium), () => {
   itInLongForm(
     'on a phone has new lines, the name of the model, tables that scroll, and targets for fingers',
     async () => {
@@ -442,7 +438,7 @@ describe('the page on other devices and servers', () => {
     expect(await titles(page)).toEqual(['Hello']);
     const long = 'too long '.repeat(40).trim();
     await send(page, long);
-    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    await page.getByRole('alert').getByText("This model's maximum context length is 256 tokens").waitFor();
     expect(await messageField(page).inputValue()).toBe(long);
     await page.getByRole('button', { name: 'New chat' }).click();
     expect(await messageField(page).inputValue()).toBe('');

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import { answers, idle, list, messageField, send } from '../support/chat-page.ts';
 import { type PoolOptions, serveModelsHere } from '../support/model-processes.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { until } from '../support/until.ts';
 
 const browser = useBrowser();
@@ -17,9 +17,7 @@ async function open(options: PoolOptions = {}) {
   return { ...here, page, picker };
 }
 
-describe('the choice of models', () => {
-  testsNeed(hasChromium, needsChromium);
-
+describe('the choice of models', needs(hasChromium, needsChromium), () => {
   it('chooses who answers, and each conversation keeps its model', async () => {
     const { page, picker, processOf } = await open();
     await picker.selectOption('b');

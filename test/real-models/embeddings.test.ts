@@ -4,14 +4,13 @@ import { openReference } from '../../bench/subject/llama-reference.ts';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { computeHere } from '../support/compute-here.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { realModel } from '../support/real-models.ts';
 
 computeHere();
 const model = realModel('minilm');
 
-describe('all-MiniLM-L6-v2', () => {
-  testsNeed(model.isThere, model.reason);
+describe('all-MiniLM-L6-v2', needs(model.isThere, model.reason), () => {
   let engine: AsyncEngine;
   beforeAll(async () => {
     engine = await createEngine({ model: model.path, threads: 1 });

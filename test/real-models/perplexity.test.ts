@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { byLibllama, type TextResults, windowLength, windowsOf } from '../../scripts/real-models/text-logprobs.ts';
 import { Drive } from '../support/drive.ts';
 import { inLongForm } from '../support/long-form.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { modelsToTest, timeoutMs } from '../support/real-models.ts';
 
 /** The long form compares 5,110 tokens. The others have more parameters and larger vocabularies. */
@@ -46,26 +46,25 @@ function deviationOf(row: Float32Array): number {
 
 const expected = JSON.parse(readFileSync('test/real-models/expected-logprobs.json', 'utf8')) as Record<string, string>;
 
-describe.each(modelsToTest)('the logprobs of a text with $name', ({ name, path, isThere, reason }) => {
-  testsNeed(isThere, reason);
-
-  it(
-    'are on average those of libllama, and as near to those of the same weights in F32',
-    async () => {
-      const windows = (await windowsOf(path, windowCounts[name])).map((window) => window.subarray(0, length));
-      const [ours, theirs] = [await byKvasir(path, windows), byLibllama(path, windows)];
-      expect(ours.logprobs).toHaveLength(windows.length * (length - 1));
-      expect(Math.abs(meanOf(differencesOf(ours.logprobs, theirs.logprobs)))).toBeLessThan(meanMax);
-      expect(meanDistance(ours.logprobs, theirs.logprobs)).toBeLessThan(distanceMax.ofLogprobs);
-      const ofLogits = ours.rows.map((row, i) => meanDistance(row, theirs.rows[i]!) / deviationOf(theirs.rows[i]!));
-      expect(meanOf(ofLogits)).toBeLessThan(distanceMax.ofLogits);
-      if (expected[name] === undefined) return;
-      const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
-      // The file has the logprobs of the first windows only.
-      const exact = inF32.subarray(0, ours.logprobs.length);
-      const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
-      expect(ourError).toBeLessThan(theirError * errorMax);
-    },
-    timeoutMs,
-  );
-});
+for (const { name, path, isThere, reason } of modelsToTest)
+  describe(`the logprobs of a text with ${name}`, needs(isThere, reason), () => {
+    it(
+      'are on average those of libllama, and as near to those of the same weights in F32',
+      async () => {
+        const windows = (await windowsOf(path, windowCounts[name])).map((window) => window.subarray(0, length));
+        const [ours, theirs] = [await byKvasir(path, windows), byLibllama(path, windows)];
+        expect(ours.logprobs).toHaveLength(windows.length * (length - 1));
+        expect(Math.abs(meanOf(differencesOf(ours.logprobs, theirs.logprobs)))).toBeLessThan(meanMax);
+        expect(meanDistance(ours.logprobs, theirs.logprobs)).toBeLessThan(distanceMax.ofLogprobs);
+        const ofLogits = ours.rows.map((row, i) => meanDistance(row, theirs.rows[i]!) / deviationOf(theirs.rows[i]!));
+        expect(meanOf(ofLogits)).toBeLessThan(distanceMax.ofLogits);
+        if (expected[name] === undefined) return;
+        const inF32 = new Float32Array(Uint8Array.from(Buffer.from(expected[name], 'base64')).buffer);
+        // The file has the logprobs of the first windows only.
+        const exact = inF32.subarray(0, ours.logprobs.length);
+        const [ourError, theirError] = [meanDistance(ours.logprobs, exact), meanDistance(theirs.logprobs, exact)];
+        expect(ourError).toBeLessThan(theirError * errorMax);
+      },
+      timeoutMs,
+    );
+  });

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { checksumOf, parsesSpecial, textCount, textsToTokenize } from '../../scripts/real-models/texts.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
-import { testsNeed } from '../support/needs.ts';
+import { needs } from '../support/needs.ts';
 import { modelsToTest } from '../support/real-models.ts';
 
 const expected = JSON.parse(readFileSync('test/real-models/expected-tokens.json', 'utf8')) as Record<string, string>;
@@ -14,18 +14,17 @@ function checksumsFor(name: string): Uint32Array {
   return new Uint32Array(bytes.buffer);
 }
 
-describe.each(modelsToTest)('the tokenizer of $name', ({ name, path, isThere, reason }) => {
-  testsNeed(isThere, reason);
-
-  it(`gives the tokens of ${textCount} texts`, async () => {
-    const tokenizer = await openTokenizer(await readGguf(path));
-    const checksums = checksumsFor(name);
-    const differing = textsToTokenize().filter((text, index) => {
-      const tokens = tokenizer.encode(text, { addSpecial: false, parseSpecial: parsesSpecial(index) });
-      return checksumOf(tokens) !== checksums[index];
+for (const { name, path, isThere, reason } of modelsToTest)
+  describe(`the tokenizer of ${name}`, needs(isThere, reason), () => {
+    it(`gives the tokens of ${textCount} texts`, async () => {
+      const tokenizer = await openTokenizer(await readGguf(path));
+      const checksums = checksumsFor(name);
+      const differing = textsToTokenize().filter((text, index) => {
+        const tokens = tokenizer.encode(text, { addSpecial: false, parseSpecial: parsesSpecial(index) });
+        return checksumOf(tokens) !== checksums[index];
+      });
+      tokenizer.close();
+      expect(checksums).toHaveLength(textCount);
+      expect(differing).toEqual([]);
     });
-    tokenizer.close();
-    expect(checksums).toHaveLength(textCount);
-    expect(differing).toEqual([]);
   });
-});

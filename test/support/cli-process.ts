@@ -5,7 +5,9 @@ import { text as readText } from 'node:stream/consumers';
 import { buildOnce } from './build-once.ts';
 
 /** The built command in separate processes, with the bundled model, as in a user's shell. */
-const main = join(process.cwd(), 'dist', 'src', 'main.js');
+export const main = join(process.cwd(), 'dist', 'bundle', 'src', 'main.js');
+/** The same command in modules of the compiler, whose classes a preloaded module can change. */
+export const mainInModules = join(process.cwd(), 'dist', 'src', 'main.js');
 export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
 
 let built: Promise<void> | undefined;
@@ -23,12 +25,17 @@ export function killCommands(): void {
   for (const child of children.splice(0)) child.kill('SIGKILL');
 }
 
+interface Program {
+  readonly cwd?: string;
+  readonly main?: string;
+}
+
 export function start(
   args: readonly string[],
   environment: Record<string, string> = {},
-  cwd = process.cwd(),
+  { cwd = process.cwd(), main: path = main }: Program = {},
 ): ChildProcessWithoutNullStreams {
-  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment }, cwd });
+  const child = spawn(process.execPath, [path, ...args], { env: { ...process.env, ...environment }, cwd });
   children.push(child);
   return child;
 }
@@ -45,8 +52,12 @@ export async function run(args: readonly string[], input = '') {
 }
 
 /** A server on a port that the system chooses, with its stderr so far. */
-export async function serve(args: readonly string[] = [], environment: Record<string, string> = {}, cwd?: string) {
-  const child = start(['serve', '--port', '0', ...smallPool, ...args], environment, cwd);
+export async function serve(
+  args: readonly string[] = [],
+  environment: Record<string, string> = {},
+  program: Program = {},
+) {
+  const child = start(['serve', '--port', '0', ...smallPool, ...args], environment, program);
   let log = '';
   child.stderr.on('data', (piece) => {
     log += piece;

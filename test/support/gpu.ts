@@ -1,6 +1,6 @@
 import { openDevice } from '../../src/ggml/device.ts';
 import { isLongForm } from './long-form.ts';
-import { testsNeed } from './needs.ts';
+import { needs } from './needs.ts';
 
 interface TestGpu {
   readonly description: string;
@@ -26,10 +26,10 @@ function find(): TestGpu {
   }
 }
 
-/** In a suite: all of its tests need a GPU. */
-export function needGpu(): void {
+/** Options of a suite whose tests need a GPU. */
+export function needsGpu() {
   const { missing } = testGpu();
-  testsNeed(missing === undefined, missing ?? '');
+  return needs(missing === undefined, missing ?? '');
 }
 
 /** Whether tests run all combinations of their tables: in the long form, and on a real GPU. Software Vulkan is slow. */

@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { defaultCacheFolder } from '../../src/base/cache-folder.ts';
 
 /** Of `.ci/install-judges`, which installs `tools/compat/requirements/judges.txt` and the tests of llama.cpp's server. */
-const version = 2;
+const version = 3;
 export const judgesFolder = join(defaultCacheFolder() ?? '', `judges-${version}`);
 
 export const hasJudges = existsSync(join(judgesFolder, 'complete'));
-export const noJudges = 'no llm-comply, schemathesis and tests of llama-server: run .ci/install-judges';
+export const noJudges = 'no llm-comply, schemathesis, canitoolcall and tests of llama-server: run .ci/install-judges';
 
 export interface Verdict {
   readonly exitCode: number;

@@ -48,6 +48,10 @@ export interface LetterEngineOptions {
   readonly throws?: unknown;
   /** Every completion is this text instead of letters, and then stops. ASCII, one token for each character. */
   readonly answer?: string;
+  /** A text that is a control token, also in answers. */
+  readonly control?: string;
+  /** `model.description`. */
+  readonly description?: string;
   /** `model.aliases`. */
   readonly aliases?: readonly string[];
   /** `model.fimTokens`. */
@@ -96,6 +100,7 @@ export class LetterEngine implements AsyncEngine {
     this.model = {
       name: 'letters',
       path: '/models/letters.gguf',
+      ...(options.description === undefined ? {} : { description: options.description }),
       architecture: 'letters',
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,
@@ -168,6 +173,7 @@ export class LetterEngine implements AsyncEngine {
         const base = {
           index,
           text,
+          ...this.#controlsAt(answer, step - 1),
           tokenIds: [token],
           stats,
           ...logprobsOf(params, token, this.#options.logprobOf?.(index, step)),
@@ -182,6 +188,12 @@ export class LetterEngine implements AsyncEngine {
         if (stopString !== undefined || isAnswered || step === params.maxTokens) open.delete(index);
       }
     }
+  }
+
+  #controlsAt(answer: string | undefined, at: number): Pick<OutputDelta, 'controls'> {
+    const { control } = this.#options;
+    if (control === undefined || answer?.startsWith(control, at) !== true) return {};
+    return { controls: [{ at: 0, length: control.length }] };
   }
 
   /** A vector of 4 numbers: the length of the prompt, the last token, and two constants. */
@@ -223,6 +235,8 @@ export class LetterEngine implements AsyncEngine {
 
   tokenize(prompt: string | RenderedPrompt, given: { readonly parseSpecial?: boolean } = {}): number[] {
     const { text, options } = readPromptText(prompt, given);
+    const { control } = this.#options;
+    if (options.parseSpecial && text === control) return [IM_END];
     const pieces = options.parseSpecial ? text.split(/(<\|im_start\|>|<\|im_end\|>)/) : [text];
     return pieces.flatMap((piece) =>
       piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
@@ -295,6 +309,8 @@ export class LetterEngine implements AsyncEngine {
         flushedSaves: 0,
         failedLoads: 0,
         recoveries: 0,
+        recoveredTokens: 0,
+        failedRequests: 0,
         affectedTokens: 0,
         counters: {},
         connector: {},

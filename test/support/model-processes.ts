@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { hubRefused } from '../../src/hub/errors.ts';
 import type { LoadStatus } from '../../src/server/loading-routes.ts';
 import type {
   ModelEntry,
@@ -111,6 +112,13 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
   const source: ModelSource = {
     list: async () => [...entries.values()],
     find: async (name) => [...entries.values()].find((entry) => entry.name === name || entry.aliases.includes(name)),
+    pull:
+      ({ name }) =>
+      async ({ onProgress }) => {
+        if (name === 'b')
+          throw hubRefused({ endpoint: 'https://hub', status: 404, what: name, reason: 'none', remedy: 'Ask' });
+        for (const done of [1, 2]) onProgress(done, 2);
+      },
     prepare: async (entry): Promise<PreparedModel> => ({
       bytes: (entry as { readonly bytes?: number }).bytes ?? 1,
       gpuBytes: (entry as { readonly gpuBytes?: number }).gpuBytes ?? 0,

@@ -2,7 +2,7 @@
  * Tests that this machine cannot run: no C compiler, an instruction that the CPU lacks, another operating system. Reports list them as
  * skipped, each with the reason. No other code may skip a test.
  */
-import { beforeEach, it, type TestContext } from 'vitest';
+import type { TestOptions } from 'vitest';
 
 declare module 'vitest' {
   interface TaskMeta {
@@ -11,25 +11,10 @@ declare module 'vitest' {
   }
 }
 
-function skip(context: TestContext, reason: string): never {
-  context.task.meta.skipReason = reason;
-  return context.skip(reason);
-}
-
-/** In a suite: all of its tests need this. `reason` names the missing thing, for example "no C compiler". */
-export function testsNeed(isMet: boolean, reason: string): void {
-  if (!isMet) beforeEach((context) => skip(context, reason));
-}
-
-/** A single test that needs this. `timeoutMs`: for a test that takes minutes also on an idle machine. */
-export function itNeeds(
-  isMet: boolean,
-  reason: string,
-  title: string,
-  test: () => void | Promise<void>,
-  timeoutMs?: number,
-): void {
-  it(title, { ...(timeoutMs === undefined ? {} : { timeout: timeoutMs }) }, (context) =>
-    isMet ? test() : skip(context, reason),
-  );
-}
+/**
+ * Options of a test, or of a suite with all its tests. If the need is not met, neither they nor the suite's hooks run. `reason` names the
+ * missing thing, for example "no C compiler". The body of a suite runs in any case, because it lists the tests: it may not open what is
+ * missing.
+ */
+export const needs = (isMet: boolean, reason: string): Pick<TestOptions, 'skip' | 'meta'> =>
+  isMet ? {} : { skip: true, meta: { skipReason: reason } };

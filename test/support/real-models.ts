@@ -8,7 +8,7 @@ export interface InstalledModel<Name extends RealModelName = RealModelName> {
   readonly name: Name;
   readonly path: string;
   readonly isThere: boolean;
-  /** For `testsNeed`, if the file is not there. */
+  /** For `needs`, if the file is not there. */
   readonly reason: string;
 }
 

@@ -5,7 +5,7 @@
     python3 tools/compat/run.py --build FOLDER       where the virtual environments are (default: tools/compat/build)
 
 Without `--model`, the bundled model answers, which calls no tools. Build Kvasir first (`npm install && npm run build`), which installs the clients
-of npm. Needs Python 3.11 and about 10 GB for vLLM's packages; no GPU.
+of npm. Needs Python 3.11, Go 1.24 for Ollama's client for Go, and about 10 GB for vLLM's packages; no GPU.
 """
 
 from __future__ import annotations
@@ -31,21 +31,32 @@ PACKAGE = json.loads((ROOT / "package.json").read_text())
 @dataclass(frozen=True)
 class Client:
     name: str
-    """Of the requirements, the virtual environment and the script."""
+    """Of the script, and by default of the requirements and the virtual environment."""
     package: str
     title: str
     is_from_npm: bool = False
+    is_from_go: bool = False
+    packages_of: str | None = None
+    """A client with the same packages."""
 
     @property
     def script(self) -> Path:
-        ending = "mjs" if self.is_from_npm else "py"
-        return HERE / "clients" / f"{self.name.replace('-', '_')}_client.{ending}"
+        name = self.name.replace("-", "_")
+        if self.is_from_go:
+            return HERE / "clients" / name
+        return HERE / "clients" / f"{name}_client.{'mjs' if self.is_from_npm else 'py'}"
+
+    @property
+    def environment(self) -> str:
+        return self.packages_of or self.name
 
     @property
     def version(self) -> str:
         if self.is_from_npm:
             return PACKAGE["devDependencies"][self.package]
-        pins = (HERE / "requirements" / f"{self.name}.txt").read_text()
+        if self.is_from_go:
+            return re.search(rf"{re.escape(self.package)} v(\S+)", (self.script / "go.mod").read_text()).group(1)
+        pins = (HERE / "requirements" / f"{self.environment}.txt").read_text()
         return re.search(rf"^{re.escape(self.package)}==(\S+)", pins, re.MULTILINE).group(1)
 
 
@@ -53,38 +64,44 @@ CLIENTS = [
     Client("openai", "openai", "openai (Python)"),
     Client("openai-npm", "openai", "openai (npm)", is_from_npm=True),
     Client("litellm", "litellm", "LiteLLM"),
+    Client("litellm-ollama", "litellm", "LiteLLM (`ollama_chat/`, `ollama/`)", packages_of="litellm"),
     Client("langchain", "langchain-openai", "LangChain (`langchain-openai`)"),
     Client("anthropic", "anthropic", "anthropic (Python)"),
     Client("anthropic-npm", "@anthropic-ai/sdk", "@anthropic-ai/sdk (npm)", is_from_npm=True),
     Client("ollama", "ollama", "ollama (Python)"),
     Client("ollama-npm", "ollama", "ollama (npm)", is_from_npm=True),
+    Client("ollama-go", "github.com/ollama/ollama", "Ollama's client for Go", is_from_go=True),
     Client("guidellm", "guidellm", "guidellm"),
     Client("vllm", "vllm", "`vllm bench serve`"),
     Client("lm-eval", "lm-eval", "lm-eval"),
 ]
 
 
-def runtime_of(client: Client, build: Path) -> Path | str:
-    """What runs the script of the client. Installs exactly the pinned packages of Python, or nothing if they are installed."""
+def command_of(client: Client, build: Path) -> list[Path | str]:
+    """Runs the client. Installs exactly the pinned packages of Python, or nothing if they are installed."""
     if client.is_from_npm:
-        return "node"
+        return ["node", client.script]
+    if client.is_from_go:
+        program = build / client.name
+        subprocess.run(["go", "build", "-o", program, "."], cwd=client.script, check=True)
+        return [program]
     tools = build / "uv"
     if not (tools / "bin" / "uv").exists():
         venv.create(tools, with_pip=True)
         subprocess.run([tools / "bin" / "python", "-m", "pip", "install", "-q", UV], check=True)
-    python = build / client.name / "bin" / "python"
+    python = build / client.environment / "bin" / "python"
     uv = str(tools / "bin" / "uv")
     if not python.exists():
-        subprocess.run([uv, "venv", "-q", "--python", "3.11", build / client.name], check=True)
-    requirements = HERE / "requirements" / f"{client.name}.txt"
+        subprocess.run([uv, "venv", "-q", "--python", "3.11", build / client.environment], check=True)
+    requirements = HERE / "requirements" / f"{client.environment}.txt"
     subprocess.run([uv, "pip", "sync", "-q", "--python", python, requirements], check=True)
-    return python
+    return [python, client.script]
 
 
 def start_server(model: Path, build: Path) -> tuple[subprocess.Popen, str]:
     """The server's process and its address, which it prints when it listens."""
     log = build / "server.log"
-    command = ["node", "dist/src/main.js", "serve", str(model), "--port", "0", "--pooling", "mean"]
+    command = ["node", "dist/bundle/src/main.js", "serve", str(model), "--port", "0", "--pooling", "mean"]
     with log.open("w") as stderr:
         server = subprocess.Popen(command, cwd=ROOT, stderr=stderr)
     while server.poll() is None:
@@ -98,10 +115,10 @@ def start_server(model: Path, build: Path) -> tuple[subprocess.Popen, str]:
     sys.exit(f"The server ended: {log.read_text()[-500:]}")
 
 
-def outcomes_of(client: Client, runtime: Path | str, url: str, model: Path) -> list[dict]:
+def outcomes_of(command: list[Path | str], url: str, model: Path) -> list[dict]:
     calls = {} if model == BUNDLED else {"COMPAT_CALLS": "1"}
     env = {**os.environ, **calls, "COMPAT_URL": url, "COMPAT_MODEL": model.stem, "CUDA_VISIBLE_DEVICES": ""}
-    ran = subprocess.run([runtime, client.script], env=env, capture_output=True, text=True, timeout=3600)
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600)
     outcomes = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"feature"')]
     if ran.returncode != 0:
         outcomes.append({"feature": "the script", "works": False, "detail": ran.stderr[-300:]})
@@ -155,11 +172,11 @@ def main() -> None:
     results = build / "results" / PACKAGE["version"] / model.stem
     results.mkdir(parents=True, exist_ok=True)
     chosen = [client for client in CLIENTS if flags.clients is None or client.name in flags.clients]
-    runtimes = {client: runtime_of(client, build) for client in chosen}
+    commands = {client: command_of(client, build) for client in chosen}
     server, url = start_server(model, build)
     try:
-        for client, runtime in runtimes.items():
-            outcomes = outcomes_of(client, runtime, url, model)
+        for client, command in commands.items():
+            outcomes = outcomes_of(command, url, model)
             result = {"version": client.version, "date": str(datetime.date.today()), "outcomes": outcomes}
             (results / f"{client.name}.json").write_text(json.dumps(result))
             for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""Writes a trained checkpoint as a GGUF file: Q8_0 matrices, F32 norms, the tokenizer and the chat template."""
+"""Writes a trained checkpoint as a GGUF file: Q8_0 matrices, F32 norms, the tokenizer and `presentation.py`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,8 @@ from gguf import LlamaFileType, TokenType
 
 from corpus import END_OF_TEXT, TURN_END, TURN_START
 from model import DemoModel, Shape, is_matrix
+from presentation import metadata_of
 from recipes import Recipe
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
@@ -39,7 +33,6 @@ def add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
     writer.add_pad_token_id(tokens.index(END_OF_TEXT))
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def add_shape(writer: gguf.GGUFWriter, shape: Shape) -> None:
@@ -85,7 +78,6 @@ def export(recipe: Recipe, work: Path, target: Path) -> None:
     model = load_model(work / "checkpoint.pt", shape)
     writer = gguf.GGUFWriter(target, shape.architecture)
     writer.add_name(recipe.title)
-    writer.add_description(recipe.description)
     writer.add_author("The Kvasir authors")
     writer.add_license("MIT")
     writer.add_languages(["en"])
@@ -94,6 +86,8 @@ def export(recipe: Recipe, work: Path, target: Path) -> None:
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     add_shape(writer, shape)
     add_tokenizer(writer, work / "tokenizer.json")
+    for key, details in metadata_of(recipe.name).items():
+        writer.add_key_value(key, details.value, details.type)
     for name, weight in model.state_dict().items():
         values = weight.numpy().astype(np.float32)
         if is_matrix(name, weight):

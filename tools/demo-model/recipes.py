@@ -22,7 +22,6 @@ class Phase:
 class Recipe:
     name: str  # models/NAME.gguf
     title: str
-    description: str
     curve: str  # NAME.csv and NAME.svg in this folder
     shape: Shape
     seed: int
@@ -41,7 +40,6 @@ class Recipe:
 DEMO = Recipe(
     name="kvasir-demo",
     title="Kvasir Demo",
-    description="A very small storyteller, trained on text from a story grammar.",
     curve="loss",
     shape=Shape(),
     seed=20261120,
@@ -60,7 +58,6 @@ DEMO = Recipe(
 HYBRID = Recipe(
     name="kvasir-hybrid",
     title="Kvasir Hybrid",
-    description="A very small storyteller with convolutions, sliding windows and full attention, trained on text from a story grammar.",
     curve="loss-hybrid",
     shape=Shape(
         architecture="lfm2",

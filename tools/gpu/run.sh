@@ -65,6 +65,7 @@ step() {
   fi
   export LD_LIBRARY_PATH="$(cuda_folders)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   node node_modules/typescript/bin/tsc -p tsconfig.build.json
+  node dist/scripts/bundle.js
   mkdir -p "$results"
   {
     date -u +%FT%TZ
@@ -74,7 +75,7 @@ step() {
   } 2>&1 | tee "$results/$(date -u +%F)-gpu-$(card)-$name.txt"
 }
 
-kvasir() { node dist/src/main.js "$@"; }
+kvasir() { node dist/bundle/src/main.js "$@"; }
 vitest() { node node_modules/vitest/vitest.mjs run --config vitest.gpu.config.ts "$@"; }
 model() {
   local path="$home/$1-$2.gguf"

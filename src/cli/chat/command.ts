@@ -48,9 +48,12 @@ async function chat(model: string, flags: ChatFlags, context: CliContext): Promi
   const engine = await orInterrupted(openEngine(model, flags, context), interruption.signal);
   if (engine === undefined) return interruption.exitCode;
   try {
-    const { name, hasChatTemplate } = engine.model;
+    const { name, description, hasChatTemplate } = engine.model;
     if (!hasChatTemplate) throw chatTemplateMissing({ model: name });
-    if (context.terminal !== undefined) context.stdout.write(`${name}. /help shows the commands, Ctrl-D leaves.\n`);
+    if (context.terminal !== undefined) {
+      if (description !== undefined) context.stdout.write(`${description}\n`);
+      context.stdout.write(`${name}. /help shows the commands, Ctrl-D leaves.\n`);
+    }
     const conversation = new Conversation(engine, samplingOptionsOf(flags, engine.model), flags.system);
     const loop = new ChatLoop({ conversation, context, signal: interruption.signal, showsStats: flags.stats });
     await loop.run();

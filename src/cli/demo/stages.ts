@@ -52,10 +52,15 @@ const lastThirds: StageFault = {
 };
 const one = { ranks: 1, sampling: 'greedy' } as const;
 
+/** Every block of the first prompt, in all groups. Other prompts lose those that they share with it. */
+const allOfFirst: StageFault = { kind: 'missing', choose: ([first]) => [first!.flat()] };
+
 export const decodeStages: readonly DecodeStage[] = [
   { ...one, name: 'decode', mode: 'sync' },
   { ...one, name: 'failed load, sync', mode: 'sync', fault: lastThirds },
   { ...one, name: 'failed load, async', mode: 'async', fault: lastThirds },
+  { ...one, name: 'no block loads, sync', mode: 'sync', fault: allOfFirst },
+  { ...one, name: 'no block loads, async', mode: 'async', fault: allOfFirst },
   {
     ...one,
     name: 'corrupt bytes',

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { hasAmx, hasAvx512Vnni } from '../../../test/support/matmul-forms.ts';
-import { itNeeds } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { quickCompiler } from '../../../test/support/quick-compiler.ts';
 import { runHere } from '../../../test/support/run-here.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
@@ -58,10 +58,9 @@ describe('kvasir doctor', () => {
     expect(report.platform).toBe(`${process.platform}-${process.arch}`);
   });
 
-  itNeeds(
-    hasCompiler && process.arch === 'x64',
-    'no C compiler for x64',
+  it(
     'shows compiled and cached kernels',
+    needs(hasCompiler && process.arch === 'x64', 'no C compiler for x64'),
     async () => {
       process.env.CC = quickCompiler(join(folder, 'quick-cc'));
       const lines = (await runHere(['doctor', ...model])).stdout.split('\n');
@@ -77,10 +76,9 @@ describe('kvasir doctor', () => {
     },
   );
 
-  itNeeds(
-    hasAvx512Vnni,
-    'no C compiler, or a CPU without AVX-512 VNNI',
+  it(
     'says whether kernels use AMX, and why not',
+    needs(hasAvx512Vnni, 'no C compiler, or a CPU without AVX-512 VNNI'),
     async () => {
       const reports: { readonly kernels: readonly KernelReport[]; readonly amx: AmxReport | undefined }[] = [];
       for (const form of [1, 2]) {

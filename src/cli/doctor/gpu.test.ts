@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { buildCommand } from '../../../test/support/cli-process.ts';
-import { itNeeds } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { temporaryFolder } from '../../../test/support/tiny-model.ts';
 import type { GpuPackage, NativeLibraries } from '../../ggml/native-package.ts';
 import { describeGpus, type GpuDeviceReport, type GpuReport } from './gpu.ts';
@@ -67,10 +67,9 @@ describe('the report on GPUs', () => {
   ])('with %s', (_, report, lines) => expect(describeGpus(report)).toEqual(lines));
 });
 
-itNeeds(
-  `${process.platform}-${process.arch}` === 'linux-x64',
-  'not Linux on x64',
+it(
   'a GPU package of another version is known and not loaded, and a backend for an older CUDA is found',
+  needs(`${process.platform}-${process.arch}` === 'linux-x64', 'not Linux on x64'),
   async () => {
     await buildCommand();
     const name = '@node-llama-cpp/linux-x64-cuda-ext';

@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { trackChild } from '../../base/child-processes.ts';
+import { entryPoint } from '../../base/package-files.ts';
 import { leaveRemovedFolder } from '../../base/working-folder.ts';
 import type { ModelProcess, ModelProcessHooks, ServedFacts } from '../../server/models/contract.ts';
 import { decodeError } from '../../worker/error-codec.ts';
@@ -24,7 +25,7 @@ export class ForkedModel implements ModelProcess {
     this.socketPath = setup.socketPath;
     this.#stopMs = setup.flags.shutdownTimeout * 1000 + closeMs;
     leaveRemovedFolder();
-    const entry = fileURLToPath(new URL('../../main.js', import.meta.url));
+    const entry = fileURLToPath(entryPoint('src/main'));
     // The name is for the list of processes. Output goes to standard error, as that of the server.
     this.#child = fork(entry, ['model-worker', setup.name], {
       serialization: 'advanced',

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { entryPoint } from '../../base/package-files.ts';
 import type { GpuMemory } from '../../ggml/device.ts';
 import { gpuPackages } from '../../ggml/native-package.ts';
 import { inheritedFlags } from '../../worker/node-flags.ts';
@@ -16,7 +17,7 @@ const answerMaxMs = 60_000;
 export async function gpuOfMachine(): Promise<GpuMemory | undefined> {
   const mayBe = process.platform === 'darwin' || gpuPackages().some(({ version }) => version !== undefined);
   if (!mayBe) return undefined;
-  const entry = fileURLToPath(new URL('../../main.js', import.meta.url));
+  const entry = fileURLToPath(entryPoint('src/main'));
   const command = [...inheritedFlags(), entry, 'size', '--json'];
   const { stdout } = await promisify(execFile)(process.execPath, command, { timeout: answerMaxMs });
   return (JSON.parse(stdout) as SizeReport).gpu?.device;

@@ -1,12 +1,16 @@
 import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { nameLengthMax } from '../../base/field-reader.ts';
+import { nameMatch } from '../../engine/model-names.ts';
 import { downloadedModels } from '../../hub/downloaded-models.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
+import { downloadedFile, findOrPullModel, pullModel } from '../../hub/pull-model.ts';
 import { modelsAmong } from '../../hub/select-model.ts';
 import { hubSettings } from '../../hub/settings.ts';
 import type { LoadStatus } from '../../server/loading-routes.ts';
 import type { ModelEntry, ModelSource, PreparedModel } from '../../server/models/contract.ts';
+import type { Download } from '../../server/ollama/model-orders.ts';
 import { fileUnreadable, modelNameTwice } from '../cli-errors.ts';
 import { LoadWatch } from '../load-watch.ts';
 import type { ServeFlags } from '../serve.ts';
@@ -39,6 +43,8 @@ export class ModelCatalog implements ModelSource {
   readonly #limits: ModelLimits;
   /** At the last look. */
   #inFolder: readonly CatalogEntry[] = [];
+  /** The last download that was asked for, by model. */
+  readonly #pulls = new Map<string, Promise<unknown>>();
 
   constructor(models: GivenModels, limits: ModelLimits) {
     this.#models = models;
@@ -54,27 +60,55 @@ export class ModelCatalog implements ModelSource {
     if (twice !== undefined) throw modelNameTwice({ name: twice });
   }
 
+  /** Models in the folder at the last look. */
+  get folderCount(): number {
+    return this.#inFolder.length;
+  }
+
   async list(): Promise<readonly CatalogEntry[]> {
     const { folder, hub } = this.#models;
     // A folder that cannot be read now has no models now.
     if (folder !== undefined) this.#inFolder = await this.#readFolder(folder).catch(() => []);
-    const given = await Promise.all(this.#given().map(withSize));
+    const given = await Promise.all(this.#given().map(withFile));
     const all = [...given, ...this.#inFolder, ...(hub === 'none' ? [] : await this.#downloaded())];
     return [...new Map(all.toReversed().map((entry) => [entry.name, entry])).values()].reverse();
   }
 
   async find(name: string): Promise<CatalogEntry | undefined> {
-    const isNamed = (entry: CatalogEntry): boolean => entry.name === name || entry.aliases.includes(name);
+    if (name.length > nameLengthMax) return undefined;
+    // Ollama's clients write hf.co/owner/name.
+    const onHub = hubNameIn(name);
+    const isNamed = (entry: CatalogEntry): boolean =>
+      entry.name === name || entry.name === onHub || entry.aliases.includes(name);
     const given = this.#given().find(isNamed);
     if (given !== undefined) return given;
     const inFolder = this.#inFolder.find(isNamed);
     if (inFolder !== undefined && (await stat(inFolder.model).catch(() => undefined)) !== undefined) return inFolder;
-    const { hub } = this.#models;
-    if (hub === 'any' && isHubName(name)) {
-      const parsed = parseHubName(name);
-      return hubName(parsed) === name ? this.#entryOf(name, name) : undefined;
+    if (this.#models.hub === 'any' && isHubName(name)) {
+      const wanted = onHub ?? hubName(parseHubName(name));
+      return withFile(this.#entryOf(wanted, wanted));
     }
-    return (await this.list()).find(isNamed);
+    const all = await this.list();
+    return all.find(isNamed) ?? bestMatch(all, name);
+  }
+
+  pull(entry: ModelEntry): Download {
+    const { model } = entry as CatalogEntry;
+    if (!isHubName(model)) return async () => undefined;
+    const pull = this.#models.hub === 'any' ? pullModel : findOrPullModel;
+    return ({ onProgress, signal }) => {
+      // One after the other: the second finds what the first has downloaded.
+      const before = this.#pulls.get(model) ?? Promise.resolve();
+      const begin = async (): Promise<unknown> => {
+        signal.throwIfAborted();
+        return pull(model, { onProgress, signal });
+      };
+      const own = before.then(begin, begin).finally(() => {
+        if (this.#pulls.get(model) === own) this.#pulls.delete(model);
+      });
+      this.#pulls.set(model, own);
+      return own;
+    };
   }
 
   async prepare(entry: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel> {
@@ -112,16 +146,26 @@ export class ModelCatalog implements ModelSource {
       const { path } = first!;
       return this.#entryOf(nameOfFile(path), join(folder, path));
     });
-    const found = await Promise.all(entries.map(withSize));
-    return found.filter(({ modifiedMs }) => modifiedMs !== undefined).sort((a, b) => (a.name < b.name ? -1 : 1));
+    const found = await Promise.all(entries.map(withFile));
+    return found.filter(({ path }) => path !== undefined).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   async #downloaded(): Promise<CatalogEntry[]> {
     const models = await downloadedModels(hubSettings().cacheFolder).catch(() => []);
     return models
       .filter(({ receivedBytes }) => receivedBytes === undefined)
-      .map(({ name, bytes }) => ({ ...this.#entryOf(name, name), sizeBytes: bytes }));
+      .map(({ name, paths: [path] }) => ({ ...this.#entryOf(name, name), path: path! }));
   }
+}
+
+/** The model whose pattern fits a name best, if none has the name itself. */
+function bestMatch(entries: readonly CatalogEntry[], name: string): CatalogEntry | undefined {
+  let best: { readonly entry: CatalogEntry; readonly match: number } | undefined;
+  for (const entry of entries) {
+    const match = nameMatch(entry.aliases, name);
+    if (match !== undefined && match > (best?.match ?? -1)) best = { entry, match };
+  }
+  return best?.entry;
 }
 
 /** The name of a model that is given without one. */
@@ -129,7 +173,17 @@ export const nameOfModel = (model: string): string => (isHubName(model) ? model 
 
 const nameOfFile = (path: string): string => path.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
-async function withSize(entry: CatalogEntry): Promise<CatalogEntry> {
-  const found = await stat(entry.model).catch(() => undefined);
-  return found?.isFile() === true ? { ...entry, sizeBytes: found.size, modifiedMs: found.mtimeMs } : entry;
+/** The short name of a model on the hub; undefined: it is none. */
+function hubNameIn(name: string): string | undefined {
+  try {
+    return isHubName(name) ? hubName(parseHubName(name)) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function withFile(entry: CatalogEntry): Promise<CatalogEntry> {
+  const path = isHubName(entry.model) ? await downloadedFile(entry.model).catch(() => undefined) : entry.model;
+  const found = path === undefined ? undefined : await stat(path).catch(() => undefined);
+  return path !== undefined && found?.isFile() === true ? { ...entry, path } : entry;
 }

@@ -1,6 +1,5 @@
 import { formatBytes } from '../../base/bytes.ts';
-import { takeFaults } from '../../connector/fault/faulty-connector.ts';
-import { readOffloadingSettings } from '../../connector/offloading/offloading-settings.ts';
+import { hostTierBytes } from '../../connector/offloading/host-bytes.ts';
 import { gpuLayersImpossible } from '../../engine/errors.ts';
 import type { GpuLayers } from '../../engine/options.ts';
 import type { GpuMemory } from '../../ggml/device.ts';
@@ -46,7 +45,7 @@ export async function needsOfModel(path: string, flags: ServeFlags, limits: Mode
     return flags.kvCacheMemory ?? Math.floor(Math.max(size.pool(1, maxModelLen).bytes, largest));
   };
   const draftBytes = await draftBytesOf(flags);
-  const rest = processBytes + hostBytesOf(flags) + draftBytes;
+  const rest = processBytes + hostTierBytes(flags.kvTransferConfig) + draftBytes;
   const kvOnGpu = poolOf(gpu?.freeBytes ?? 0);
   const share =
     gpu?.freeBytes === undefined
@@ -80,11 +79,6 @@ function gpuBytesOf({ division, reserveBytes, gpuLayers }: GpuShare, gpu: GpuMem
     throw gpuLayersImpossible({ layers: gpuLayers, problem });
   }
   return Math.min(bytes + reserveBytes, free);
-}
-
-function hostBytesOf({ kvTransferConfig }: ServeFlags): number {
-  if (kvTransferConfig?.kvConnector !== 'OffloadingConnector') return 0;
-  return readOffloadingSettings(takeFaults(kvTransferConfig).config).host.maxBytes;
 }
 
 async function draftBytesOf({ speculativeConfig }: ServeFlags): Promise<number> {

@@ -9,6 +9,7 @@ import { didYouMean } from '../../base/nearest-name.ts';
 import { invalidParameter } from '../../core/errors.ts';
 import type { EngineEvent } from '../../engine/contract.ts';
 import type { GpuMemory } from '../../ggml/device.ts';
+import { isHubName } from '../../hub/model-name.ts';
 import { isLogged, logLine } from '../../server/event-log.ts';
 import { ModelPool } from '../../server/models/model-pool.ts';
 import { servedModels } from '../../server/models/served-models.ts';
@@ -40,13 +41,15 @@ export interface SeveralParts {
   fresh(): Command;
   readonly logDestination: { write(line: string): void };
   readonly shareOnGpu: CliContext['shareOnGpu'];
+  /** Rejects if the model with these flags cannot be served: what a server of this model alone would refuse at its start. */
+  check(model: string, flags: ServeFlags): Promise<void>;
 }
 
 /** @throws errors of the command line and of the configuration file */
 export async function openSeveral(
   models: readonly string[],
   flags: ServeFlags,
-  { fresh, logDestination, shareOnGpu }: SeveralParts,
+  { fresh, logDestination, shareOnGpu, check }: SeveralParts,
 ): Promise<SeveralModels> {
   if (flags.servedModelName !== undefined)
     throw invalidParameter({
@@ -56,7 +59,7 @@ export async function openSeveral(
     });
   const sections = readSections(flags, fresh);
   const memoryMaxBytes = flags.modelsMemory ?? Math.floor(memoryLimit().bytes * MEMORY_PART);
-  const log = (level: 'info' | 'error', message: string, fields: EngineEvent['fields']): void => {
+  const log = (level: 'info' | 'warn' | 'error', message: string, fields: EngineEvent['fields']): void => {
     if (isLogged(level, flags.logLevel)) logDestination.write(logLine(level, message, fields));
   };
   const mayUseGpu = [flags, ...sections.values()].some(({ device, gpuLayers }) => device !== 'cpu' && gpuLayers !== 0);
@@ -66,13 +69,16 @@ export async function openSeveral(
         return undefined;
       })
     : undefined;
+  const given = givenModels(models, flags.models ?? new Map());
+  const flagsOf = (name: string): ServeFlags => sections.get(name) ?? flags;
+  await Promise.all(Array.from(given, ([name, model]) => check(model, flagsOf(name))));
   const sockets = new SocketFolder();
   const catalog = new ModelCatalog(
     {
-      given: givenModels(models, flags.models ?? new Map()),
+      given,
       hub: flags.hubModels,
       ...(flags.modelDir === undefined ? {} : { folder: flags.modelDir }),
-      flagsOf: (name) => sections.get(name) ?? flags,
+      flagsOf,
       socketPath: () => sockets.next(),
     },
     { memoryMaxBytes, shareOnGpu, ...(gpu === undefined ? {} : { gpu }) },
@@ -86,7 +92,9 @@ export async function openSeveral(
     timers: backgroundTimers,
     log,
   });
-  const names = (await catalog.list()).map(({ name }) => name);
+  const entries = await catalog.list();
+  const names = entries.map(({ name }) => name);
+  for (const message of missingModels(names, catalog.folderCount, flags)) log('warn', message, {});
   return {
     app: servedModels(pool),
     count: names.length,
@@ -166,6 +174,27 @@ function withSection(flags: ServeFlags, section: ModelSection, command: Command)
     ([name, value]) => value !== undefined && command.getOptionValueSource(name) !== 'default',
   );
   return { ...flags, ...(Object.fromEntries(own) as Partial<ServeFlags>) };
+}
+
+/** What the command line names and is not there now. It may come later, so it is no error. */
+function missingModels(
+  names: readonly string[],
+  folderCount: number,
+  { modelDir, hubModels, models = new Map() }: ServeFlags,
+): string[] {
+  const messages: string[] = [];
+  if (modelDir !== undefined && folderCount === 0)
+    messages.push(
+      `There is no model in ${modelDir}: no file below it has a name that ends with .gguf. The server finds models that are put there later.`,
+    );
+  if (hubModels === 'downloaded' && !names.some(isHubName))
+    messages.push('No model is downloaded. `kvasir pull` downloads one, and the server then finds it.');
+  for (const name of models.keys())
+    if (!names.includes(name) && !(hubModels === 'any' && isHubName(name)))
+      messages.push(
+        `The section \`models.${name}\` is of no model: none has this name now. Give the section a line \`model: <path>\`, or correct its name.`,
+      );
+  return messages;
 }
 
 /** Only this user can open the sockets. */

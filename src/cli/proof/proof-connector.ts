@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { JsonObject } from '../../base/json.ts';
+import { entryPoint } from '../../base/package-files.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
 import { configReader } from '../../connector/config-reader.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../connector/connector.ts';
@@ -49,11 +50,13 @@ export class ProofConnector extends SharedStorageConnector {
   }
 }
 
+const isSource = import.meta.url.endsWith('.ts');
+
 /** The settings of an engine with this connector. */
 export const proofConnector = (settings: JsonObject): JsonObject => ({
   kv_connector: ProofConnector.name,
   // TypeScript in the sources, JavaScript in the build.
-  kv_connector_module_path: fileURLToPath(import.meta.url),
+  kv_connector_module_path: fileURLToPath(isSource ? import.meta.url : entryPoint('src/cli/proof/proof-connector')),
   kv_role: 'kv_both',
   kv_connector_extra_config: settings,
 });

@@ -3,12 +3,13 @@ import { basename } from 'node:path';
 import { tokenCount } from '../../core/ids.ts';
 import type { KvGroupSpec } from '../../core/kv-spec.ts';
 import { type GgufFile, weightBytesOf } from '../../ggml/gguf.ts';
-import { type ModelConfig, readModelConfig } from '../../ggml/model-config.ts';
+import { readModelConfig } from '../../ggml/model-config.ts';
 import { checkPrediction } from '../../ggml/prediction-layer.ts';
 import { createGroup } from '../../kv/create-group.ts';
 import { wholeModel } from '../../runner/contract.ts';
 import { type BlockOptions, groupSpecs, kvLayout, predictionLayout, usedBytes } from '../../runner/kv-groups.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../runner/kv-memory.ts';
+import { stepBytes } from '../../runner/step-bytes.ts';
 import type { SpeculationOptions } from '../../scheduler/speculation/options.ts';
 
 export interface SizeOptions {
@@ -119,7 +120,7 @@ export class ModelSize {
       kvCacheDtype: options.kvCacheDtype,
       fileBytes: file.fileBytes,
       weightBytes,
-      processBytes: processBytesOf(config, options),
+      processBytes: PROCESS_BYTES + stepBytes(config, options),
       blockBytes: bytes,
       poolBytesPerBlock: bytes + (predicts ? blockBytes(predictionLayout(layout)) : 0),
       groups,
@@ -184,17 +185,3 @@ function largest(fits: (number: number) => boolean): number {
 
 /** Node with its libraries and kernels, measured with the bundled model. */
 const PROCESS_BYTES = 160 * 1024 ** 2;
-/** Buffers of a step hold about so many rows of the hidden states for each token. */
-const ROWS_PER_TOKEN = 12;
-
-function processBytesOf(config: ModelConfig, { maxNumSeqs, maxNumBatchedTokens }: SizeOptions): number {
-  const { embeddingLength, feedForwardLength, feedForwardLengths = [], vocabSize, experts } = config;
-  const network = Math.max(
-    feedForwardLength,
-    ...feedForwardLengths,
-    (experts?.feedForwardLength ?? 0) * (experts?.used ?? 0),
-  );
-  const step = 4 * maxNumBatchedTokens * (ROWS_PER_TOKEN * embeddingLength + 3 * network);
-  const logits = 4 * 2 * Math.min(maxNumSeqs, maxNumBatchedTokens) * vocabSize;
-  return PROCESS_BYTES + step + logits;
-}

@@ -106,6 +106,31 @@ describe('faults of loads', () => {
   });
 });
 
+it('each fault is a line for the operator', async () => {
+  const inner = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
+  const lines: string[] = [];
+  const plan = {
+    seed: 1,
+    rules: [faultRule({ fault: 'missing', limit: 2 }), faultRule({ fault: 'full', on: 'store' })],
+  };
+  const tier = new FaultInjector(inner, {
+    identity: suiteIdentity,
+    timers: new ManualTime(),
+    event: (line) => lines.push(line),
+    plan,
+  });
+  const block = new Uint8Array(suiteBlockBytes);
+  for (let index = 0; index < 3; index++)
+    await tier.load(suiteKey('a'), block, signal, { requestId: requestId('r'), index });
+  await tier.store(suiteKey('b'), suiteBytes(suiteKey('b')), signal).catch(() => undefined);
+  const [a, b] = [suiteKey('a'), suiteKey('b')];
+  expect(lines).toEqual([
+    `Injected fault 1 on rank 0: missing in a \`load\` of block ${a}, request r, block 0 of its table.`,
+    `Injected fault 2 on rank 0: missing in a \`load\` of block ${a}, request r, block 1 of its table.`,
+    `Injected fault 3 on rank 0: full in a \`store\` of block ${b}.`,
+  ]);
+});
+
 describe('rules', () => {
   const [alice, bob] = [requestId('alice#1.0'), requestId('bob#2.0')];
   const at = (index: number, request = alice) => ({ requestId: request, index });

@@ -9,12 +9,14 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
 import type { StoreAnswer, TamperableTier, Tier, TierCall, TierContext } from '../tier/tier.ts';
-import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
+import { FaultDice, type FaultKind, type FaultPlan, type FaultRule, faultLog } from './fault-rules.ts';
 import { HungCalls, never } from './hung-calls.ts';
 
 export type FaultInjectorOptions = {
   readonly identity: KvIdentity;
   readonly timers: Timers;
+  /** Receives a line for each fault; only with `plan`. */
+  readonly event?: ((message: string) => void) | undefined;
 } & ({ readonly plan: FaultPlan } | { readonly dice: Pick<FaultDice, 'draw' | 'counts'> });
 
 const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
@@ -34,7 +36,7 @@ export class FaultInjector implements Tier {
   constructor(tier: Tier, options: FaultInjectorOptions) {
     const { identity, timers } = options;
     this.name = tier.name;
-    this.dice = 'dice' in options ? options.dice : new FaultDice(options.plan);
+    this.dice = 'dice' in options ? options.dice : new FaultDice(options.plan, faultLog(options.event, identity));
     this.#tier = tier;
     this.#timers = timers;
     this.#hung = new HungCalls(tier);

@@ -3,6 +3,7 @@ import type { FieldReader } from '../../base/field-reader.ts';
 import { uniform } from '../../base/philox.ts';
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
+import type { KvIdentity } from '../connector.ts';
 import type { TierCall, TierContext } from '../tier/tier.ts';
 
 /** The faults of a store. */
@@ -108,6 +109,29 @@ export interface DrawnFault {
   readonly chance: number;
 }
 
+/** A fault that was drawn. `number`: counts from 1. */
+export interface InjectedFault {
+  readonly number: number;
+  readonly fault: FaultKind;
+  readonly on: TierCall;
+  readonly key: BlockKey;
+  readonly context: TierContext | undefined;
+}
+export type FaultListener = (fault: InjectedFault) => void;
+
+/** Writes a line for each fault to the log of the operator. */
+export function faultLog(
+  event: ((message: string) => void) | undefined,
+  { rank }: Pick<KvIdentity, 'rank'>,
+): FaultListener {
+  return ({ number, fault, on, key, context }) => {
+    const { requestId, index } = context ?? {};
+    const request = requestId === undefined ? '' : `, request ${requestId}`;
+    const block = index === undefined ? '' : `, block ${index} of its table`;
+    event?.(`Injected fault ${number} on rank ${rank}: ${fault} in a \`${on}\` of block ${key}${request}${block}.`);
+  };
+}
+
 /** Of calls and keys. The faults of further keys depend a little on the order of calls. */
 const countedKeysMax = 1024;
 /** A power of two, larger than the number of keys in most stores of tests. */
@@ -127,8 +151,11 @@ export class FaultDice {
   readonly #requests: RequestId[] = [];
   /** Whether a rule names requests by their number. Otherwise they are not counted: a server has any number of them. */
   readonly #countsRequests: boolean;
+  readonly #tell: FaultListener;
 
-  constructor(plan: FaultPlan) {
+  /** `tell`: called for each fault that is drawn. */
+  constructor(plan: FaultPlan, tell: FaultListener = () => undefined) {
+    this.#tell = tell;
     this.#plan = plan;
     this.#used = plan.rules.map(() => 0);
     this.#countsRequests = plan.rules.some(({ requests = [] }) => requests.some((named) => typeof named === 'number'));
@@ -158,6 +185,7 @@ export class FaultDice {
       this.#used[i]!++;
       const count = `injected.${rule.fault}`;
       this.#counts[count] = (this.#counts[count] ?? 0) + 1;
+      this.#tell({ number: this.#used.reduce((sum, used) => sum + used, 0), fault: rule.fault, on, key, context });
       return { rule, chance: uniform(seed, counter * 2 + 1) };
     }
     return undefined;

@@ -17,7 +17,7 @@ const folder = mkdtempSync(join(tmpdir(), 'kvasir-faulty-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A user's module: its own tier in memory, without `tamper`, and a connector without any code for faults. */
-const api = pathToFileURL(`${process.cwd()}/dist/src/connector-api.js`).href;
+const api = pathToFileURL(`${process.cwd()}/dist/bundle/src/connector-api.js`).href;
 const file = join(folder, 'mine.mjs');
 writeFileSync(
   file,

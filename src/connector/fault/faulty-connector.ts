@@ -55,7 +55,7 @@ export class FaultyConnector implements KvConnector {
     let isUsed: boolean = false;
     const wrapTier: NonNullable<TierWrapping['wrapTier']> = (tier, identity) => {
       isUsed = true;
-      return new FaultInjector(tier, { identity, timers: context.timers, plan: this.#plan });
+      return new FaultInjector(tier, { identity, timers: context.timers, event: context.event, plan: this.#plan });
     };
     return { context: { ...context, wrapTier }, isUsed: () => isUsed };
   }

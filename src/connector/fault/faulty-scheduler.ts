@@ -27,10 +27,10 @@ interface Lookup {
  */
 export function faultyScheduler(
   side: SchedulerConnector,
-  { clock, timers, wake, identities }: SchedulerConnectorContext,
+  { clock, timers, wake, identities, event }: SchedulerConnectorContext,
   plan: FaultPlan,
 ): SchedulerConnector {
-  const injector = new FaultInjector(nothingStored, { identity: identities[0]!, timers, plan });
+  const injector = new FaultInjector(nothingStored, { identity: identities[0]!, timers, event, plan });
   const lookups = new Map<RequestId, Lookup>();
 
   function begin({ id, wanted }: ConnectorRequest): Lookup {

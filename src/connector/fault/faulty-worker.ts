@@ -16,7 +16,7 @@ import { hasKvOn } from '../tier/blocks-of-rank.ts';
 import type { TierCall, TierContext } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { FaultInjector, nothingStored } from './fault-injector.ts';
-import { type DrawnFault, FaultDice, type FaultPlan } from './fault-rules.ts';
+import { type DrawnFault, FaultDice, type FaultPlan, faultLog } from './fault-rules.ts';
 
 const options = { loadsAtOnce: 1024, savesAtOnce: 1024, saveTimeoutMs: 30_000, breaker: 'none' } as const;
 
@@ -48,7 +48,7 @@ export class FaultyWorker implements WorkerConnector {
 
   constructor(inner: WorkerConnector, context: WorkerConnectorContext, plan: FaultPlan) {
     this.#inner = inner;
-    this.#dice = new FaultDice(plan);
+    this.#dice = new FaultDice(plan, faultLog(context.event, context.identity));
     this.#hasKv = hasKvOn(context.identity);
     const { counts } = this.#dice;
     const draw = (on: TierCall, key: BlockKey, call: TierContext | undefined) =>

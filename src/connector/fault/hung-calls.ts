@@ -2,8 +2,9 @@ import { setMaxListeners } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CallThread, threadEntry } from '../../base/call-thread.ts';
+import { CallThread } from '../../base/call-thread.ts';
 import { Fifo } from '../../base/fifo.ts';
+import { entryPoint } from '../../base/package-files.ts';
 import type { BlockKey } from '../block-key.ts';
 import { type HangableTier, isHangable, type Tier, type TierCall } from '../tier/tier.ts';
 
@@ -140,7 +141,7 @@ export class HungCalls {
     if (this.#fifo !== undefined) return;
     this.#fifo = this.#newFifo();
     if (this.#fifo === undefined) return;
-    this.#thread ??= new CallThread(threadEntry(import.meta.url, 'hung-thread-main'), undefined, 'kvasir-hung');
+    this.#thread ??= new CallThread(entryPoint('src/connector/fault/hung-thread-main'), undefined, 'kvasir-hung');
     const thread = this.#thread;
     thread.ignore();
     const returned = (): void => {

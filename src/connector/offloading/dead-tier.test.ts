@@ -4,7 +4,7 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../../../test/support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../test/support/s3-server.ts';
 import { SilentServer } from '../../../test/support/silent-server.ts';
@@ -131,68 +131,67 @@ const request = (i: number): ConnectorRequest => ({
 });
 const isFound = ({ kind }: { readonly kind: string }): boolean => kind === 'found';
 
-describe.each(kinds)('$name below host memory', ({ isThere, needs, open, paused }) => {
-  testsNeed(isThere, needs);
+for (const { name, isThere, needs: reason, open, paused } of kinds)
+  describe(`${name} below host memory`, needs(isThere, reason), () => {
+    it.each<[string, () => Promise<DeadTier>]>([
+      ['refuses connections', async () => ({ tier: await open(await freePort()) })],
+      ['accepts connections and never answers', () => silent(open)],
+      ['is stopped (SIGSTOP)', paused],
+    ])('that %s: five requests wait for a look-up, and then none', async (_, kill) => {
+      const { tier } = await kill();
+      const { scheduler, time, calls, opened } = newScheduler(tier);
+      let waits = 0;
+      const ask = async (i: number): Promise<void> => {
+        if (!isFound(scheduler.getMatchedBlocks(request(i)))) {
+          waits++;
+          // The look-up ends at its deadline at the latest.
+          time.advance(lookupTimeoutMs + 50);
+          await turns();
+          time.advance(50);
+          await turns();
+          expect(scheduler.getMatchedBlocks(request(i))).toEqual({ kind: 'found', mode: 'async', blocks: [] });
+        }
+        scheduler.updateStateAfterAlloc(request(i), undefined, () => []);
+        scheduler.requestFinished(request(i), () => []);
+      };
+      for (let i = 0; i < 5; i++) await ask(i);
+      expect([waits, calls.length, opened()]).toEqual([5, 5, 1]);
+      // Two minutes with ten requests a second. Each call is the probe of a half-open breaker: after 1, 2, 4, 8, 16, 30 s, ...
+      for (let i = 5; i < 1205; i++) {
+        await ask(i);
+        time.advance(100);
+      }
+      expect(waits).toBe(5);
+      expect(calls.length).toBeLessThanOrEqual(5 + 8);
+      expect(calls.length).toBeGreaterThan(5 + 4);
+    });
 
-  it.each<[string, () => Promise<DeadTier>]>([
-    ['refuses connections', async () => ({ tier: await open(await freePort()) })],
-    ['accepts connections and never answers', () => silent(open)],
-    ['is stopped (SIGSTOP)', paused],
-  ])('that %s: five requests wait for a look-up, and then none', async (_, kill) => {
-    const { tier } = await kill();
-    const { scheduler, time, calls, opened } = newScheduler(tier);
-    let waits = 0;
-    const ask = async (i: number): Promise<void> => {
-      if (!isFound(scheduler.getMatchedBlocks(request(i)))) {
-        waits++;
-        // The look-up ends at its deadline at the latest.
+    it('that answers again: a probe in the background closes the breaker, and the next request finds its block', async () => {
+      const { tier, mend } = await paused();
+      const { scheduler, time, isOpen } = newScheduler(tier);
+      for (let i = 0; i < 5; i++) {
+        scheduler.getMatchedBlocks(request(i));
         time.advance(lookupTimeoutMs + 50);
         await turns();
         time.advance(50);
         await turns();
-        expect(scheduler.getMatchedBlocks(request(i))).toEqual({ kind: 'found', mode: 'async', blocks: [] });
       }
-      scheduler.updateStateAfterAlloc(request(i), undefined, () => []);
-      scheduler.requestFinished(request(i), () => []);
-    };
-    for (let i = 0; i < 5; i++) await ask(i);
-    expect([waits, calls.length, opened()]).toEqual([5, 5, 1]);
-    // Two minutes with ten requests a second. Each call is the probe of a half-open breaker: after 1, 2, 4, 8, 16, 30 s, ...
-    for (let i = 5; i < 1205; i++) {
-      await ask(i);
-      time.advance(100);
-    }
-    expect(waits).toBe(5);
-    expect(calls.length).toBeLessThanOrEqual(5 + 8);
-    expect(calls.length).toBeGreaterThan(5 + 4);
+      expect(isOpen()).toBe(true);
+      mend!();
+      const store = () => tier.store(suiteKey('x'), suiteBytes(suiteKey('x')), new AbortController().signal);
+      await expect.poll(() => store().catch(() => 'failed')).toMatch(/tored/);
+      let i = 5;
+      while (isOpen()) {
+        time.advance(30_000);
+        expect(scheduler.getMatchedBlocks(request(i++))).toMatchObject({ kind: 'found', blocks: [] });
+        // The probe answers in real time; its deadline does not pass.
+        for (let turn = 0; isOpen() && turn < 1000; turn++) await turns();
+      }
+      const later = { ...request(i), wanted: [{ ...block(0), key: suiteKey('x') }] };
+      while (!isFound(scheduler.getMatchedBlocks(later))) await turns();
+      expect(scheduler.getMatchedBlocks(later)).toMatchObject({ kind: 'found', blocks: [{ place: 'below' }] });
+    });
   });
-
-  it('that answers again: a probe in the background closes the breaker, and the next request finds its block', async () => {
-    const { tier, mend } = await paused();
-    const { scheduler, time, isOpen } = newScheduler(tier);
-    for (let i = 0; i < 5; i++) {
-      scheduler.getMatchedBlocks(request(i));
-      time.advance(lookupTimeoutMs + 50);
-      await turns();
-      time.advance(50);
-      await turns();
-    }
-    expect(isOpen()).toBe(true);
-    mend!();
-    const store = () => tier.store(suiteKey('x'), suiteBytes(suiteKey('x')), new AbortController().signal);
-    await expect.poll(() => store().catch(() => 'failed')).toMatch(/tored/);
-    let i = 5;
-    while (isOpen()) {
-      time.advance(30_000);
-      expect(scheduler.getMatchedBlocks(request(i++))).toMatchObject({ kind: 'found', blocks: [] });
-      // The probe answers in real time; its deadline does not pass.
-      for (let turn = 0; isOpen() && turn < 1000; turn++) await turns();
-    }
-    const later = { ...request(i), wanted: [{ ...block(0), key: suiteKey('x') }] };
-    while (!isFound(scheduler.getMatchedBlocks(later))) await turns();
-    expect(scheduler.getMatchedBlocks(later)).toMatchObject({ kind: 'found', blocks: [{ place: 'below' }] });
-  });
-});
 
 describe('a tier that answers look-ups and whose loads fail', () => {
   it('is not asked for a second after a load that its breaker refused', async () => {

@@ -24,8 +24,9 @@ const timeoutFor = (call: string, rules: readonly FaultRule[] = []): number =>
 
 // Host memory and a disk below it: engines that use one store after the other share the disk.
 connectorSuite('OffloadingConnector', {
-  // Both modes wait for the same transfers here. The default form has sync loads with `SharedStorageConnector`.
+  // Both modes wait for the same transfers here. The default form has sync loads and two ranks with `SharedStorageConnector`.
   modes: inLongForm<readonly ('async' | 'sync')[]>(['async', 'sync'], ['async']),
+  ranks: inLongForm([1, 2], [1]),
   keepsLoadedBlocks: true,
   newStorage: () => join(root, `${serial++}`),
   create: (storage, settings) =>

@@ -101,13 +101,14 @@ describe('TierStack', () => {
     await stack.close();
   });
 
-  it('tries the promised tier first, and then the others', async () => {
+  it('tries host memory first, then the promised tier, and then the others', async () => {
     const [a, b] = [await newDisk('a'), await newDisk('b')];
     const { stack, whenWritten } = newStack(1, [a, b]);
     for (const i of [1, 2]) {
       await put(stack, i);
       await whenWritten();
     }
+    expect(await loads(stack, 2, 'b')).toBe('host');
     expect(await loads(stack, 1, 'b')).toBe('b');
     await b.delete(suiteKey(2));
     expect(await loads(stack, 2, 'b')).toBe('a');

@@ -159,7 +159,7 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   /** The tier of one rank, for each side. A subclass may wrap it. */
-  protected tierFor(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
-    return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
+  protected tierFor(tier: DiskTier, identity: KvIdentity, { timers, event }: ConnectorContext): Tier {
+    return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, event, plan: this.#faults });
   }
 }

@@ -1,6 +1,6 @@
-import { threadEntry } from '../../base/call-thread.ts';
 import { systemClock } from '../../base/clock.ts';
 import { addressOfBytes } from '../../base/native-memory.ts';
+import { entryPoint } from '../../base/package-files.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
 import { tierFailed } from '../errors.ts';
@@ -37,7 +37,7 @@ export class BlockCoder {
     this.codec = new BlockCodec(identity, crc32, macKeys, encrypts);
     if (macKeys === undefined) return;
     this.#threads = new IoPool({
-      entry: threadEntry(import.meta.url, 'codec-thread-main'),
+      entry: entryPoint('src/connector/tier/codec-thread-main'),
       isBackground: false,
       setup: { identity, crc32Library: crc32?.library, macKeys, encrypts },
       threadsMax,

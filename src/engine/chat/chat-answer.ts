@@ -1,6 +1,7 @@
 import type { FinishReason } from '../../core/request.ts';
-import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
-import type { AnswerParser, AnswerPart, ToolCall } from '../../tools/tool.ts';
+import { AnswerReader, type AnswerText } from '../../tools/answer-reader.ts';
+import type { AnswerFormat } from '../../tools/formats.ts';
+import type { AnswerPart, ToolCall } from '../../tools/tool.ts';
 import type { OutputDelta } from '../contract.ts';
 import { callId } from './call-id.ts';
 
@@ -42,24 +43,22 @@ export type ChatFinishReason = FinishReason | 'tool_calls';
 /** One choice of a chat: turns its text into content, reasoning and calls. */
 export class ChatAnswer {
   readonly #options: ChatAnswerOptions;
-  readonly #parser: AnswerParser | undefined;
+  readonly #reader: AnswerReader;
   readonly #calls: { readonly id: string; readonly name: string; arguments: string }[] = [];
   #content = '';
   #reasoning = '';
 
   constructor(options: ChatAnswerOptions) {
     this.#options = options;
-    this.#parser = answerParser(options.format, options.prompt);
+    this.#reader = new AnswerReader(options.format, options.prompt);
   }
 
   /** What the next delta of the engine adds to the message. */
-  add({ text, finish }: Pick<OutputDelta, 'text' | 'finish'>): AnswerDelta {
-    const parts = this.#parser === undefined ? contentOf(text) : this.#parser.add(text);
-    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end(wasCut(finish)));
+  add(delta: AnswerText): AnswerDelta {
     let content = '';
     let reasoning = '';
     const calls = new Map<number, ToolCallDelta>();
-    for (const part of parts) {
+    for (const part of this.#reader.add(delta)) {
       if (part.kind === 'content') content += part.text;
       else if (part.kind === 'reasoning') reasoning += part.text;
       else if (this.#options.areParallel || part.index === 0)
@@ -96,8 +95,3 @@ export class ChatAnswer {
     return { ...(before ?? { index: part.index }), arguments: (before?.arguments ?? '') + part.text };
   }
 }
-
-/** Whether an answer ended before the model has ended it. */
-export const wasCut = ({ reason }: NonNullable<OutputDelta['finish']>): boolean => reason !== 'stop';
-
-const contentOf = (text: string): AnswerPart[] => (text === '' ? [] : [{ kind: 'content', text }]);

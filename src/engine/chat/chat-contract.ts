@@ -26,7 +26,7 @@ export interface ChatSettings extends ChosenFormats {
   /** Functions that the model may call. */
   readonly tools?: readonly Tool[];
   /**
-   * `none`: the model does not see the tools. Default `auto`: the model decides. `required`: the answer consists of calls
+   * `none`: the model sees the tools, and cannot call them. Default `auto`: the model decides. `required`: the answer consists of calls
    * that match the tools' schemas; `{ name }`: of one call of this tool.
    */
   readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string };
@@ -59,7 +59,7 @@ export interface ChatRequest extends ChatSettings, Omit<GenerateRequest, 'prompt
 }
 
 /** What one step added to an answer: an `OutputDelta` whose text is divided into content, reasoning and calls. */
-export interface ChatDelta extends AnswerDelta, Omit<OutputDelta, 'text' | 'finish'> {
+export interface ChatDelta extends AnswerDelta, Omit<OutputDelta, 'text' | 'controls' | 'finish'> {
   /** Set on the last delta of this answer. */
   readonly finish?: ChatFinish;
 }

@@ -51,7 +51,7 @@ export class ChatStream implements AsyncIterableIterator<ChatDelta> {
   }
 
   #read(delta: OutputDelta, options: ChatAnswerOptions): ChatDelta {
-    const { text: _, finish, ...others } = delta;
+    const { text: _, controls: __, finish, ...others } = delta;
     this.#answers[delta.index] ??= new ChatAnswer(options);
     const answer = this.#answers[delta.index]!;
     const added = answer.add(delta);

@@ -154,8 +154,27 @@ describe('engine.chat', () => {
     expect(promptOf(2)).toMatch(/^\[user\]You may call functions[\s\S]*<\/tool_call>\[assistant\]Hello\[user\]Rome\?$/);
   });
 
-  it('keeps the control tokens around calls only for formats that need them', async () => {
-    const engine = model('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]');
+  it('reads tags that are control tokens by their ids, not by their text', async () => {
+    const control = '[TOOL_CALLS]';
+    const answer = `Write ${control} first. ${control}get_weather[ARGS]{"city": "${control}get_weather[ARGS]{}"}`;
+    const engine = model(answer, { control });
+    const { generate } = engine;
+    // The first and the third are spelled with letters.
+    engine.generate = async function* (...args) {
+      let count = 0;
+      for await (const { controls, ...delta } of generate.apply(engine, args)) {
+        yield controls !== undefined && ++count === 2 ? { ...delta, controls } : delta;
+      }
+    };
+    const deltas = await all(engine.chat({ ...asking, toolFormat: 'mistral' }));
+    expect(deltas.at(-1)!.finish!.message).toMatchObject({
+      content: 'Write [TOOL_CALLS] first.',
+      toolCalls: [{ name: 'get_weather', arguments: '{"city": "[TOOL_CALLS]get_weather[ARGS]{}"}' }],
+    });
+  });
+
+  it('keeps control tokens only for formats with tags that are control tokens', async () => {
+    const engine = model('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]', { control: '[TOOL_CALLS]' });
     const deltas = await all(engine.chat({ ...asking, toolFormat: 'mistral' }));
     expect(deltas.at(-1)!.finish!.message.toolCalls).toMatchObject([{ name: 'get_weather', arguments: '{}' }]);
     expect(Object.entries(engine.requests[0]!.params!)).toEqual([['skipSpecialTokens', false]]);

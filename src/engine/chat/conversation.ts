@@ -1,13 +1,15 @@
+import { tokenId } from '../../core/ids.ts';
 import type { CheckedSampling } from '../../core/sampling-parse.ts';
 import { chatTemplateFailed } from '../../tokenizer/errors.ts';
 import {
   type AnswerFormat,
+  callOpenings,
   defaultFormat,
   formatOfTemplate,
-  needsControlTokens,
   type ReasoningFormat,
   reasoningFormatOfTemplate,
   type ToolFormat,
+  tagsOf,
 } from '../../tools/formats.ts';
 import { forTemplate, type ToolMessage, withMore } from '../../tools/template-messages.ts';
 import type { Tool } from '../../tools/tool.ts';
@@ -18,8 +20,10 @@ import { RenderedPrompt } from './rendered-prompt.ts';
 /** What a chat template shows to the model. */
 export interface Conversation {
   readonly messages: readonly ToolMessage[];
-  /** Functions that the model may call. */
+  /** Functions that the model sees. */
   readonly tools: readonly Tool[];
+  /** It may not call them: `tool_choice` is `none`. They stay in the prompt, whose beginning is then cached as before. */
+  readonly forbidsCalls?: boolean | undefined;
   readonly addGenerationPrompt: boolean;
   /** The answer goes on where the final message ends. */
   readonly continueFinalMessage: boolean;
@@ -88,21 +92,70 @@ function withoutStrict({ type, function: { strict: _, ...described } }: Tool): T
   return { type, function: described };
 }
 
+/** Functions that the model may call. */
+export const callableTools = ({
+  tools,
+  forbidsCalls,
+}: Pick<Conversation, 'tools' | 'forbidsCalls'>): readonly Tool[] => (forbidsCalls === true ? [] : tools);
+
 /** How the answer is read. Without tools, calls are content, except in formats with channels. */
 export function answerFormat(
-  { tools, messages, continueFinalMessage }: Pick<Conversation, 'tools' | 'messages' | 'continueFinalMessage'>,
+  conversation: Pick<Conversation, 'tools' | 'forbidsCalls' | 'messages' | 'continueFinalMessage'>,
   { toolFormat, reasoningFormat }: ModelFormats,
 ): AnswerFormat {
-  const hasCalls = tools.length > 0 || toolFormat === 'openai';
+  const { messages, continueFinalMessage } = conversation;
+  const offered = callableTools(conversation);
+  const hasCalls = offered.length > 0 || toolFormat === 'openai';
   return {
     tools: hasCalls ? toolFormat : undefined,
-    offered: tools,
+    offered,
     reasoning: reasoningFormat,
     ...(continueFinalMessage ? { continued: messages.at(-1)!.content } : {}),
   };
 }
 
-/** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-export function withControlTokens(params: CheckedSampling, { tools }: AnswerFormat): CheckedSampling {
-  return tools === undefined || !needsControlTokens(tools) ? params : { ...params, skipSpecialTokens: false };
+/**
+ * The request and the format for an answer whose tags are control tokens, which are left out of texts otherwise. The vocabulary decides:
+ * the name of a control token has other tokens as plain text.
+ */
+export function withControlTokens(
+  engine: AsyncEngine,
+  params: CheckedSampling,
+  format: AnswerFormat,
+): { readonly params: CheckedSampling; readonly format: AnswerFormat } {
+  const controlTags = new Set(tagsOf(format).filter((tag) => hasControlToken(engine, tag)));
+  if (controlTags.size === 0) return { params, format };
+  const showsControls = params.skipSpecialTokens === false;
+  return { params: { ...params, skipSpecialTokens: false }, format: { ...format, controlTags, showsControls } };
+}
+
+const known = new WeakMap<AsyncEngine, Map<string, boolean>>();
+
+function hasControlToken(engine: AsyncEngine, tag: string): boolean {
+  const tags = known.get(engine) ?? new Map<string, boolean>();
+  known.set(engine, tags);
+  let found = tags.get(tag);
+  if (found === undefined) {
+    const tokens = (parseSpecial: boolean): string => engine.tokenize(tag, { addSpecial: false, parseSpecial }).join();
+    found = tokens(true) !== tokens(false);
+    tags.set(tag, found);
+  }
+  return found;
+}
+
+/** Less than the bias of any client, and enough for any logits. */
+const forbidden = -10_000;
+
+/**
+ * The model cannot begin a call, if one token begins it. A bias costs nothing else; a grammar would need a mask of the whole vocabulary in each
+ * step. In formats without such a token, a call is text.
+ */
+export function withoutCalls(
+  engine: Pick<AsyncEngine, 'tokenize'>,
+  params: CheckedSampling,
+  format: ToolFormat,
+): CheckedSampling {
+  const tokens = engine.tokenize(callOpenings[format], { addSpecial: false, parseSpecial: true });
+  if (tokens.length !== 1) return params;
+  return { ...params, logitBias: new Map([...(params.logitBias ?? []), [tokenId(tokens[0]!), forbidden]]) };
 }

@@ -8,10 +8,12 @@ import type { ChatAnswerOptions } from './chat-answer.ts';
 import {
   answerFormat,
   type Conversation,
+  callableTools,
   type ModelFormats,
   renderConversation,
   toolTemplateOf,
   withControlTokens,
+  withoutCalls,
 } from './conversation.ts';
 import type { RenderedPrompt } from './rendered-prompt.ts';
 
@@ -43,19 +45,19 @@ export async function prepareChat(
   formats: ModelFormats,
   signal?: AbortSignal,
 ): Promise<PreparedChat> {
-  const { tools, requiredTools, areParallel, structure } = chat;
-  const format = answerFormat(chat, formats);
+  const { tools, requiredTools, areParallel, structure, forbidsCalls } = chat;
+  const { format, params } = withControlTokens(engine, chat.params, answerFormat(chat, formats));
   const prompt = await renderConversation(engine, chat, signal);
   const grammar = answerGrammar({
     content: structure,
-    calls: { tools: requiredTools ?? tools, isRequired: requiredTools !== undefined, areParallel },
+    calls: { tools: requiredTools ?? callableTools(chat), isRequired: requiredTools !== undefined, areParallel },
     format,
     prompt: prompt.text,
     chatTemplate: toolTemplateOf(engine.model),
   });
   return {
     prompt,
-    params: withControlTokens(chat.params, format),
+    params: forbidsCalls === true && tools.length > 0 ? withoutCalls(engine, params, formats.toolFormat) : params,
     answers: { format, prompt: prompt.text, areParallel },
     ...(grammar === undefined ? {} : { grammar }),
   };

@@ -17,9 +17,8 @@ export function readChat(
   vocabSize: number,
 ): ReadChat {
   checkMessages(messages);
-  const { tools: given = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
-  checkTools(given, toolChoice);
-  const tools = toolChoice === 'none' ? [] : given;
+  const { tools = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
+  checkTools(tools, toolChoice);
   const { continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage } = settings;
   if (continueFinalMessage) checkFinalMessage(messages, { addGenerationPrompt, toolChoice });
   const checked = checkSampling(params, vocabSize);
@@ -29,6 +28,7 @@ export function readChat(
   return {
     messages: messages.map(toolMessage),
     tools,
+    forbidsCalls: toolChoice === 'none',
     addGenerationPrompt,
     continueFinalMessage,
     variables,
@@ -80,6 +80,7 @@ function checkFinalMessage(
 }
 
 function checkTools(tools: readonly Tool[], toolChoice: unknown): void {
+  if (!Array.isArray(tools)) throw wrong('tools', 'a list of tools', tools);
   const names = new Set<string>();
   for (const [i, tool] of tools.entries()) {
     const name: unknown = tool?.function?.name;

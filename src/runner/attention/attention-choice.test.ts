@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
-import { itNeeds } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { F16 } from '../../ggml/types.ts';
 import { KvMemory } from '../kv-memory.ts';
@@ -25,7 +25,7 @@ const model = { headCount: 4, layouts: [layout] };
 const noCompiler = { compiler: '/nonexistent', cacheFolder: folder };
 
 describe('the choice of attention', () => {
-  itNeeds(hasCompiler, 'no C compiler', 'is the native kernel if the kernel passes its self-test', async () => {
+  it('is the native kernel if the kernel passes its self-test', needs(hasCompiler, 'no C compiler'), async () => {
     expect((await chooseAttention(device, { ...model, option: 'auto' })).kind).toBe('native');
   });
 

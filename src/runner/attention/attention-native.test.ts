@@ -3,7 +3,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { AttentionInDoubles, type AttentionTestShape, poolBytes } from '../../../test/support/attention-in-doubles.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { inLongForm } from '../../../test/support/long-form.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { quickInShortForm } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { Prng } from '../../base/prng.ts';
@@ -18,8 +18,7 @@ import { NativeAttention } from './attention-native.ts';
 import { attendOnce, firstOfHeads, type ProbeSequence, probeBatch } from './probe.ts';
 import { findSharedPrefixes } from './shared-prefixes.ts';
 
-testsNeed(hasCompiler, 'no C compiler');
-
+const compiler = needs(hasCompiler, 'no C compiler');
 const devices = new Map<number, ComputeDevice>();
 const deviceOf = (threads: number): ComputeDevice => {
   let device = devices.get(threads);
@@ -112,7 +111,7 @@ const shapes: readonly AttentionTestShape[] = [
   ),
 ];
 
-describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block size $blockSize', (shape) => {
+describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block size $blockSize', compiler, (shape) => {
   const heads = shape.group * shape.headsKv;
   const variants: [string, AttentionVariant][] = [
     ['no variant', {}],
@@ -214,7 +213,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   });
 });
 
-describe('requests that share a prefix', () => {
+describe('requests that share a prefix', compiler, () => {
   /** Block tables whose first blocks are shared: `[shared, own]` blocks each. */
   function tablesOf(parts: readonly (readonly [common: number, own: number])[], random: Prng) {
     const common = Math.max(...parts.map(([count]) => count));
@@ -304,7 +303,7 @@ describe('requests that share a prefix', () => {
   });
 });
 
-describe('threads that share a step', () => {
+describe('threads that share a step', compiler, () => {
   it('compute the same bits as one thread', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
     const { tables, blockCount } = assignBlocks([1500, 40], shape.blockSize, new Prng(9));
@@ -327,7 +326,7 @@ describe('threads that share a step', () => {
   });
 });
 
-describe('KV that a row does not see', () => {
+describe('KV that a row does not see', compiler, () => {
   it('does not change the bits of the row, even if it is NaN', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
     const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, new Prng(3));

@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { inLongForm } from '../../../test/support/long-form.ts';
 import { allTypes, type TypeName } from '../../../test/support/matmul-forms.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { randomWeights as quantizedWeights } from '../../../test/support/tiled-matrices.ts';
@@ -164,98 +164,98 @@ const forms = [
 ] as const;
 const ofActivations: readonly TypeName[] = ['F16', 'Q8_0', 'Q4_1', 'Q4_K'];
 
-describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported, cpuFlags) => {
-  // A kernel per kind of activations: other kernels have the same operations for experts.
-  const testedTypes =
-    name === emulated ? ofActivations.slice(1) : inLongForm<readonly TypeName[]>(allTypes, ofActivations);
-  testsNeed(isSupported, missing);
+for (const [name, isSupported, cpuFlags] of forms)
+  describe(`matmuls with experts, compiled for ${name}`, needs(isSupported, missing), () => {
+    // A kernel per kind of activations: other kernels have the same operations for experts.
+    const testedTypes =
+      name === emulated ? ofActivations.slice(1) : inLongForm<readonly TypeName[]>(allTypes, ofActivations);
 
-  it.each(testedTypes)(
-    'with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s',
-    async (type) => {
-      const weights = weightsOf(type);
-      for (const rowsOfToken of [1, chosenCount]) {
-        const choice = randomChoice(61, rowsOfToken);
-        const theirs = rowsOfToken === 1 ? multiply(one, undefined, weights.all, choice) : undefined;
-        const fresh = weightsOf(type);
-        const tiles = await openTiles(fresh, type, cpuFlags);
-        const ours = multiply(one, tiles, fresh.all, choice);
-        expectSameBits(ours, multiplyAlone(tiles, fresh, choice));
-        const typical = Math.sqrt(inputs) / 3;
-        const apart = theirs?.reduce((most, value, i) => Math.max(most, Math.abs(value - ours[i]!)), 0) ?? 0;
-        expect(apart / typical).toBeLessThan(0.01);
-        fresh.close();
-      }
-      weights.close();
-    },
-  );
+    it.each(testedTypes)(
+      'with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s',
+      async (type) => {
+        const weights = weightsOf(type);
+        for (const rowsOfToken of [1, chosenCount]) {
+          const choice = randomChoice(61, rowsOfToken);
+          const theirs = rowsOfToken === 1 ? multiply(one, undefined, weights.all, choice) : undefined;
+          const fresh = weightsOf(type);
+          const tiles = await openTiles(fresh, type, cpuFlags);
+          const ours = multiply(one, tiles, fresh.all, choice);
+          expectSameBits(ours, multiplyAlone(tiles, fresh, choice));
+          const typical = Math.sqrt(inputs) / 3;
+          const apart = theirs?.reduce((most, value, i) => Math.max(most, Math.abs(value - ours[i]!)), 0) ?? 0;
+          expect(apart / typical).toBeLessThan(0.01);
+          fresh.close();
+        }
+        weights.close();
+      },
+    );
 
-  it.each(testedTypes)(
-    'with %s: give a token the same bits in any batch, with one thread and with three',
-    async (type) => {
-      const weights = weightsOf(type);
-      const tiles = await openTiles(weights, type, cpuFlags);
-      for (const rowsOfToken of [1, chosenCount]) {
-        // One expert has more rows than the second-level cache holds.
-        const choice = randomChoice(600, rowsOfToken);
-        const together = multiply(one, tiles, weights.all, choice);
-        expectSameBits(multiply(three, tiles, weights.all, choice), together);
-        for (const [first, tokens] of [
-          [0, 1],
-          [599, 1],
-          [17, 2],
-          [100, 7],
-          [3, 64],
-          [200, 400],
-        ] as const) {
-          const expected = together.subarray(first * chosenCount * outputs, (first + tokens) * chosenCount * outputs);
-          // Threads of ggml spin while they wait.
-          for (const device of tokens === 64 || tokens === 1 ? [one, three] : [one]) {
-            expectSameBits(multiply(device, tiles, weights.all, partOf(choice, first, tokens)), expected);
+    it.each(testedTypes)(
+      'with %s: give a token the same bits in any batch, with one thread and with three',
+      async (type) => {
+        const weights = weightsOf(type);
+        const tiles = await openTiles(weights, type, cpuFlags);
+        for (const rowsOfToken of [1, chosenCount]) {
+          // One expert has more rows than the second-level cache holds.
+          const choice = randomChoice(600, rowsOfToken);
+          const together = multiply(one, tiles, weights.all, choice);
+          expectSameBits(multiply(three, tiles, weights.all, choice), together);
+          for (const [first, tokens] of [
+            [0, 1],
+            [599, 1],
+            [17, 2],
+            [100, 7],
+            [3, 64],
+            [200, 400],
+          ] as const) {
+            const expected = together.subarray(first * chosenCount * outputs, (first + tokens) * chosenCount * outputs);
+            // Threads of ggml spin while they wait.
+            for (const device of tokens === 64 || tokens === 1 ? [one, three] : [one]) {
+              expectSameBits(multiply(device, tiles, weights.all, partOf(choice, first, tokens)), expected);
+            }
           }
         }
-      }
+        weights.close();
+      },
+    );
+
+    it('do not change other rows if a row has a NaN', async () => {
+      const weights = weightsOf('Q8_0');
+      const tiles = await openTiles(weights, 'Q8_0', cpuFlags);
+      const choice = randomChoice(9, 1);
+      const before = multiply(one, tiles, weights.all, choice);
+      choice.x[4 * inputs + 7] = Number.NaN;
+      const after = multiply(one, tiles, weights.all, choice);
+      const ofToken = (values: Float32Array, from: number, to: number) =>
+        values.subarray(from * chosenCount * outputs, to * chosenCount * outputs);
+      expect(ofToken(after, 4, 5).every(Number.isNaN)).toBe(true);
+      expectSameBits(ofToken(after, 0, 4), ofToken(before, 0, 4));
+      expectSameBits(ofToken(after, 5, 9), ofToken(before, 5, 9));
       weights.close();
-    },
-  );
+    });
 
-  it('do not change other rows if a row has a NaN', async () => {
-    const weights = weightsOf('Q8_0');
-    const tiles = await openTiles(weights, 'Q8_0', cpuFlags);
-    const choice = randomChoice(9, 1);
-    const before = multiply(one, tiles, weights.all, choice);
-    choice.x[4 * inputs + 7] = Number.NaN;
-    const after = multiply(one, tiles, weights.all, choice);
-    const ofToken = (values: Float32Array, from: number, to: number) =>
-      values.subarray(from * chosenCount * outputs, to * chosenCount * outputs);
-    expect(ofToken(after, 4, 5).every(Number.isNaN)).toBe(true);
-    expectSameBits(ofToken(after, 0, 4), ofToken(before, 0, 4));
-    expectSameBits(ofToken(after, 5, 9), ofToken(before, 5, 9));
-    weights.close();
+    it('have the same bits if they share the order of pairs and quantized activations', async () => {
+      const [first, second] = [weightsOf('Q8_0'), weightsOf('Q4_0')];
+      const tiles = (await openTiledMatmul(one, ['Q8_0', 'Q4_0'], compileOptionsOf(cpuFlags)))!;
+      await tiles.takeExperts(first.all);
+      await tiles.takeExperts(second.all);
+      const choice = randomChoice(5, 1);
+      const apart = [first, second].map(({ all }) => multiply(one, tiles, all, choice));
+      const graph = new GraphBuilder(one);
+      graph.begin(16);
+      const rows = graph.input(F32, inputs, choice.tokens);
+      const ids = graph.input(I32, chosenCount, choice.tokens);
+      const matmuls = new Matmuls(graph, { tiles });
+      const x = graph.reshape3d(rows, inputs, 1, choice.tokens);
+      const products = [first, second].map(({ all }) => matmuls.multiplyExperts(all.tensor, x, ids));
+      for (const product of products) graph.output(product);
+      graph.allocate();
+      graph.write(rows, choice.x);
+      graph.write(ids, choice.chosen);
+      graph.computeNow();
+      for (const [i, product] of products.entries()) expectSameBits(graph.dataOf(product, Float32Array), apart[i]!);
+      graph.close();
+      first.close();
+      second.close();
+    });
   });
-
-  it('have the same bits if they share the order of pairs and quantized activations', async () => {
-    const [first, second] = [weightsOf('Q8_0'), weightsOf('Q4_0')];
-    const tiles = (await openTiledMatmul(one, ['Q8_0', 'Q4_0'], compileOptionsOf(cpuFlags)))!;
-    await tiles.takeExperts(first.all);
-    await tiles.takeExperts(second.all);
-    const choice = randomChoice(5, 1);
-    const apart = [first, second].map(({ all }) => multiply(one, tiles, all, choice));
-    const graph = new GraphBuilder(one);
-    graph.begin(16);
-    const rows = graph.input(F32, inputs, choice.tokens);
-    const ids = graph.input(I32, chosenCount, choice.tokens);
-    const matmuls = new Matmuls(graph, { tiles });
-    const x = graph.reshape3d(rows, inputs, 1, choice.tokens);
-    const products = [first, second].map(({ all }) => matmuls.multiplyExperts(all.tensor, x, ids));
-    for (const product of products) graph.output(product);
-    graph.allocate();
-    graph.write(rows, choice.x);
-    graph.write(ids, choice.chosen);
-    graph.computeNow();
-    for (const [i, product] of products.entries()) expectSameBits(graph.dataOf(product, Float32Array), apart[i]!);
-    graph.close();
-    first.close();
-    second.close();
-  });
-});

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
@@ -43,9 +43,7 @@ const shapes: Shape[] = [
   { n: 64, count: 1, tokens: 3 },
 ];
 
-describe('the sum of the results of experts by our kernel', () => {
-  testsNeed(hasCompiler, 'no C compiler');
-
+describe('the sum of the results of experts by our kernel', needs(hasCompiler, 'no C compiler'), () => {
   it.each(shapes)("has the bits of ggml's operations: $n elements, $count experts, $tokens tokens", async (shape) => {
     for (const device of devices) {
       const kernel = (await openWeightedSum(device))!;

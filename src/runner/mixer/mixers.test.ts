@@ -4,7 +4,7 @@ import { constantTensor } from '../../../test/support/constant-tensors.ts';
 import { inLongForm } from '../../../test/support/long-form.ts';
 import { newMixerPool } from '../../../test/support/mixer-pool.ts';
 import { convolveInDoubles, deltaNetInDoubles, scanInDoubles } from '../../../test/support/mixers-in-doubles.ts';
-import { itNeeds, testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import type { BlockId } from '../../core/ids.ts';
@@ -240,10 +240,9 @@ const openForm = async ({ name, cpuFlags }: Form, { shapes }: Subject): Promise<
 describe.each(subjects)('$name', (subject) => {
   const { inputWidth, outputWidth } = subject;
 
-  describe('compared with ggml', () => {
-    // ggml has the order of sums of these kernels in its builds for CPUs with AVX-512.
-    testsNeed(hasAvx2 && features.includes('avx512vl'), 'no C compiler, or a CPU without AVX-512');
-
+  // ggml has the order of sums of these kernels in its builds for CPUs with AVX-512.
+  const hasOrderOfGgml = hasAvx2 && features.includes('avx512vl');
+  describe('compared with ggml', needs(hasOrderOfGgml, 'no C compiler, or a CPU without AVX-512'), () => {
     // Exponentials and logarithms of gates have errors of half a unit in the last place here, and a little more in C libraries.
     const largestOf = (values: Float32Array): number =>
       values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
@@ -266,103 +265,104 @@ describe.each(subjects)('$name', (subject) => {
     });
   });
 
-  describe.each(forms)('$name', (form) => {
-    testsNeed(form.isSupported, 'no C compiler, or the CPU lacks the instructions');
-
-    it('equals an evaluation in double precision', async () => {
-      const rows = rowsOf(subject, 40);
-      const initial = randomStates(subject);
-      const { output, states } = run(subject, await openForm(form, subject), rows, [segment(0, 40, 2, 4)], { initial });
-      const state = Float64Array.from(initial[2]!);
-      let [largest, difference] = [0, 0];
-      for (let row = 0; row < 40; row++) {
-        const wanted = subject.inDoubles(state, rows.subarray(row * inputWidth, (row + 1) * inputWidth));
-        for (const [i, value] of wanted.entries()) {
-          largest = Math.max(largest, Math.abs(value));
-          difference = Math.max(difference, Math.abs(value - output[row * outputWidth + i]!));
-        }
-      }
-      expect(difference).toBeLessThan(2e-6 * largest);
-      const scale = Math.max(...state.map(Math.abs));
-      const differences = state.map((value, i) => Math.abs(value - states[4]![i]!));
-      expect(Math.max(...differences)).toBeLessThan(2e-6 * scale);
-    });
-
-    it('a sequence has the same bits in any segments', async () => {
-      const count = 149;
-      const rows = rowsOf(subject, count);
-      const mixers = await openForm(form, subject);
-      const whole = run(subject, mixers, rows, [segment(0, count, 1, 2)]);
-      for (const size of [1, 2, 7, 16, 64, 75]) {
-        const segments: StateSegment[] = [];
-        for (let first = 0; first < count; first += size) {
-          segments.push(segment(first, Math.min(size, count - first), first === 0 ? 1 : 2, 2));
-        }
-        const cut = run(subject, mixers, rows, segments);
-        expectSameBits(cut.output, whole.output);
-        expectSameBits(cut.states[2]!, whole.states[2]!);
-      }
-    });
-
-    it('a sequence has the same bits in steps of any length', async () => {
-      const count = 20;
-      const rows = rowsOf(subject, count);
-      const mixers = await openForm(form, subject);
-      const whole = run(subject, mixers, rows, [segment(0, count, undefined, 2)]);
-      let initial = randomStates(subject);
-      for (const [first, end] of [
-        [0, 1],
-        [1, 2],
-        [2, 9],
-        [9, 20],
-      ] as const) {
-        const part = rows.subarray(first * inputWidth, end * inputWidth);
-        const segments = [segment(0, end - first, first === 0 ? undefined : 2, 2)];
-        const { output, states } = run(subject, mixers, part, segments, { initial });
-        expectSameBits(output, whole.output.slice(first * outputWidth, end * outputWidth));
-        initial = states;
-      }
-      expectSameBits(initial[2]!, whole.states[2]!);
-    });
-
-    // ggml's threads wait for each other in loops, so its operations on several threads are in the long form.
-    const devices: [string, ComputeDevice][] = [
-      ['one thread', device],
-      ['three threads', threeThreads],
-    ];
-    it.each(form.name === 'ggml' ? inLongForm(devices, devices.slice(0, 1)) : devices)(
-      'sequences of several lengths have the bits that they have alone, with %s',
-      async (_, on) => {
-        const mixers = await openForm(form, subject);
-        // Decodes, a prompt from position 0, a copy of a checkpoint, and a reader of what the copy has written.
-        const segments = [
-          segment(0, 1, 1, 1),
-          segment(1, 13, undefined, 2),
-          segment(14, 1, 3, 3),
-          segment(15, 5, 4, 5),
-          segment(20, 2, 5, 6),
-        ];
-        const rows = rowsOf(subject, 22);
+  for (const form of forms)
+    describe(form.name, needs(form.isSupported, 'no C compiler, or the CPU lacks the instructions'), () => {
+      it('equals an evaluation in double precision', async () => {
+        const rows = rowsOf(subject, 40);
         const initial = randomStates(subject);
-        const together = run(subject, mixers, rows, segments, { on, initial });
-        let blocks = initial;
-        for (const { firstRow, rowCount, read, write } of segments) {
-          const own = rows.subarray(firstRow * inputWidth, (firstRow + rowCount) * inputWidth);
-          const alone = run(subject, mixers, own, [segment(0, rowCount, read, write)], { initial: blocks });
-          expectSameBits(
-            together.output.slice(firstRow * outputWidth, (firstRow + rowCount) * outputWidth),
-            alone.output,
-          );
-          blocks = alone.states;
+        const { output, states } = run(subject, await openForm(form, subject), rows, [segment(0, 40, 2, 4)], {
+          initial,
+        });
+        const state = Float64Array.from(initial[2]!);
+        let [largest, difference] = [0, 0];
+        for (let row = 0; row < 40; row++) {
+          const wanted = subject.inDoubles(state, rows.subarray(row * inputWidth, (row + 1) * inputWidth));
+          for (const [i, value] of wanted.entries()) {
+            largest = Math.max(largest, Math.abs(value));
+            difference = Math.max(difference, Math.abs(value - output[row * outputWidth + i]!));
+          }
         }
-        for (const [block, state] of blocks.entries()) expectSameBits(together.states[block]!, state);
-        // The checkpoint stays as it was.
-        expectSameBits(together.states[4]!, initial[4]!);
-      },
-    );
-  });
+        expect(difference).toBeLessThan(2e-6 * largest);
+        const scale = Math.max(...state.map(Math.abs));
+        const differences = state.map((value, i) => Math.abs(value - states[4]![i]!));
+        expect(Math.max(...differences)).toBeLessThan(2e-6 * scale);
+      });
 
-  itNeeds(hasAvx2, 'no C compiler, or a CPU without AVX2', 'AVX2 has the bits of this CPU', async () => {
+      it('a sequence has the same bits in any segments', async () => {
+        const count = 149;
+        const rows = rowsOf(subject, count);
+        const mixers = await openForm(form, subject);
+        const whole = run(subject, mixers, rows, [segment(0, count, 1, 2)]);
+        for (const size of [1, 2, 7, 16, 64, 75]) {
+          const segments: StateSegment[] = [];
+          for (let first = 0; first < count; first += size) {
+            segments.push(segment(first, Math.min(size, count - first), first === 0 ? 1 : 2, 2));
+          }
+          const cut = run(subject, mixers, rows, segments);
+          expectSameBits(cut.output, whole.output);
+          expectSameBits(cut.states[2]!, whole.states[2]!);
+        }
+      });
+
+      it('a sequence has the same bits in steps of any length', async () => {
+        const count = 20;
+        const rows = rowsOf(subject, count);
+        const mixers = await openForm(form, subject);
+        const whole = run(subject, mixers, rows, [segment(0, count, undefined, 2)]);
+        let initial = randomStates(subject);
+        for (const [first, end] of [
+          [0, 1],
+          [1, 2],
+          [2, 9],
+          [9, 20],
+        ] as const) {
+          const part = rows.subarray(first * inputWidth, end * inputWidth);
+          const segments = [segment(0, end - first, first === 0 ? undefined : 2, 2)];
+          const { output, states } = run(subject, mixers, part, segments, { initial });
+          expectSameBits(output, whole.output.slice(first * outputWidth, end * outputWidth));
+          initial = states;
+        }
+        expectSameBits(initial[2]!, whole.states[2]!);
+      });
+
+      // ggml's threads wait for each other in loops, so its operations on several threads are in the long form.
+      const devices: [string, ComputeDevice][] = [
+        ['one thread', device],
+        ['three threads', threeThreads],
+      ];
+      it.each(form.name === 'ggml' ? inLongForm(devices, devices.slice(0, 1)) : devices)(
+        'sequences of several lengths have the bits that they have alone, with %s',
+        async (_, on) => {
+          const mixers = await openForm(form, subject);
+          // Decodes, a prompt from position 0, a copy of a checkpoint, and a reader of what the copy has written.
+          const segments = [
+            segment(0, 1, 1, 1),
+            segment(1, 13, undefined, 2),
+            segment(14, 1, 3, 3),
+            segment(15, 5, 4, 5),
+            segment(20, 2, 5, 6),
+          ];
+          const rows = rowsOf(subject, 22);
+          const initial = randomStates(subject);
+          const together = run(subject, mixers, rows, segments, { on, initial });
+          let blocks = initial;
+          for (const { firstRow, rowCount, read, write } of segments) {
+            const own = rows.subarray(firstRow * inputWidth, (firstRow + rowCount) * inputWidth);
+            const alone = run(subject, mixers, own, [segment(0, rowCount, read, write)], { initial: blocks });
+            expectSameBits(
+              together.output.slice(firstRow * outputWidth, (firstRow + rowCount) * outputWidth),
+              alone.output,
+            );
+            blocks = alone.states;
+          }
+          for (const [block, state] of blocks.entries()) expectSameBits(together.states[block]!, state);
+          // The checkpoint stays as it was.
+          expectSameBits(together.states[4]!, initial[4]!);
+        },
+      );
+    });
+
+  it('AVX2 has the bits of this CPU', needs(hasAvx2, 'no C compiler, or a CPU without AVX2'), async () => {
     const rows = rowsOf(subject, 21);
     const segments = [segment(0, 20, 1, 1), segment(20, 1, undefined, 2)];
     const native = run(subject, await open(subject.shapes), rows, segments);
@@ -371,13 +371,13 @@ describe.each(subjects)('$name', (subject) => {
     for (const [block, state] of native.states.entries()) expectSameBits(avx2.states[block]!, state);
   });
 
-  itNeeds(hasKernels, 'no C compiler', 'rows of padding are 0', async () => {
+  it('rows of padding are 0', needs(hasKernels, 'no C compiler'), async () => {
     const { output } = run(subject, await open(subject.shapes), rowsOf(subject, 5), [segment(0, 3, 1, 1)]);
     expect(output.subarray(0, 3 * outputWidth).some((value) => value !== 0)).toBe(true);
     expectSameBits(output.slice(3 * outputWidth), new Float32Array(2 * outputWidth));
   });
 
-  itNeeds(hasKernels, 'no C compiler', 'a token with NaN changes no other sequence', async () => {
+  it('a token with NaN changes no other sequence', needs(hasKernels, 'no C compiler'), async () => {
     const rows = rowsOf(subject, 6);
     const segments = [segment(0, 2, 1, 1), segment(2, 4, 2, 2)];
     const mixers = await open(subject.shapes);

@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { constantTensor } from '../../../test/support/constant-tensors.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { assertDefined } from '../../base/assert.ts';
 import { openDevice } from '../../ggml/device.ts';
@@ -13,8 +13,7 @@ import { F32, I32 } from '../../ggml/types.ts';
 import { randomFloats } from '../random-values.ts';
 import { openHeadRotation } from './head-rotation.ts';
 
-testsNeed(hasCompiler, 'no C compiler');
-
+const compiler = needs(hasCompiler, 'no C compiler');
 const device = openDevice({ device: 'cpu', threads: 1, exact: true });
 const threeThreads = openDevice({ device: 'cpu', threads: 3, exact: true });
 afterAll(() => {
@@ -104,7 +103,7 @@ async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on
   }
 }
 
-describe.each(shapes)('%s', (_, shape) => {
+describe.each(shapes)('%s', compiler, (_, shape) => {
   const places = Int32Array.of(0, 1, 2, 100, 4095, 4096, 131_071);
   const width = (shape.headDim + (shape.gap ?? 0)) * heads;
   const values = randomFloats(width * places.length, 4).map((x) => 10 * x);
@@ -134,7 +133,7 @@ describe.each(shapes)('%s', (_, shape) => {
 
 const model = { headDim: 128, rope: plain, rmsEpsilon: epsilon };
 
-it('leaves models without RoPE, and very large heads, to ggml', async () => {
+it('leaves models without RoPE, and very large heads, to ggml', compiler, async () => {
   expect(await openHeadRotation(device, { ...model, rope: { ...plain, mode: 'none' } })).toBeUndefined();
   expect(await openHeadRotation(device, { ...model, headDim: 1024 })).toBeUndefined();
 });

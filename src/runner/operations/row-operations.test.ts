@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { constantTensor } from '../../../test/support/constant-tensors.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { nullPtr, type TensorPtr } from '../../ggml/ffi.ts';
@@ -12,8 +12,7 @@ import { F32, I32 } from '../../ggml/types.ts';
 import { randomFloats } from '../random-values.ts';
 import { openRowOperations } from './row-operations.ts';
 
-testsNeed(hasCompiler, 'no C compiler');
-
+const compiler = needs(hasCompiler, 'no C compiler');
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const threeThreads = openDevice({ device: 'cpu', threads: 3, exact: false });
 afterAll(() => {
@@ -69,7 +68,7 @@ const operations: [string, Operation][] = [
   ['a gate', (graph, x) => graph.multiplySingleRows(gate, x)],
 ];
 
-describe.each(operations)('%s', (_, operation) => {
+describe.each(operations)('%s', compiler, (_, operation) => {
   const count = 7;
   const rows = randomFloats(count * width, 4).map((x) => 10 * x);
 
@@ -100,7 +99,7 @@ describe.each(operations)('%s', (_, operation) => {
   });
 });
 
-it('softmax of a row with NaN or infinity is NaN', () => {
+it('softmax of a row with NaN or infinity is NaN', compiler, () => {
   for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
     const row = randomFloats(width, 5);
     row[17] = value;
@@ -108,7 +107,7 @@ it('softmax of a row with NaN or infinity is NaN', () => {
   }
 });
 
-describe('low-rank products', () => {
+describe('low-rank products', compiler, () => {
   const [inputs, rank, all] = [70, 48, 23];
   const x = Float32Array.from(randomFloats(all * inputs, 6));
   const down = randomFloats(rank * inputs, 7);

@@ -1,7 +1,7 @@
 /** Passes over logits in C give the same bits as in JavaScript. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { testsNeed } from '../../../test/support/needs.ts';
+import { needs } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { loadNative } from '../../ggml/ffi.ts';
@@ -28,9 +28,7 @@ const logit = fc.oneof(
 );
 const rows = fc.array(logit, { minLength: 1, maxLength: 300 }).map((values) => Float32Array.from(values));
 
-describe('passes in C', () => {
-  testsNeed(native !== undefined, 'no C compiler');
-
+describe('passes in C', needs(native !== undefined, 'no C compiler'), () => {
   it('find the best token and the first non-finite logit', () => {
     const corrupt = fc.option(fc.tuple(fc.nat(), fc.constantFrom(Number.NaN, Infinity)), { nil: undefined });
     fc.assert(

@@ -1,4 +1,4 @@
-import type { ErrorAnswer } from '../server-errors.ts';
+import type { ErrorAnswer, TokensOfRequest } from '../server-errors.ts';
 import type { MessageError } from './message-types.ts';
 
 const typesByStatus: Readonly<Record<number, string>> = {
@@ -11,10 +11,24 @@ const typesByStatus: Readonly<Record<number, string>> = {
 };
 
 /** An error in Anthropic's form. */
-export const messageError = ({ status, body: { error } }: ErrorAnswer): MessageError => ({
+export const messageError = ({ status, tooLong, body: { error } }: ErrorAnswer): MessageError => ({
   type: 'error',
   error: {
     type: typesByStatus[status] ?? (status >= 500 ? 'api_error' : 'invalid_request_error'),
-    message: error.message,
+    message: tooLong === undefined ? error.message : tooLongMessage(tooLong),
   },
 });
+
+/**
+ * Anthropic's words, by which agents know that they must shorten the conversation. If only the output has no room, its other words come too:
+ * Claude Code then lowers `max_tokens`, and shortens the conversation if that is not enough.
+ */
+function tooLongMessage({ promptTokens, maxTokens, maxModelLen }: TokensOfRequest): string {
+  const remedy = 'Shorten the conversation, or start the server with a larger context (--max-model-len).';
+  if (promptTokens > maxModelLen)
+    return `prompt is too long: ${promptTokens} tokens > ${maxModelLen} maximum. ${remedy}`;
+  const output = Math.max(1, maxTokens ?? 1);
+  const room = `${promptTokens} tokens > ${Math.max(0, maxModelLen - output)} maximum`;
+  const sum = `input length and \`max_tokens\` exceed context limit: ${promptTokens} + ${output} > ${maxModelLen}`;
+  return `prompt is too long: ${room}, because ${sum}. Decrease \`max_tokens\`. ${remedy}`;
+}

@@ -2,6 +2,7 @@ import { assertDefined } from '../../base/assert.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
 import type { OutputDelta } from '../../engine/contract.ts';
 import { argumentsJson } from '../arguments-json.ts';
+import type { Prompt } from '../generation.ts';
 import { RawJson } from '../json-pieces.ts';
 import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
@@ -22,6 +23,9 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
   const { engine, id } = context;
   const answer = new ChatAnswer(assertDefined(context.answers, 'a message is the answer of a chat'));
   const head = { id, type: 'message', role: 'assistant', model: engine.model.name } as const;
+  const [{ tokens, maxTokens }] = context.prompts as readonly [Prompt];
+  const isCutByContext = tokens.length + maxTokens >= engine.model.maxModelLen;
+  const atLimit = isCutByContext ? 'model_context_window_exceeded' : 'max_tokens';
   let hasBegun = false;
   /** Of the block that is not stopped. */
   let open: { readonly kind: MessageBlock['type']; readonly call?: number } | undefined;
@@ -29,6 +33,8 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
 
   function* stop(): Generator<MessageEvent, void, void> {
     if (open === undefined) return;
+    if (open.kind === 'thinking')
+      yield { type: 'content_block_delta', index: blocks - 1, delta: { type: 'signature_delta', signature } };
     open = undefined;
     yield { type: 'content_block_stop', index: blocks - 1 };
   }
@@ -65,7 +71,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
     for (const call of toolCalls) yield* extendCall(call);
     if (delta.finish === undefined) return;
     yield* stop();
-    yield { type: 'message_delta', delta: stopOf(answer, delta.finish), usage };
+    yield { type: 'message_delta', delta: stopOf(answer, delta.finish, atLimit), usage };
     yield { type: 'message_stop' };
   }
 
@@ -79,7 +85,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
       answer.add(output);
       const { content, reasoning, toolCalls } = answer.message();
       const blocks: MessageBlock[] = [
-        ...(reasoning === '' ? [] : [{ ...emptyThinking, thinking: reasoning }]),
+        ...(reasoning === '' ? [] : [{ ...emptyThinking, thinking: reasoning, signature }]),
         ...(content === '' ? [] : [{ ...emptyText, text: content }]),
         ...toolCalls.map(({ id, name, arguments: json }) => ({
           ...directCall,
@@ -88,20 +94,23 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
           input: argumentsJson(json),
         })),
       ];
-      return { ...head, content: blocks, ...stopOf(answer, output.finish), usage: messageUsage(usage) };
+      return { ...head, content: blocks, ...stopOf(answer, output.finish, atLimit), usage: messageUsage(usage) };
     },
   };
 }
 
+/** "kvasir" in Base64. Nothing is signed: thoughts that come back are read without it. */
+const signature = 'a3Zhc2ly';
 const emptyThinking = { type: 'thinking', thinking: '', signature: '' } as const;
 const emptyText = { type: 'text', text: '', citations: null } as const;
 const directCall = { type: 'tool_use', caller: { type: 'direct' } } as const;
 const notStopped = { stop_reason: null, stop_sequence: null, stop_details: null, container: null } as const;
 
-function stopOf(answer: ChatAnswer, finish: OutputDelta['finish']): MessageStop {
+/** `atLimit`: the reason if the answer has as many tokens as it may. */
+function stopOf(answer: ChatAnswer, finish: OutputDelta['finish'], atLimit: StopReason): MessageStop {
   const { stopReason } = finish ?? {};
   const stop_sequence = typeof stopReason === 'string' ? stopReason : null;
-  const reasons: Readonly<Record<string, StopReason>> = { length: 'max_tokens', tool_calls: 'tool_use' };
+  const reasons: Readonly<Record<string, StopReason>> = { length: atLimit, tool_calls: 'tool_use' };
   const stop_reason =
     reasons[answer.finishReason(finish) ?? ''] ?? (stop_sequence === null ? 'end_turn' : 'stop_sequence');
   return { ...notStopped, stop_reason, stop_sequence };

@@ -4,7 +4,7 @@ import { answerPrompt, inputTokens } from '../conversation-routes.ts';
 import { engineFor } from '../engine-for.ts';
 import { prepareAnswer } from '../generation.ts';
 import { type ParsedChat, type ParseLimits, parseChat } from '../openai-parse.ts';
-import { messageExample } from '../openapi/examples.ts';
+import { messageExample, messageOthers } from '../openapi/examples.ts';
 import type { BodyDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
 import { messageError } from './message-errors.ts';
@@ -27,7 +27,7 @@ export function registerMessageRoutes(
     chatOfMessages,
     (body, given) => parseChat(chatOfMessages(body, limits).body, given),
   ];
-  const about = { body: { example: messageExample, reads }, error: 'MessageError' };
+  const about = { body: { example: messageExample, others: messageOthers, reads }, error: 'MessageError' };
   const config = { errorBody: messageError };
   const parse = (request: FastifyRequest, reply: FastifyReply): ParsedChat => {
     // Anthropic's name of the header.

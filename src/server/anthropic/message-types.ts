@@ -7,11 +7,12 @@ export interface TextBlock {
   readonly citations: null;
 }
 
-/** The thoughts of a reasoning model. No provider has signed them. */
+/** The thoughts of a reasoning model. The signature is constant: clients leave out thoughts without one when they send an answer back. */
 export interface ThinkingBlock {
   readonly type: 'thinking';
   readonly thinking: string;
-  readonly signature: '';
+  /** Empty when a block of a stream begins. */
+  readonly signature: string;
 }
 
 export interface ToolUseBlock {
@@ -42,7 +43,8 @@ export interface MessageUsage {
   readonly service_tier: 'standard';
 }
 
-export type StopReason = 'end_turn' | 'max_tokens' | 'stop_sequence' | 'tool_use';
+/** `model_context_window_exceeded`: the context was full before `max_tokens` was reached. */
+export type StopReason = 'end_turn' | 'max_tokens' | 'stop_sequence' | 'tool_use' | 'model_context_window_exceeded';
 
 export interface Message {
   readonly id: string;
@@ -65,6 +67,8 @@ export type MessageStop = Pick<Message, 'stop_reason' | 'stop_sequence' | 'stop_
 export type BlockDelta =
   | { readonly type: 'text_delta'; readonly text: string }
   | { readonly type: 'thinking_delta'; readonly thinking: string }
+  /** The last of a block of thoughts. */
+  | { readonly type: 'signature_delta'; readonly signature: string }
   | { readonly type: 'input_json_delta'; readonly partial_json: string };
 
 /** An event of a stream. Its type is also the type of the server-sent event. */

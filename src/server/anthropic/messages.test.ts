@@ -81,7 +81,7 @@ describe('an answer', () => {
     expect(text).toContain('"input":{"city":"Rome","days":12345678901234567890}');
     const { content, stop_reason } = JSON.parse(text);
     expect(content).toMatchObject([
-      { type: 'thinking', thinking: 'Hm.', signature: '' },
+      { type: 'thinking', thinking: 'Hm.', signature: expect.stringMatching(/./) },
       { type: 'text', text: 'I look.', citations: null },
       {
         type: 'tool_use',
@@ -92,6 +92,16 @@ describe('an answer', () => {
       },
     ]);
     expect(stop_reason).toBe('tool_use');
+  });
+
+  it('that fills the context says so, as if max_tokens were not given', async () => {
+    const { anthropic } = await served({ answer: 'x'.repeat(5000) });
+    const { stop_reason, usage } = await anthropic.messages.create({
+      model,
+      max_tokens: 9000,
+      messages: [user('Rome?')],
+    });
+    expect([stop_reason, usage.input_tokens + usage.output_tokens]).toEqual(['model_context_window_exceeded', 5000]);
   });
 
   it('of calls that were cut has an empty input', async () => {
@@ -162,7 +172,14 @@ describe('a request', () => {
           ],
         },
         user([
-          { type: 'tool_result', tool_use_id: 'toolu_1', content: [{ type: 'text', text: '21 degrees' }] },
+          {
+            type: 'tool_result',
+            tool_use_id: 'toolu_1',
+            content: [
+              { type: 'text', text: '21 degrees' },
+              { type: 'tool_reference', tool_name: 'get_forecast' },
+            ],
+          },
           { type: 'document', source: { type: 'text', media_type: 'text/plain', data: 'A guide.' } },
           { type: 'text', text: 'And now?' },
         ]),
@@ -173,7 +190,7 @@ describe('a request', () => {
       { role: 'system', content: parts('Be brief.') },
       { role: 'user', content: parts('Rome?') },
       { role: 'assistant', content: parts('I look.'), reasoning_content: 'Hm.', tool_calls: [called] },
-      { role: 'tool', content: parts('21 degrees'), tool_call_id: 'toolu_1' },
+      { role: 'tool', content: parts('21 degrees', 'The tool get_forecast is available.'), tool_call_id: 'toolu_1' },
       { role: 'user', content: parts('A guide.', 'And now?') },
     ]);
   });
@@ -193,7 +210,7 @@ describe('a request', () => {
     await ask({ type: 'tool', name: 'get_weather', disable_parallel_tool_use: true });
     expect(engine.requests.map(({ grammar }) => grammar !== undefined)).toEqual([false, true, false, true]);
     expect(rendered.map(({ variables }) => (variables as { tools?: unknown[] }).tools?.length ?? 0)).toEqual([
-      1, 1, 0, 1,
+      1, 1, 1, 1,
     ]);
   });
 

@@ -1,7 +1,6 @@
 import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
-import { withoutUndefined } from '../../base/field-reader.ts';
+import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
 import { fieldNotSupported } from '../server-errors.ts';
@@ -27,7 +26,7 @@ export function chatOfMessages(body: unknown, options?: BodyOptions): ChatOfMess
     messages: [...readSystem(reader), ...readMessages(reader)],
     ...(tools.length === 0 ? {} : { tools }),
     ...readToolChoice(reader),
-    ...withoutUndefined({ stop: reader.raw('stop_sequences') }),
+    ...withoutUndefined({ stop: reader.raw('stop_sequences', shapes.texts) }),
     ...readThinking(reader),
     ...readOutputFormat(reader),
   };
@@ -59,7 +58,7 @@ interface ChatMessage {
 const billingHeader = /^x-anthropic-billing-header:.*(?:\n+|$)/;
 
 function readSystem(reader: FieldReader): ChatMessage[] {
-  const value = reader.raw('system');
+  const value = reader.raw('system', shapes.text, shapes.list);
   if (value === undefined) return [];
   if (!Array.isArray(value)) {
     const content = reader.wellFormed('system', value).replace(billingHeader, '');
@@ -73,7 +72,11 @@ function readSystem(reader: FieldReader): ChatMessage[] {
 function readMessages(reader: FieldReader): ChatMessage[] {
   const messages = reader.objects('messages', (message) => {
     const role = message.requiredChoice('role', ['user', 'assistant', 'system']);
-    const content = message.required('content', message.raw('content'), 'a string or a list of blocks');
+    const content = message.required(
+      'content',
+      message.raw('content', shapes.text, shapes.list),
+      'a string or a list of blocks',
+    );
     if (!Array.isArray(content)) return [{ role, content: message.wellFormed('content', content) }];
     return role === 'assistant' ? [readAnswer(message)] : readTurn(message, role);
   });
@@ -104,7 +107,7 @@ function readAnswer(message: FieldReader): ChatMessage {
 function readCall(block: FieldReader): object {
   const id = block.required('id', block.name('id'), 'a string');
   const name = block.required('name', block.name('name'), 'the name of a tool');
-  const input = block.exact('input') ?? {};
+  const input = block.exact('input', shapes.object) ?? {};
   if (!isJsonObject(input)) throw block.invalid('input', 'an object');
   return { id, type: 'function', function: { name, arguments: writeExactJson(input) } };
 }
@@ -132,10 +135,19 @@ function readTurn(message: FieldReader, role: string): ChatMessage[] {
 }
 
 function readResult(block: FieldReader): unknown {
-  const content = block.raw('content');
+  const content = block.raw('content', shapes.text, shapes.list);
   if (content === undefined) return '';
   if (!Array.isArray(content)) return block.wellFormed('content', content);
-  return block.objects('content', (part) => textPart(textOf(part)));
+  return block.objects('content', (part) => textPart(readResultPart(part)));
+}
+
+function readResultPart(part: FieldReader): string {
+  const type = typeOf(part);
+  if (type === 'document') return readDocument(part);
+  if (type !== 'tool_reference') return textOf(part);
+  // The answer of a search for tools. The request has the tool itself, so its name is enough.
+  const name = part.required('tool_name', part.name('tool_name'), 'the name of a tool');
+  return `The tool ${name} is available.`;
 }
 
 /** A document whose source is text. */
@@ -171,7 +183,11 @@ function readTools(reader: FieldReader): { readonly tools: readonly object[]; re
       ignored.push(`${tool.path} (${type})`);
       return [];
     }
-    const parameters = tool.required('input_schema', tool.exact('input_schema'), 'a JSON schema, which is an object');
+    const parameters = tool.required(
+      'input_schema',
+      tool.exact('input_schema', shapes.object),
+      'a JSON schema, which is an object',
+    );
     const described = {
       name: tool.required('name', tool.name('name'), 'the name of the tool'),
       parameters,
@@ -199,7 +215,7 @@ function readThinking(reader: FieldReader): object {
   const thinking = reader.object('thinking');
   if (thinking === undefined) return {};
   const type = thinking.requiredChoice('type', ['enabled', 'adaptive', 'disabled']);
-  const given = reader.raw('chat_template_kwargs');
+  const given = reader.raw('chat_template_kwargs', shapes.object);
   return { chat_template_kwargs: { enable_thinking: type !== 'disabled', ...(isJsonObject(given) ? given : {}) } };
 }
 
@@ -209,7 +225,7 @@ function readOutputFormat(reader: FieldReader): object {
   const effort = config?.name('effort');
   if (format === undefined) return withoutUndefined({ reasoning_effort: effort });
   format.requiredChoice('type', ['json_schema']);
-  const schema = format.required('schema', format.exact('schema'), 'a JSON schema');
+  const schema = format.required('schema', format.exact('schema', shapes.object), 'a JSON schema');
   const response_format = { type: 'json_schema', json_schema: { name: 'output', schema } };
   return { response_format, ...withoutUndefined({ reasoning_effort: effort }) };
 }

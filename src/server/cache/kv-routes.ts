@@ -15,6 +15,7 @@ import {
   pinExample,
   prefetchExample,
   prefixExample,
+  prefixOthers,
   removeExample,
   unpinExample,
 } from '../openapi/examples.ts';
@@ -49,7 +50,8 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
     example?: object,
     read?: (body: object, given: ParseLimits) => unknown,
   ): { readonly config: FastifyContextConfig } => {
-    const body = read && example && { example, reads: [read] };
+    const isOfPrefix = read === readPrefixBody || read === readUnpin;
+    const body = read && example && { example, others: isOfPrefix ? prefixOthers : [], reads: [read] };
     return { config: { isForAdmins: true, about: { summary, ...(body === undefined ? {} : { body }) } } };
   };
   const prefixRoute =

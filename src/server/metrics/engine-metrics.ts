@@ -123,6 +123,11 @@ function addTotals(registry: Registry, stats: () => EngineStats): void {
     'How often a request planned again because KV was lost.',
     (now) => now.transfers.recoveries,
   );
+  counter(
+    'kvasir:failed_requests_total',
+    'Requests that ended with an error because KV was lost (policy `fail`).',
+    (now) => now.transfers.failedRequests,
+  );
   counter('kvasir:lost_tokens_total', 'Tokens of the KV that was lost.', ({ transfers }) => transfers.affectedTokens);
   counter(
     'kvasir:flushed_saves_total',

@@ -1,13 +1,13 @@
 import type { LoadStatus } from '../loading-routes.ts';
+import type { Download } from '../ollama/model-orders.ts';
 
 /** A model that a server of several models can load. */
 export interface ModelEntry {
   readonly name: string;
   /** Other names by which requests may ask for it. */
   readonly aliases: readonly string[];
-  /** Of its file, if it is known: for lists. */
-  readonly sizeBytes?: number;
-  readonly modifiedMs?: number;
+  /** Of its file, or the first part of it. Absent: it is not downloaded. */
+  readonly path?: string;
 }
 
 /** Where the models come from. Files may appear and vanish while the server runs. */
@@ -16,6 +16,8 @@ export interface ModelSource {
   list(): Promise<readonly ModelEntry[]>;
   /** By its name or an alias; undefined: there is no such model. */
   find(name: string): Promise<ModelEntry | undefined>;
+  /** Downloads what is missing of the model, or its newer version. Does nothing for a file. */
+  pull(model: ModelEntry): Download;
   /** Finds the file, downloads it if that is allowed, and says how much memory the model needs. @throws why it cannot be loaded */
   prepare(model: ModelEntry, onProgress: (status: LoadStatus) => void): Promise<PreparedModel>;
 }

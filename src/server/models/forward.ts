@@ -1,6 +1,6 @@
 import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as send } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { noteError } from '../http.ts';
+import { errorBodyFor, noteError } from '../http.ts';
 import { type ErrorAnswer, errorAnswer } from '../server-errors.ts';
 import { endWithin, roomIn } from '../slow-reader.ts';
 import { modelProcessEnded } from './errors.ts';
@@ -122,8 +122,8 @@ function responseHeaders({ headers }: IncomingMessage): OutgoingHttpHeaders {
 
 /** The event that tells the client of a stream about the error, in the form of its API; undefined inside of an event. */
 function lastEvent(request: FastifyRequest, type: string, end: string, answer: ErrorAnswer): string | undefined {
-  const { errorBody, lastEvent: inForm } = request.routeOptions.config;
-  const body = errorBody?.(answer) ?? answer.body;
+  const { lastEvent: inForm } = request.routeOptions.config;
+  const body = errorBodyFor(request, answer);
   if (type.startsWith('application/x-ndjson'))
     return end === '' || end.endsWith('\n') ? `${JSON.stringify(body)}\n` : undefined;
   if (!type.startsWith('text/event-stream') || (end !== '' && end !== '\n\n')) return undefined;

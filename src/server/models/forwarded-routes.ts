@@ -1,6 +1,5 @@
 import type { FastifyContextConfig } from 'fastify';
 import { messageError } from '../anthropic/message-errors.ts';
-import { ollamaError } from '../ollama/ollama-renderer.ts';
 import type { ErrorAnswer } from '../server-errors.ts';
 
 declare module 'fastify' {
@@ -12,9 +11,9 @@ declare module 'fastify' {
 
 /**
  * How a request finds its model. `body`: its field `model`, or `?model=`; the model is loaded. `query`: `?model=`; the model is not loaded for it.
- * `every`: the one that knows the id in the path.
+ * `file`: as `body`, but a model that is not loaded is described by its file. `every`: the one that knows the id in the path.
  */
-export type ChosenBy = 'body' | 'query' | 'every';
+export type ChosenBy = 'body' | 'query' | 'file' | 'every';
 
 export interface ForwardedRoute {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -29,7 +28,6 @@ const anthropic: FastifyContextConfig = {
   errorBody: messageError,
   lastEvent: (answer) => typed(messageError(answer)),
 };
-const ollama: FastifyContextConfig = { errorBody: ollamaError };
 const responses: FastifyContextConfig = {
   lastEvent: ({ body: { error } }) => typed({ type: 'error', code: error.code, message: error.message, param: null }),
 };
@@ -45,9 +43,11 @@ export const forwardedRoutes: readonly ForwardedRoute[] = [
   ...post('body', undefined, '/v1/embeddings', '/v1/rerank', '/v2/rerank', '/v1/score'),
   ...post('body', undefined, '/tokenize', '/detokenize', '/apply-template', '/infill'),
   ...post('body', anthropic, '/v1/messages', '/v1/messages/count_tokens'),
-  ...post('body', ollama, '/api/chat', '/api/generate', '/api/embed', '/api/show'),
+  ...post('body', undefined, '/api/chat', '/api/generate', '/api/embed', '/api/embeddings'),
+  ...post('file', undefined, '/api/show'),
   ...post('body', responses, '/v1/responses', '/v1/responses/input_tokens'),
   { method: 'GET', url: '/v1/responses/:id', by: 'every' },
+  { method: 'GET', url: '/v1/responses/:id/input_items', by: 'every' },
   { method: 'DELETE', url: '/v1/responses/:id', by: 'every' },
   { method: 'POST', url: '/v1/responses/:id/cancel', by: 'every' },
   ...post('query', undefined, '/cache/lookup', '/cache/prefetch', '/cache/pin', '/cache/unpin', '/tiers/:name/clear'),

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { JsonObject } from '../../base/json.ts';
+import { shownNames } from '../../engine/model-names.ts';
 import { fieldMissing } from '../server-errors.ts';
 import type { ModelReport } from './contract.ts';
 import { modelUnknown } from './errors.ts';
@@ -15,7 +16,9 @@ export function registerModelLists(app: FastifyInstance, pool: ModelPool): void 
   app.get('/v1/models', all);
   // Names may have slashes.
   app.get<{ Params: { '*': string } }>('/v1/models/*', async ({ params: { '*': name } }) => {
-    const card = (await all()).data.find(({ id }) => id === name);
+    const cards = (await all()).data;
+    const named = (asked: string | undefined) => cards.find(({ id }) => id === asked);
+    const card = named(name) ?? named(await pool.nameOf(name));
     if (card === undefined) throw modelUnknown({ parameter: 'model', requested: name.slice(0, 100) });
     return card;
   });
@@ -32,7 +35,7 @@ export function registerModelLists(app: FastifyInstance, pool: ModelPool): void 
 
 /** One for each name of the model. */
 function cardsOf({ entry, state, progress, failure, facts }: ModelReport, created: number) {
-  const names = new Set([entry.name, ...entry.aliases, ...(facts?.names ?? [])]);
+  const names = new Set([entry.name, ...shownNames([...entry.aliases, ...(facts?.names ?? [])])]);
   return Array.from(names, (id) => ({
     id,
     object: 'model',

@@ -4,6 +4,7 @@ import type { Timers } from '../../base/timers.ts';
 import { engineClosed } from '../../core/errors.ts';
 import type { EngineEvent } from '../../engine/contract.ts';
 import type { LoadStatus } from '../loading-routes.ts';
+import type { Download } from '../ollama/model-orders.ts';
 import { clientGone, modelLoading } from '../server-errors.ts';
 import type { ModelEntry, ModelReport, ModelSource } from './contract.ts';
 import { modelNotStarted, modelOverMemory, modelUnknown } from './errors.ts';
@@ -76,10 +77,19 @@ export class ModelPool {
     const entries = await this.#source.list();
     const names = new Set(entries.map(({ name }) => name));
     const others = [...this.#models.values()].filter(({ name, state }) => !names.has(name) && state !== 'unloaded');
-    return [
-      ...entries.map((entry) => this.#models.get(entry.name)?.report(entry) ?? { entry, state: 'unloaded' as const }),
-      ...others.map((model) => model.report()),
-    ];
+    return [...entries.map((entry) => this.#reportOf(entry)), ...others.map((model) => model.report())];
+  }
+
+  /** By its name or an alias; undefined: there is no such model. */
+  async find(name: string): Promise<ModelReport | undefined> {
+    const loaded = this.#loadedAs(name);
+    const entry = await this.#source.find(loaded?.name ?? name);
+    if (entry === undefined) return loaded?.state === 'loaded' ? loaded.report() : undefined;
+    return this.#reportOf(entry);
+  }
+
+  pull(entry: ModelEntry): Download {
+    return this.#source.pull(entry);
   }
 
   /** Those that were asked for, without a look at files. */
@@ -147,6 +157,11 @@ export class ModelPool {
     return state === 'loaded' && process !== undefined ? { model, socketPath: process.socketPath } : undefined;
   }
 
+  /** The name of the model that answers to this name. @throws modelUnknown */
+  async nameOf(name: string): Promise<string> {
+    return (await this.#modelOf(name)).name;
+  }
+
   /** Begins to load the model. @throws modelUnknown */
   async load(name: string): Promise<void> {
     const { name: found } = await this.#modelOf(name);
@@ -191,6 +206,10 @@ export class ModelPool {
       throw modelUnknown({ parameter: 'model', requested: name.slice(0, 100) });
     }
     return this.#known(entry);
+  }
+
+  #reportOf(entry: ModelEntry): ModelReport {
+    return this.#models.get(entry.name)?.report(entry) ?? { entry, state: 'unloaded' };
   }
 
   #known(entry: ModelEntry): PooledModel {

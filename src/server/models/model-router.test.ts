@@ -22,7 +22,8 @@ async function start(options: PoolOptions = {}, serverOptions: Partial<ServerOpt
 const ownRoutes = [
   ...['GET /', 'GET /page/:file', 'GET /health', 'GET /ping', 'POST /ping', 'GET /health/live', 'GET /version'],
   ...['GET /v1/models', 'GET /v1/models/:model', 'GET /metrics', 'GET /load'],
-  ...['GET /api/tags', 'GET /api/ps', 'GET /api/version'],
+  ...['GET /api/tags', 'GET /api/ps', 'GET /api/version', 'POST /api/pull', 'POST /api/create', 'POST /api/copy'],
+  ...['POST /api/push', 'DELETE /api/delete', 'POST /api/blobs/:digest'],
 ];
 
 it('every endpoint of a server of one model is one of a server of several', async () => {

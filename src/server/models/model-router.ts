@@ -4,16 +4,19 @@ import { engineClosed } from '../../core/errors.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import type { HttpMetrics } from '../metrics/http-metrics.ts';
 import type { MountOptions } from '../mount.ts';
+import { showModel } from '../ollama/describe-model.ts';
+import { endsModel } from '../ollama/keep-alive.ts';
+import { isOllamaPath } from '../ollama/ollama-paths.ts';
 import { registerPage } from '../page-routes.ts';
 import { responseNotFound } from '../responses/response-errors.ts';
 import { fieldMissing } from '../server-errors.ts';
 import { addShortPaths } from '../short-paths.ts';
-import { modelNotLoaded } from './errors.ts';
+import { modelNotLoaded, modelUnknown } from './errors.ts';
 import { ask, forward, isUnsent, passOn } from './forward.ts';
 import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
 import { registerModelLists } from './model-lists.ts';
 import type { ModelPool } from './model-pool.ts';
-import { isUnloadOf, registerOllamaLists, unloadAnswer } from './ollama-lists.ts';
+import { describeReport, isUnloadOf, registerOllamaLists, unloadAnswer } from './ollama-lists.ts';
 import { registerPoolMetrics } from './pool-metrics.ts';
 
 /** A body that is sent on as it was received. */
@@ -45,7 +48,7 @@ export function registerRouter(app: FastifyInstance, pool: ModelPool, options: R
   app.get('/version', () => ({ version: options.version }));
   if (options.hasPage) registerPage(app);
   registerModelLists(app, pool);
-  registerOllamaLists(app, pool, options.version);
+  registerOllamaLists(app, pool, options);
   registerPoolMetrics(app, pool, options.httpMetrics);
   const router = new Router(pool, options);
   for (const { method, url, by, config = {} } of forwardedRoutes)
@@ -67,7 +70,7 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
     const name = await this.#nameOf(request);
     if (isUnloadOf(request, given?.fields)) {
       await this.#pool.unload(name);
-      return unloadAnswer(name);
+      return unloadAnswer(request, name);
     }
     request.body = undefined;
     for (let tries = 1; ; tries++) {
@@ -83,7 +86,7 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
         await lease.gone;
       }
     }
-    if (given?.fields.keep_alive === 0) await this.#pool.unload(name);
+    if (endsModel(given?.fields.keep_alive)) await this.#pool.unload(name);
     return reply;
   }
 
@@ -98,6 +101,14 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
       ...this.#options,
     });
     return reply;
+  }
+
+  /** A model that is not loaded is described by its file: clients ask this of each model in a list. */
+  async file(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | object> {
+    const name = await this.#nameOf(request);
+    const found = await this.#pool.find(name);
+    if (found === undefined) throw modelUnknown({ parameter: 'model', requested: name.slice(0, 100) });
+    return found.state === 'loaded' ? this.query(request, reply) : showModel(await describeReport(found));
   }
 
   /** Each stored response is in one process. */
@@ -120,9 +131,12 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
   /** The model that a request asks for. @throws fieldMissing if it does not say, and there are several */
   async #nameOf(request: FastifyRequest): Promise<string> {
     const fields = (request.body as ForwardedBody | undefined)?.fields;
-    const { model = fields?.model } = request.query as { readonly model?: unknown };
-    if (typeof model === 'string' && model !== '')
-      return request.url.startsWith('/api/') ? model.replace(/:latest$/, '') : model;
+    const isOllama = isOllamaPath(request.endpointPath);
+    // Older clients of Ollama call it `name`.
+    const { model = fields?.model || (isOllama ? fields?.name : undefined) } = request.query as {
+      readonly model?: unknown;
+    };
+    if (typeof model === 'string' && model !== '') return isOllama ? model.replace(/:latest$/, '') : model;
     const [only, ...others] = await this.#pool.reports();
     if (only !== undefined && others.length === 0) return only.entry.name;
     throw fieldMissing({ parameter: 'model', expected: 'this server has several models, which GET /v1/models lists' });

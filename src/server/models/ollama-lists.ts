@@ -1,63 +1,57 @@
-import { createHash } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { JsonObject } from '../../base/json.ts';
-import { ollamaError } from '../ollama/ollama-renderer.ts';
+import { type DescribedModel, describeLoaded, describeModel } from '../ollama/describe-model.ts';
+import { endsModel } from '../ollama/keep-alive.ts';
+import { pullOfOllama, registerModelOrders, registerOllamaVersion } from '../ollama/model-orders.ts';
+import { answerWithoutText } from '../ollama/ollama-renderer.ts';
 import type { OllamaModel } from '../ollama/ollama-types.ts';
+import { pullOff } from '../server-errors.ts';
+import type { UnknownFields } from '../unknown-fields.ts';
 import type { ModelReport } from './contract.ts';
 import type { ModelPool } from './model-pool.ts';
 
-/** Ollama's lists of all models, and of those that are loaded. */
-export function registerOllamaLists(app: FastifyInstance, pool: ModelPool, version: string): void {
-  const config = { errorBody: ollamaError };
-  app.get('/api/tags', { config }, async () => ({ models: (await pool.reports()).map(describe) }));
-  app.get('/api/ps', { config }, () => ({
-    models: pool.all
-      .filter(({ state }) => state === 'loaded')
-      .map((report) => ({
-        ...describe(report),
-        size: (report.bytes ?? 0) + (report.gpuBytes ?? 0),
-        size_vram: report.gpuBytes ?? 0,
-        context_length: report.facts?.maxModelLen ?? 0,
-        expires_at: new Date(Date.now() + dayMs).toISOString(),
-      })),
-  }));
-  app.get('/api/version', { config }, () => ({ version }));
+/** Ollama's lists of all models, and of those that are loaded, and its orders about models. */
+export function registerOllamaLists(
+  app: FastifyInstance,
+  pool: ModelPool,
+  options: { readonly unknownFields: UnknownFields | undefined },
+): void {
+  app.get('/api/tags', async () => {
+    const models: OllamaModel[] = [];
+    // One after the other: a folder may have hundreds of files.
+    for (const report of await pool.reports()) models.push((await describeReport(report)).model);
+    return { models };
+  });
+  app.get('/api/ps', async () => {
+    const loaded = pool.all.filter(({ state }) => state === 'loaded');
+    const models = loaded.map(async (report) => {
+      const { bytes = 0, gpuBytes = 0, facts } = report;
+      const sizes = { size: bytes + gpuBytes, size_vram: gpuBytes };
+      return describeLoaded(await describeReport(report), { ...sizes, context_length: facts?.maxModelLen ?? 0 });
+    });
+    return { models: await Promise.all(models) };
+  });
+  const readPull = (body: unknown) =>
+    pullOfOllama((body as { readonly fields?: JsonObject } | undefined)?.fields, options);
+  registerModelOrders(app, readPull, async (name) => {
+    const found = await pool.find(name);
+    if (found === undefined) throw pullOff({ model: name.slice(0, 100) });
+    return pool.pull(found.entry);
+  });
+  registerOllamaVersion(app);
 }
 
-const dayMs = 86_400_000;
-
 /** Whether this is Ollama's way to unload a model: a request for no text that keeps the model for no time. */
-export function isUnloadOf({ routeOptions: { url } }: FastifyRequest, fields: JsonObject | undefined): boolean {
-  if (fields?.keep_alive !== 0) return false;
-  if (url === '/api/generate') return fields.prompt === undefined || fields.prompt === '';
-  return url === '/api/chat' && (fields.messages === undefined || isEmpty(fields.messages));
+export function isUnloadOf({ endpointPath }: FastifyRequest, fields: JsonObject | undefined): boolean {
+  if (!endsModel(fields?.keep_alive)) return false;
+  if (endpointPath === '/api/generate') return (fields?.prompt ?? '') === '';
+  return endpointPath === '/api/chat' && isEmpty(fields?.messages ?? []);
 }
 
 const isEmpty = (list: unknown): boolean => Array.isArray(list) && list.length === 0;
 
-export const unloadAnswer = (model: string): object => ({
-  model,
-  created_at: new Date().toISOString(),
-  response: '',
-  done: true,
-  done_reason: 'unload',
-});
+export const unloadAnswer = ({ endpointPath }: FastifyRequest, model: string): object =>
+  answerWithoutText(endpointPath === '/api/chat' ? 'message' : 'response', model, 'unload');
 
-function describe({ entry: { name, sizeBytes: size = 0, modifiedMs = 0 }, facts }: ModelReport): OllamaModel {
-  const family = facts?.architecture ?? '';
-  return {
-    name,
-    model: name,
-    modified_at: new Date(modifiedMs).toISOString(),
-    size,
-    digest: createHash('sha256').update(`${name} ${size} ${modifiedMs}`).digest('hex'),
-    details: {
-      parent_model: '',
-      format: 'gguf',
-      family,
-      families: family === '' ? [] : [family],
-      parameter_size: '',
-      quantization_level: '',
-    },
-  };
-}
+export const describeReport = ({ entry, facts }: ModelReport): Promise<DescribedModel> =>
+  describeModel(entry, facts?.architecture);

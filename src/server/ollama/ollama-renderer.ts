@@ -1,59 +1,57 @@
 import { assertDefined } from '../../base/assert.ts';
 import { ChatAnswer, type ChatAnswerOptions } from '../../engine/chat/chat-answer.ts';
-import type { OutputDelta } from '../../engine/contract.ts';
+import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
 import { argumentsJson } from '../arguments-json.ts';
+import type { ChoiceOutput } from '../choice-collector.ts';
+import { type JsonList, LazyList, RawJson } from '../json-pieces.ts';
+import { atLeastMin } from '../openai-logprobs.ts';
 import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
 import { errorAnswer } from '../server-errors.ts';
-import type { OllamaAnswer, OllamaCall, OllamaError } from './ollama-types.ts';
+import { namesOf } from '../token-names.ts';
+import { ollamaError } from './ollama-paths.ts';
+import type { OllamaAnswer, OllamaCall, OllamaError, OllamaLogprob } from './ollama-types.ts';
 
-/** Writes answers of `/api/chat` (`message`) or `/api/generate` (`response`). Calls are written when they are complete. */
+/** Where an answer has its text: `message` in `/api/chat`, `response` in `/api/generate`. */
+export type OllamaForm = 'message' | 'response';
+
+/** Writes answers. Calls are written when they are complete. */
 export const ollamaRenderer =
-  (form: 'message' | 'response') =>
+  (form: OllamaForm) =>
   (context: RenderContext): Renderer<OllamaAnswer | OllamaError, OllamaAnswer> => {
+    const { engine, times } = context;
     const answer = new ChatAnswer(context.answers ?? plainText);
-    const model = context.engine.model.name;
-    const startMs = performance.now();
-    let firstMs: number | undefined;
-    const line = (content: string, thinking: string, calls: readonly OllamaCall[]): OllamaAnswer => {
-      const thoughts = thinking === '' ? {} : { thinking };
-      const made = calls.length === 0 ? {} : { tool_calls: calls };
-      return {
-        model,
-        created_at: new Date().toISOString(),
-        ...(form === 'message'
-          ? { message: { role: 'assistant', content, ...thoughts, ...made } }
-          : { response: content, ...thoughts }),
-        done: false,
-      };
-    };
+    const line = (content: string, thinking: string, calls: readonly OllamaCall[]) =>
+      lineOf(form, engine.model.name, { content, thinking, calls });
     const calls = (): OllamaCall[] =>
       answer.message().toolCalls.map(({ id, name, arguments: json }, index) => ({
         id,
         function: { index, name, arguments: argumentsJson(json) },
       }));
     const end = (finish: OutputDelta['finish'], { prompt_tokens, completion_tokens }: Usage) => {
-      const nowMs = performance.now();
-      const readMs = (firstMs ?? nowMs) - startMs;
+      const { elapsedMs, timeToFirstTokenMs = elapsedMs } = times;
+      const [total, read] = [nanoseconds(elapsedMs), nanoseconds(timeToFirstTokenMs)];
       return {
         done: true,
         done_reason: finish?.reason === 'length' ? 'length' : 'stop',
-        total_duration: nanoseconds(nowMs - startMs),
+        total_duration: total,
         load_duration: 0,
         prompt_eval_count: prompt_tokens,
-        prompt_eval_duration: nanoseconds(readMs),
+        prompt_eval_duration: read,
         eval_count: completion_tokens,
-        eval_duration: nanoseconds(nowMs - startMs - readMs),
+        // Clients divide by it.
+        eval_duration: Math.max(1, total - read),
       } as const;
     };
     return {
       form: { isLines: true, ofError: (error) => ollamaError(errorAnswer(error)) },
       chunks: (delta, usage) => {
-        if (delta.tokenIds.length > 0) firstMs ??= performance.now();
         const { content, reasoning } = answer.add(delta);
         const { finish } = delta;
         const made = finish === undefined ? [] : calls();
-        const lines = content === '' && reasoning === '' && made.length === 0 ? [] : [line(content, reasoning, made)];
+        const scores = logprobsOf(engine, delta);
+        const isEmpty = content === '' && reasoning === '' && made.length === 0 && scores.logprobs === undefined;
+        const lines = isEmpty ? [] : [{ ...line(content, reasoning, made), ...scores }];
         if (finish === undefined) return lines;
         const known = assertDefined(usage ?? undefined, 'each delta has the usage');
         return [...lines, { ...line('', '', []), ...end(finish, known) }];
@@ -62,10 +60,36 @@ export const ollamaRenderer =
         const output = assertDefined(choice, 'one choice');
         answer.add(output);
         const { content, reasoning } = answer.message();
-        return { ...line(content, reasoning, calls()), ...end(output.finish, usage) };
+        return { ...line(content, reasoning, calls()), ...end(output.finish, usage), ...logprobsOf(engine, output) };
       },
     };
   };
+
+/** The answer to a request for no text. */
+export const answerWithoutText = (form: OllamaForm, model: string, done_reason: 'load' | 'unload'): OllamaAnswer => ({
+  ...lineOf(form, model, { content: '', thinking: '', calls: [] }),
+  done: true,
+  done_reason,
+});
+
+interface LineParts {
+  readonly content: string;
+  readonly thinking: string;
+  readonly calls: readonly OllamaCall[];
+}
+
+function lineOf(form: OllamaForm, model: string, { content, thinking, calls }: LineParts): OllamaAnswer {
+  const thoughts = thinking === '' ? {} : { thinking };
+  const made = calls.length === 0 ? {} : { tool_calls: calls };
+  return {
+    model,
+    created_at: new Date().toISOString(),
+    ...(form === 'message'
+      ? { message: { role: 'assistant', content, ...thoughts, ...made } }
+      : { response: content, ...thoughts }),
+    done: false,
+  };
+}
 
 const plainText: ChatAnswerOptions = {
   format: { tools: undefined, offered: [], reasoning: undefined },
@@ -75,11 +99,32 @@ const plainText: ChatAnswerOptions = {
 
 const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
 
-/** An error in Ollama's form. */
-export const ollamaError = ({
-  body,
-}: {
-  readonly body: { readonly error: { readonly message: string } };
-}): OllamaError => ({
-  error: body.error.message,
-});
+/** Without the token that ends an answer, which is no part of the text. */
+function logprobsOf(
+  engine: AsyncEngine,
+  { tokenIds, logprobs, finish }: Pick<ChoiceOutput, 'tokenIds' | 'logprobs' | 'finish'>,
+): { readonly logprobs?: JsonList<OllamaLogprob> } {
+  if (logprobs === undefined) return {};
+  const last = tokenIds[tokenIds.length - 1];
+  const hasEnd = finish?.reason === 'stop' && last !== undefined && engine.detokenize([last]) === '';
+  const count = logprobs.length - (hasEnd ? 1 : 0);
+  if (count === 0) return {};
+  return {
+    logprobs: new LazyList(function* () {
+      let i = 0;
+      for (const { logprob, top } of logprobs) {
+        if (i === count) return;
+        const others = top.map((other) => `${tokenJson(engine, other.token, other.logprob)}}`).join(',');
+        const all = others === '' ? '' : `,"top_logprobs":[${others}]`;
+        yield new RawJson<OllamaLogprob>(`${tokenJson(engine, tokenIds[i++]!, logprob)}${all}}`);
+      }
+    }),
+  };
+}
+
+/** The beginning of an object. */
+function tokenJson(engine: AsyncEngine, token: number, logprob: number): string {
+  const { textJson, bytesJson } = namesOf(engine, token);
+  const bytes = bytesJson === '[]' ? '' : `,"bytes":${bytesJson}`;
+  return `{"token":${textJson},"logprob":${atLeastMin(logprob)}${bytes}`;
+}

@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto';
-import { stat } from 'node:fs/promises';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { Embedding } from '../../engine/embed.ts';
+import type { BodyOptions } from '../body-reader.ts';
 import { answerEmbeddings } from '../embeddings.ts';
 import { engineFor } from '../engine-for.ts';
 import { promptsOf } from '../fill-in-middle.ts';
@@ -10,15 +9,29 @@ import { prepareAnswer, preparePrompts } from '../generation.ts';
 import { type ParseLimits, parseChat, parseCompletion } from '../openai-parse.ts';
 import {
   ollamaChatExample,
+  ollamaEmbeddingsExample,
   ollamaEmbedExample,
   ollamaGenerateExample,
+  ollamaGenerateOthers,
   ollamaShowExample,
+  ollamaShowOthers,
 } from '../openapi/examples.ts';
 import type { RouteDescription } from '../openapi/openapi.ts';
 import type { GenerationRoute, RouteOptions } from '../routes.ts';
-import { ollamaError, ollamaRenderer } from './ollama-renderer.ts';
-import type { OllamaModel } from './ollama-types.ts';
-import { chatOfOllama, embeddingOfOllama, generateOfOllama, modelOfOllama } from './read-ollama-request.ts';
+import { pullOff } from '../server-errors.ts';
+import { type DescribedModel, describeLoaded, describeModel, showModel } from './describe-model.ts';
+import { pullOfOllama, registerModelOrders, registerOllamaVersion } from './model-orders.ts';
+import { answerWithoutText, type OllamaForm, ollamaRenderer } from './ollama-renderer.ts';
+import {
+  type BodyOfOllama,
+  chatOfOllama,
+  type EmbeddingOfOllama,
+  embeddingOfOllama,
+  generateOfOllama,
+  type ModelOrder,
+  oneEmbeddingOfOllama,
+  showOfOllama,
+} from './read-ollama-request.ts';
 
 export interface OllamaRouteParts {
   readonly limits: ParseLimits;
@@ -32,15 +45,53 @@ export function registerOllamaRoutes(
   engine: AsyncEngine,
   { limits, options, generations }: OllamaRouteParts,
 ): void {
-  const about = (described: RouteDescription) => ({
-    config: { errorBody: ollamaError, about: { ...described, error: 'OllamaError' } },
+  registerGenerations(app, engine, { limits, options, generations });
+  registerEmbeddings(app, engine, { limits, options });
+  registerModelOrders(
+    app,
+    (body) => pullOfOllama(body, limits),
+    async (name) => {
+      if (!isServed(engine, name)) throw pullOff({ model: name.slice(0, 100) });
+      return nothingToDo;
+    },
+  );
+  app.get('/api/tags', about({ summary: 'The model, and its adapters.' }), async () => {
+    const adapters = (engine.adapters?.list() ?? []).map(({ name }) => engineFor(engine, name));
+    const described = await Promise.all([engine, ...adapters].map(describeServed));
+    return { models: described.map(({ model }) => model) };
   });
-  const chat = (
-    request: FastifyRequest,
-    reply: Parameters<GenerationRoute['answer']>[1],
-    form: 'message' | 'response',
-    { body, ignored }: ReturnType<typeof chatOfOllama>,
-  ) =>
+  app.get('/api/ps', about({ summary: 'The loaded model.' }), async () => ({
+    models: [describeLoaded(await describeServed(engine), { size_vram: 0, context_length: engine.model.maxModelLen })],
+  }));
+  app.post(
+    '/api/show',
+    about({
+      summary: 'Facts about the model.',
+      body: { example: ollamaShowExample, others: ollamaShowOthers, reads: [showOfOllama] },
+    }),
+    async (request) => {
+      const { model } = engineFor(engine, showOfOllama(request.body, limits).model);
+      const { chatTemplate = '', maxModelLen } = model;
+      const capabilities = capabilitiesOf(engine, options);
+      return showModel(await describeServed({ model }), { chatTemplate, maxModelLen, capabilities });
+    },
+  );
+  registerOllamaVersion(app);
+}
+
+const about = (described: RouteDescription) => ({ config: { about: { ...described, error: 'OllamaError' } } });
+
+const answersText = { answer: 'OllamaAnswer', chunk: 'OllamaAnswer', media: 'application/x-ndjson' } as const;
+
+function registerGenerations(
+  app: FastifyInstance,
+  engine: AsyncEngine,
+  { limits, options, generations }: OllamaRouteParts,
+): void {
+  /** What concerns the model only: it stays loaded, because the server has no other. */
+  const obey = (form: OllamaForm, { kind, model }: ModelOrder): object =>
+    answerWithoutText(form, engineFor(engine, model).model.name, kind);
+  const chat = (...[request, reply, form, { body, ignored }]: [...HttpPair, OllamaForm, BodyOfOllama]) =>
     generations.answer(request, reply, async (signal, place) => {
       const asked = parseChat(body, limits);
       const chosen = engineFor(engine, asked.model);
@@ -50,125 +101,103 @@ export function registerOllamaRoutes(
       const prepared = await prepareAnswer(chosen, all, options, signal);
       return { ...prepared, engine: chosen, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat-' };
     });
+  const complete = (...[request, reply, { body, ignored }]: [...HttpPair, BodyOfOllama]) =>
+    generations.answer(request, reply, async (signal, place) => {
+      const read = parseCompletion(body, limits);
+      const chosen = engineFor(engine, read.model);
+      const promptsAtOnce = place.enter(1);
+      await place.turn(signal);
+      const parsed = { ...read, continuousUsage: true, ignored: [...read.ignored, ...ignored] };
+      const texts = { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: engine.model.maxModelLen };
+      const prompts = await preparePrompts(engine, parsed, texts, signal);
+      const render = ollamaRenderer('response');
+      return { engine: chosen, parsed, prompts, promptsAtOnce, render, idPrefix: 'cmpl-' };
+    });
   app.post(
     '/api/chat',
     about({
       summary: 'Answers to conversations.',
       body: { example: ollamaChatExample, reads: [chatOfOllama] },
-      answer: 'OllamaAnswer',
-      chunk: 'OllamaAnswer',
-      media: 'application/x-ndjson',
+      ...answersText,
     }),
-    (request, reply) => chat(request, reply, 'message', chatOfOllama(request.body, limits)),
+    (request, reply) => {
+      const asked = chatOfOllama(request.body, limits);
+      return asked.kind === 'chat' ? chat(request, reply, 'message', asked) : obey('message', asked);
+    },
   );
   app.post(
     '/api/generate',
     about({
       summary: 'Answers to prompts.',
-      body: { example: ollamaGenerateExample, reads: [generateOfOllama] },
-      answer: 'OllamaAnswer',
-      chunk: 'OllamaAnswer',
-      media: 'application/x-ndjson',
+      body: { example: ollamaGenerateExample, others: ollamaGenerateOthers, reads: [generateOfOllama] },
+      ...answersText,
     }),
     (request, reply) => {
-      const { kind, model, ...asked } = generateOfOllama(request.body, limits);
-      if (kind === 'chat') return chat(request, reply, 'response', asked);
-      if (kind === 'load') {
-        return {
-          model: engineFor(engine, model).model.name,
-          created_at: new Date().toISOString(),
-          response: '',
-          done: true,
-          done_reason: 'load',
-        };
-      }
-      return generations.answer(request, reply, async (signal, place) => {
-        const read = parseCompletion(asked.body, limits);
-        const chosen = engineFor(engine, read.model);
-        const promptsAtOnce = place.enter(1);
-        await place.turn(signal);
-        const parsed = { ...read, continuousUsage: true, ignored: [...read.ignored, ...asked.ignored] };
-        const texts = { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: engine.model.maxModelLen };
-        const prompts = await preparePrompts(engine, parsed, texts, signal);
-        return {
-          engine: chosen,
-          parsed,
-          prompts,
-          promptsAtOnce,
-          render: ollamaRenderer('response'),
-          idPrefix: 'cmpl-',
-        };
-      });
+      const asked = generateOfOllama(request.body, limits);
+      if (asked.kind === 'chat') return chat(request, reply, 'response', asked);
+      return asked.kind === 'completion' ? complete(request, reply, asked) : obey('response', asked);
     },
   );
-  app.post(
-    '/api/embed',
-    about({
-      summary: 'Vectors of texts.',
-      body: { example: ollamaEmbedExample, reads: [embeddingOfOllama] },
-    }),
-    (request, reply) => {
-      const startMs = performance.now();
-      const answer = (embeddings: readonly Embedding[], model: string): object => ({
-        model,
-        embeddings: embeddings.map(({ embedding }) => Array.from(embedding)),
-        total_duration: Math.round((performance.now() - startMs) * 1e6),
-        load_duration: 0,
-        prompt_eval_count: embeddings.reduce((sum, { stats }) => sum + stats.promptTokens, 0),
-      });
-      const form = { body: (given: unknown) => embeddingOfOllama(given, limits), answer };
-      return answerEmbeddings(engine, request, reply, { ...options, limits, form });
-    },
-  );
-  app.get('/api/tags', about({ summary: 'The model, and its adapters.' }), async () => {
-    const adapters = (engine.adapters?.list() ?? []).map(({ name }) => engineFor(engine, name));
-    return { models: await Promise.all([engine, ...adapters].map(describeModel)) };
-  });
-  app.get('/api/ps', about({ summary: 'The loaded model.' }), async () => {
-    const { size, ...model } = await describeModel(engine);
-    const loaded = { size, size_vram: 0, context_length: engine.model.maxModelLen };
-    return { models: [{ ...model, ...loaded, expires_at: new Date(Date.now() + dayMs).toISOString() }] };
-  });
-  app.post(
-    '/api/show',
-    about({
-      summary: 'Facts about the model.',
-      body: { example: ollamaShowExample, reads: [modelOfOllama] },
-    }),
-    async (request) => {
-      engineFor(engine, modelOfOllama(request.body, limits));
-      const { details, modified_at } = await describeModel(engine);
-      const { architecture, chatTemplate = '', maxModelLen } = engine.model;
-      const model_info = { 'general.architecture': architecture, [`${architecture}.context_length`]: maxModelLen };
-      const capabilities = capabilitiesOf(engine, options);
-      return { modelfile: '', parameters: '', template: chatTemplate, details, model_info, capabilities, modified_at };
-    },
-  );
-  app.get('/api/version', about({ summary: 'The version of Kvasir.' }), () => ({ version: options.version }));
 }
 
-const dayMs = 86_400_000;
+type HttpPair = [FastifyRequest, FastifyReply];
 
-async function describeModel({ model }: AsyncEngine): Promise<OllamaModel> {
-  // The file may be gone by now, or never have been one.
-  const file = await stat(model.path).catch(() => undefined);
-  const [size, modified] = [file?.size ?? 0, file?.mtime ?? new Date(0)];
-  const digest = createHash('sha256').update(`${model.path} ${size} ${modified.getTime()}`).digest('hex');
-  return {
-    name: model.name,
-    model: model.name,
-    modified_at: modified.toISOString(),
-    size,
-    digest,
-    details: {
-      parent_model: '',
-      format: 'gguf',
-      family: model.architecture,
-      families: [model.architecture],
-      parameter_size: '',
-      quantization_level: '',
+function registerEmbeddings(
+  app: FastifyInstance,
+  engine: AsyncEngine,
+  { limits, options }: Omit<OllamaRouteParts, 'generations'>,
+): void {
+  const register = (
+    url: string,
+    description: RouteDescription,
+    read: (body: unknown, given?: BodyOptions) => EmbeddingOfOllama,
+    answer: (embeddings: readonly Embedding[], startMs: number, model: string) => object,
+  ) =>
+    app.post(url, about(description), (request, reply) => {
+      const startMs = performance.now();
+      const body = read(request.body, limits);
+      const { input, model } = body;
+      if (Array.isArray(input) && input.length === 0) return answer([], startMs, engineFor(engine, model).model.name);
+      const form = {
+        body: () => body,
+        answer: (made: readonly Embedding[], name: string) => answer(made, startMs, name),
+      };
+      return answerEmbeddings(engine, request, reply, { ...options, limits, form });
+    });
+  register(
+    '/api/embed',
+    { summary: 'Vectors of texts.', body: { example: ollamaEmbedExample, reads: [embeddingOfOllama] } },
+    embeddingOfOllama,
+    (embeddings, startMs, model) => ({
+      model,
+      embeddings: embeddings.map(({ embedding }) => Array.from(embedding)),
+      total_duration: Math.round((performance.now() - startMs) * 1e6),
+      load_duration: 0,
+      prompt_eval_count: embeddings.reduce((sum, { stats }) => sum + stats.promptTokens, 0),
+    }),
+  );
+  register(
+    '/api/embeddings',
+    {
+      summary: 'The vector of a text, as older clients ask for it.',
+      body: { example: ollamaEmbeddingsExample, reads: [oneEmbeddingOfOllama] },
     },
-  };
+    oneEmbeddingOfOllama,
+    ([only]) => ({ embedding: only === undefined ? [] : Array.from(only.embedding) }),
+  );
+}
+
+const describeServed = ({ model }: Pick<AsyncEngine, 'model'>): Promise<DescribedModel> =>
+  describeModel(model, model.architecture);
+
+const nothingToDo = async (): Promise<void> => undefined;
+
+function isServed(engine: AsyncEngine, name: string): boolean {
+  try {
+    return engineFor(engine, name) !== undefined;
+  } catch {
+    return false;
+  }
 }
 
 function capabilitiesOf({ model }: AsyncEngine, { reasoningFormat }: RouteOptions): string[] {

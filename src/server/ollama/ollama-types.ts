@@ -1,5 +1,5 @@
 /** The answers of Ollama's API. Times are in nanoseconds. */
-import type { RawJson } from '../json-pieces.ts';
+import type { JsonList, RawJson } from '../json-pieces.ts';
 
 export interface OllamaCall {
   readonly id: string;
@@ -14,14 +14,26 @@ export interface OllamaMessage {
 }
 
 interface OllamaEnd {
-  /** `load`: a request without a prompt asks for the model only. */
-  readonly done_reason: 'stop' | 'length' | 'load';
+  /** `load`, `unload`: of a request without a prompt, which concerns the model only. */
+  readonly done_reason: 'stop' | 'length' | 'load' | 'unload';
   readonly total_duration: number;
   readonly load_duration: number;
   readonly prompt_eval_count: number;
   readonly prompt_eval_duration: number;
   readonly eval_count: number;
   readonly eval_duration: number;
+}
+
+/** `bytes`: absent if the token has no text. */
+export interface OllamaToken {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes?: readonly number[];
+}
+
+export interface OllamaLogprob extends OllamaToken {
+  /** Absent unless `top_logprobs` is above 0. */
+  readonly top_logprobs?: readonly OllamaToken[];
 }
 
 /** One line of a stream, or the whole answer. `/api/chat` has `message`, and `/api/generate` has `response` and `thinking`. */
@@ -32,10 +44,20 @@ export interface OllamaAnswer extends Partial<OllamaEnd> {
   readonly response?: string;
   readonly thinking?: string;
   readonly done: boolean;
+  /** Of the tokens of this line. */
+  readonly logprobs?: JsonList<OllamaLogprob>;
 }
 
 export interface OllamaError {
   readonly error: string;
+}
+
+/** A line of `/api/pull`. Bytes are those of all parts of the model. */
+export interface OllamaProgress {
+  readonly status: string;
+  readonly digest?: string;
+  readonly total?: number;
+  readonly completed?: number;
 }
 
 export interface OllamaModelDetails {

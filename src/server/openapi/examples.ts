@@ -1,4 +1,4 @@
-/** Bodies of requests, with all objects whose fields `/openapi.json` describes. */
+/** Bodies of requests, with all objects whose fields `/openapi.json` describes. `...Others` are bodies with fields that exclude those of the example. */
 const model = 'model';
 const parameters = { type: 'object', properties: { city: { type: 'string' } } };
 const tool = { name: 'get_weather', description: 'The weather of a city.', parameters, strict: false };
@@ -72,6 +72,8 @@ export const ollamaChatExample = {
 };
 export const ollamaGenerateExample = { model, prompt: 'Once', options: { num_predict: 8 } };
 export const ollamaEmbedExample = { model, input: 'Once' };
+export const ollamaEmbeddingsExample = { model, prompt: 'Once' };
+export const ollamaPullExample = { model };
 export const ollamaShowExample = { model };
 export const tokenizeExample = { prompt: 'Once' };
 export const detokenizeExample = { tokens: [1, 2] };
@@ -92,3 +94,33 @@ export const prefetchExample = { prompt: 'Once', to: 'pool' };
 export const removeExample = { prompt: 'Once', places: ['pool', 'disk'] };
 export const clearExample = { cache_salt: 'team-a', older_than_seconds: 86_400 };
 export const attachExample = { tier: 'disk:/var/cache/kvasir:100GiB' };
+
+const said = [{ role: 'user', content: 'Is it sunny in Rome?' }];
+const functionTool = { type: 'function', function: tool };
+
+export const completionOthers = [{ prompt: [1, 2], response_format: { type: 'json_object' } }];
+export const chatOthers = [
+  { messages: said, structured_outputs: { choice: ['yes', 'no'] } },
+  { messages: said, response_format: { type: 'json_object', schema: parameters } },
+  {
+    messages: said,
+    tools: [functionTool],
+    tool_choice: { type: 'function', function: { name: 'get_weather' } },
+    chat_template_kwargs: {},
+  },
+];
+export const responseOthers = [
+  { input: 'Once', text: { format: { type: 'json_schema', name: 'weather', schema: parameters } } },
+  { input: 'Once', conversation: null },
+];
+export const messageOthers = [{ max_tokens: 8, system: 'Be brief.', messages: said }];
+export const ollamaGenerateOthers = [{ model, prompt: 'Once', format: 'json', system: 'Be brief.' }];
+export const ollamaShowOthers = [{ name: model }];
+export const tokenizeOthers = [{ content: 'Once' }, { messages: said }];
+export const scoreOthers = [
+  { queries: 'What do foxes eat?', documents: ['Foxes eat mice.'] },
+  { queries: 'What do foxes eat?', items: ['Foxes eat mice.'] },
+  { data_1: 'What do foxes eat?', data_2: ['Foxes eat mice.'] },
+];
+export const rerankOthers = [{ query: 'What do foxes eat?', texts: ['Foxes eat mice.'] }];
+export const prefixOthers = [{ prompt: 'Once' }, { tokens: [1, 2] }, { messages: said }];

@@ -5,16 +5,19 @@ export interface Schema {
   readonly [keyword: string]: unknown;
 }
 
-/** Collects what readers of a body look for, and describes it as a schema. A field that is null counts as absent. */
+/** Collects what readers of bodies look for, and describes it as a schema. A field that is null counts as absent. */
 export class FieldSchema {
   readonly #root: Node = new Node();
 
-  readonly observer: FieldObserver = (path, shape) => {
-    const names = path.replace(/\[\d+\]/g, '.[]').split('.');
-    const field = names.pop()!;
-    const around = names.reduce((at, name) => at.inside(name), this.#root);
-    around.note(field, path.slice(0, path.length - field.length), shape);
-  };
+  /** For the readers of one body. `body`: its number. A field that not all bodies need is not required. */
+  observer(body: number): FieldObserver {
+    return (path, shape) => {
+      const names = path.replace(/\[\d+\]/g, '.[]').split('.');
+      const field = names.pop()!;
+      const around = names.reduce((at, name) => at.inside(name), this.#root);
+      around.note(field, `${body}:${path.slice(0, path.length - field.length)}`, shape);
+    };
+  }
 
   get schema(): Schema {
     return this.#root.schema('object');
@@ -47,24 +50,34 @@ class Node {
   }
 
   #add({ required: _, ...shape }: FieldShape): void {
-    this.#hasForms ??= Object.keys(shape).length === 0;
-    if (!this.#hasForms) this.#shape = { ...this.#shape, ...shape };
+    if (this.#hasForms === undefined) {
+      this.#hasForms = shape.anyOf !== undefined || Object.keys(shape).length === 0;
+      this.#shape = shape;
+    } else if (!this.#hasForms) this.#shape = { ...this.#shape, ...shape };
   }
 
   schema(ofRoot?: 'object', isRequired = ofRoot !== undefined): Schema {
-    const { enum: choices, ...shape } = this.#shape;
-    const items = this.#inside.get('[]');
-    const fields = [...this.#inside].filter(([name]) => name !== '[]');
+    const { anyOf: forms } = this.#shape;
+    if (forms !== undefined) {
+      const nothing = isRequired ? [] : [{ type: 'null' }];
+      return { anyOf: [...forms.map((form) => this.#form(form, true)), ...nothing] };
+    }
+    return this.#form(ofRoot === undefined ? this.#shape : { ...this.#shape, type: ofRoot }, isRequired);
+  }
+
+  /** One shape of the value, with what was found in it. */
+  #form({ enum: choices, type, items: itemShape, ...shape }: FieldShape, isRequired: boolean): Schema {
+    const ofItems = this.#inside.get('[]');
+    const items = type === 'array' ? (ofItems === undefined ? (itemShape ?? {}) : ofItems.#itemSchema()) : undefined;
+    const fields = type === 'object' ? [...this.#inside].filter(([name]) => name !== '[]') : [];
     // A field that only some items of a list must have belongs to their form.
     const isNeeded = (node: Node): boolean => node.#requiredIn.size === this.#objects.size;
     const required = fields.filter(([, node]) => isNeeded(node)).map(([name]) => name);
-    // Fields inside of a value without a type are those of one of its forms.
-    const type = ofRoot ?? shape.type;
     return {
       ...shape,
       ...(type === undefined ? {} : { type: isRequired ? type : [type, 'null'] }),
       ...(choices === undefined ? {} : { enum: isRequired ? choices : [...choices, null] }),
-      ...(items === undefined ? {} : { items: items.#itemSchema() }),
+      ...(items === undefined ? {} : { items }),
       ...(fields.length === 0
         ? {}
         : {
@@ -77,6 +90,6 @@ class Node {
   }
 
   #itemSchema(): Schema {
-    return this.schema(this.#inside.size > 0 ? 'object' : undefined);
+    return this.schema(this.#inside.size > 0 ? 'object' : undefined, true);
   }
 }

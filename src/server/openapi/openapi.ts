@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
+import { sourceFile } from '../../base/package-files.ts';
 import type { ParseLimits } from '../openai-parse.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
 
@@ -19,8 +19,10 @@ export interface RouteDescription {
 }
 
 export interface BodyDescription {
-  /** Has all objects whose fields are to be described. */
+  /** With `others`, it has all objects whose fields are to be described. */
   readonly example: object;
+  /** Bodies with other fields. What not all bodies need is not required. */
+  readonly others?: readonly object[];
   /**
    * The functions that read the body. The fields that they look for are its schema. If two look for a field, the first describes it, and
    * only the first requires fields.
@@ -55,13 +57,18 @@ export function registerOpenApi(app: FastifyInstance, version: string, limits: P
   let json: string | undefined;
   const about = { summary: 'This description.' };
   app.get('/openapi.json', { config: { about, isPublic: true } }, (_, reply) => {
-    json ??= JSON.stringify(describeRoutes(routes, version, limits));
+    // Paths are relative to the server, whose address the client knows.
+    json ??= JSON.stringify(describeRoutes(routes, { version, root: app.prefix === '' ? '/' : app.prefix }, limits));
     return reply.type('application/json').send(json);
   });
 }
 
 /** An OpenAPI document, of version 3.1. */
-function describeRoutes(routes: readonly DescribedRoute[], version: string, limits: ParseLimits): Schema {
+function describeRoutes(
+  routes: readonly DescribedRoute[],
+  { version, root }: { readonly version: string; readonly root: string },
+  limits: ParseLimits,
+): Schema {
   const paths: Record<string, Record<string, Schema>> = {};
   for (const route of routes) {
     const path = route.path.replace(/:(\w+)/g, '{$1}');
@@ -73,10 +80,12 @@ function describeRoutes(routes: readonly DescribedRoute[], version: string, limi
       title: 'Kvasir',
       version,
       description: 'Paths that begin with /v1 are routes without it too. Fields that are not described are ignored.',
+      license: { name: 'MIT', identifier: 'MIT' },
     },
+    servers: [{ url: root }],
     paths,
     components: {
-      schemas: answerSchemas(),
+      schemas: namedIn(paths, answerSchemas()),
       securitySchemes: {
         bearer: { type: 'http', scheme: 'bearer' },
         header: { type: 'apiKey', in: 'header', name: 'x-api-key' },
@@ -93,23 +102,25 @@ function operation({ method, path, isPublic, about }: DescribedRoute, limits: Pa
     required: true,
     schema: { type: 'string', minLength: 1 },
   }));
+  const ofError = { content: { 'application/json': { schema: reference(error) } } };
   return {
-    operationId: `${method.toLowerCase()}${path.replace(/\W+(\w)/g, (_, letter: string) => letter.toUpperCase())}`,
+    operationId: `${method.toLowerCase()}${path.replace(/[^A-Za-z0-9]+(\w?)/g, (_, letter: string) => letter.toUpperCase())}`,
     summary,
     ...(parameters.length === 0 ? {} : { parameters }),
     security: isPublic ? [] : [{ bearer: [] }, { header: [] }],
     ...(body === undefined ? {} : { requestBody: { required: true, content: bodyContent(body, limits) } }),
     responses: {
       200: { description: 'The answer.', content: answerContent(about) },
-      default: { description: 'An error.', content: { 'application/json': { schema: reference(error) } } },
+      '4XX': { description: 'The server refuses the request.', ...ofError },
+      default: { description: 'An error.', ...ofError },
     },
   };
 }
 
-function bodyContent({ example, reads }: BodyDescription, limits: ParseLimits): Schema {
+function bodyContent({ example, others = [], reads }: BodyDescription, limits: ParseLimits): Schema {
   const read = reads.map((each) => {
     const fields = new FieldSchema();
-    each(example, { ...limits, observer: fields.observer });
+    for (const [i, body] of [example, ...others].entries()) each(body, { ...limits, observer: fields.observer(i) });
     return fields.schema;
   });
   const properties = Object.assign({}, ...read.map((schema) => schema.properties).reverse());
@@ -141,15 +152,24 @@ function answerContent({ answer, chunk, media }: RouteDescription): Schema {
 
 const reference = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
 
+/** The schemas that `part` names, and those that they name. */
+function namedIn(part: object, schemas: Schema): Schema {
+  const names = new Set<string>();
+  const visit = (from: unknown): void => {
+    for (const [, name = ''] of JSON.stringify(from).matchAll(/"#\/components\/schemas\/(\w+)"/g)) {
+      if (names.has(name)) continue;
+      names.add(name);
+      visit(schemas[name]);
+    }
+  };
+  visit(part);
+  return Object.fromEntries(Object.entries(schemas).filter(([name]) => names.has(name)));
+}
+
 let read: Schema | undefined;
 
 /** Written by `scripts/answer-schemas.ts` from the types of answers. */
 function answerSchemas(): Schema {
-  const isSource = import.meta.url.endsWith('.ts');
-  const url = new URL(
-    isSource ? './answer-schemas.json' : '../../../../src/server/openapi/answer-schemas.json',
-    import.meta.url,
-  );
-  read ??= JSON.parse(readFileSync(fileURLToPath(url), 'utf8')) as Schema;
+  read ??= JSON.parse(readFileSync(sourceFile('server/openapi/answer-schemas.json'), 'utf8')) as Schema;
   return read;
 }

@@ -2,7 +2,7 @@ import { Answer } from './answer.js';
 import { Composer } from './composer.js';
 import { branchesOf, newConversation, openBranch, pathOf, toRequest } from './conversation.js';
 import { announce, byId, el } from './dom.js';
-import { chooseModel, onModelChoice, requestModel } from './models.js';
+import { aboutModel, chooseModel, onModelChoice, requestModel } from './models.js';
 import { Problems } from './problems.js';
 import { followReading } from './reading.js';
 import { requestSettings, systemMessages } from './settings.js';
@@ -295,5 +295,11 @@ function toEnd() {
 
 function welcome() {
   const hint = isTouch ? 'Send sends a message.' : 'Enter sends a message, Shift and Enter begin a new line.';
-  return el('div', { class: 'welcome' }, el('h2', {}, 'What shall we talk about?'), el('p', { class: 'hint' }, hint));
+  return el(
+    'div',
+    { class: 'welcome' },
+    el('h2', {}, 'What shall we talk about?'),
+    aboutModel,
+    el('p', { class: 'hint' }, hint),
+  );
 }

@@ -3,13 +3,15 @@ import { byId, el } from './dom.js';
 import { read, write } from './store.js';
 
 /**
- * @typedef {{ id: string, max_model_len?: number, status?: 'unloaded' | 'loading' | 'loaded' | 'failed', progress?: { message: string, doneBytes?: number, totalBytes?: number }, error?: { message: string } }} Model
+ * @typedef {{ id: string, description?: string, max_model_len?: number, status?: 'unloaded' | 'loading' | 'loaded' | 'failed', progress?: { message: string, doneBytes?: number, totalBytes?: number }, error?: { message: string } }} Model
  * `status`: of a server with several models, which loads them when requests ask for them.
  */
 
 /** How often the page asks a server that loads a model, in milliseconds. */
 const LOADING_POLL_MS = 1000;
 const shown = byId('model', HTMLElement);
+/** What the file of the chosen model says of itself. */
+export const aboutModel = el('p', { class: 'hint' });
 const choice = byId('model-choice', HTMLSelectElement);
 /** @type {Model[]} */
 let models = [];
@@ -147,7 +149,9 @@ function textOf({ id, status, progress }) {
 function showState() {
   const model = chosen();
   if (model === undefined) return;
-  const { id, max_model_len: length, error } = model;
+  const { id, description = '', max_model_len: length, error } = model;
+  aboutModel.textContent = description;
+  aboutModel.hidden = description === '';
   const isChoice = choice.options.length > 0;
   const context = length === undefined ? [] : [`${length.toLocaleString('en')} tokens of context`];
   const problem = error === undefined ? [] : [error.message];

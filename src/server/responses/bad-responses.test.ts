@@ -115,7 +115,12 @@ const cases: [name: string, body: unknown, param: string | null, message: RegExp
     /one of f, got "g"/,
   ],
   ['max_output_tokens 0', { input, max_output_tokens: 0 }, 'max_output_tokens', /at least 1/],
-  ['a response beyond the context', { input, max_output_tokens: 300 }, null, /max_tokens is 300/],
+  [
+    'a response beyond the context',
+    { input, max_output_tokens: 300 },
+    null,
+    /324 tokens \(24 in the prompt, 300 in the completion/,
+  ],
   ['max_tokens', { input, max_tokens: 5 }, 'max_tokens', /use `max_output_tokens`/],
   ['messages', { messages: [] }, 'messages', /use `input`/],
   ['a temperature in words', { input, temperature: 'hot' }, 'temperature', /got "hot"/],

@@ -1,5 +1,5 @@
 import { describeValue } from '../../base/describe-value.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
+import { type FieldReader, shapes } from '../../base/field-reader.ts';
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
 import { logprobsMax } from '../../core/sampling-parse.ts';
 import { readVerbosity } from '../field-lists.ts';
@@ -59,7 +59,7 @@ export function readOwnFields(reader: FieldReader): OwnFields {
 const metadataMax = { pairs: 16, key: 64, value: 512 } as const;
 
 function readMetadata(reader: FieldReader): Readonly<Record<string, string>> {
-  const value = reader.raw('metadata');
+  const value = reader.raw('metadata', shapes.object);
   if (value === undefined) return {};
   const { pairs, key: keyMax, value: valueMax } = metadataMax;
   const expected = `an object of at most ${pairs} texts of at most ${valueMax} characters, with names of at most ${keyMax}`;

@@ -1,6 +1,6 @@
 import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
+import { type FieldReader, shapes } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
 import { checkJsonText } from '../json-limits.ts';
 import { fieldNotSupported } from '../server-errors.ts';
@@ -34,7 +34,7 @@ const foreignItems = [
 /** The new items of a request: `input` as a text is one message of the user. */
 export function readItems(reader: FieldReader, limits: ItemLimits): ReadItems {
   const expected = 'a string, or a list of items';
-  const value = reader.required('input', reader.raw('input'), expected);
+  const value = reader.required('input', reader.raw('input', shapes.text, shapes.list), expected);
   if (typeof value === 'string') {
     return { items: [{ kind: 'message', role: 'user', text: reader.wellFormed('input', value) }], ignored: [] };
   }
@@ -92,8 +92,8 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
   },
   reasoning: (item) => {
     const { reader } = item;
-    const summary = reader.raw('summary') === undefined ? '' : readText(item, 'summary').text;
-    const content = reader.raw('content') === undefined ? '' : readText(item, 'content').text;
+    const summary = reader.raw('summary', shapes.text, shapes.list) === undefined ? '' : readText(item, 'summary').text;
+    const content = reader.raw('content', shapes.text, shapes.list) === undefined ? '' : readText(item, 'content').text;
     reader.ignore(['encrypted_content']);
     return { kind: 'reasoning', text: content === '' ? summary : content };
   },
@@ -109,7 +109,7 @@ const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationIte
   },
   local_shell_call: ({ reader }) => {
     const callId = reader.name('call_id') ?? reader.name('id');
-    const action = reader.required('action', reader.exact('action'), 'an object');
+    const action = reader.required('action', reader.exact('action', shapes.object), 'an object');
     const name = 'local_shell';
     return {
       kind: 'call',
@@ -160,7 +160,7 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
 
 /** A string, or a list of text parts. */
 function readText({ reader, budget }: ItemToRead, name: string): ItemText {
-  const value = reader.required(name, reader.raw(name), 'a string, or a list of text parts');
+  const value = reader.required(name, reader.raw(name, shapes.text, shapes.list), 'a string, or a list of text parts');
   if (!Array.isArray(value)) return { text: reader.wellFormed(name, value) };
   budget.parts += value.length;
   if (budget.parts > budget.partsMax) {

@@ -1,6 +1,6 @@
 import { describeValue } from '../../base/describe-value.ts';
 import { type ExactJson, plainJson } from '../../base/exact-json.ts';
-import type { FieldReader } from '../../base/field-reader.ts';
+import { type FieldReader, shapes } from '../../base/field-reader.ts';
 import { isJsonObject, type JsonObject } from '../../base/json.ts';
 import { nearestName } from '../../base/nearest-name.ts';
 import { schemaExpected, toolNameExpected, toolNamePattern } from '../openai-tools.ts';
@@ -53,7 +53,7 @@ export function readResponseTools(reader: FieldReader): ResponseTools {
   const read: ReadTools = { served: [], echo: [], ignored: [] };
   reader.list('tools', (item, name) => readTool(reader.inside(name, item), item, read), { max: toolsMax });
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
-  const choice = reader.raw('tool_choice') ?? 'auto';
+  const choice = reader.raw('tool_choice', shapes.text, shapes.object) ?? 'auto';
   const chosen = chatChoice(reader, choice, read.served);
   return {
     tools: read.echo,

@@ -9,7 +9,7 @@ import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
 import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
-import { responseExample } from '../openapi/examples.ts';
+import { responseExample, responseOthers } from '../openapi/examples.ts';
 import type { BodyDescription, RouteDescription } from '../openapi/openapi.ts';
 import type { HeldMemory } from '../request-memory.ts';
 import { needsOf } from '../request-needs.ts';
@@ -19,6 +19,7 @@ import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
 import { sendWarnings } from '../warning-header.ts';
+import { type InputItemQuery, listInputItems } from './input-items.ts';
 import { parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
 import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
@@ -37,6 +38,7 @@ export function registerResponseRoutes(
   const earlier = new TenantResponses(0).of({ tenant: undefined });
   const body: BodyDescription = {
     example: responseExample,
+    others: responseOthers,
     reads: [(given, observed) => parseResponse(given, observed, earlier)],
   };
   const answer = 'ResponseBody';
@@ -66,6 +68,12 @@ export function registerResponseRoutes(
       }
       return sendJson(reply, responses.of(caller).get(params.id), options);
     },
+  );
+  app.get<{ Params: { id: string }; Querystring: InputItemQuery }>(
+    '/v1/responses/:id/input_items',
+    { config: { about: { summary: 'The input of a stored response.' } } },
+    ({ params: { id }, query, caller }, reply) =>
+      sendJson(reply, listInputItems(id, responses.of(caller).input(id), query), options),
   );
   app.delete<WithId>(
     '/v1/responses/:id',

@@ -1,9 +1,8 @@
 import { engineClosed } from '../../core/errors.ts';
 import { callId } from '../../engine/chat/call-id.ts';
-import { wasCut } from '../../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
-import { type AnswerFormat, answerParser } from '../../tools/formats.ts';
-import type { AnswerParser } from '../../tools/tool.ts';
+import { AnswerReader } from '../../tools/answer-reader.ts';
+import type { AnswerFormat } from '../../tools/formats.ts';
 import type { GenerationMeter } from '../generation.ts';
 import { chatLogprobs } from '../openai-logprobs.ts';
 import { kvTransferParamsField } from '../openai-render.ts';
@@ -42,7 +41,7 @@ export interface ResponseRunOptions {
 export class ResponseRun {
   readonly id = newId('resp');
   readonly #options: ResponseRunOptions;
-  readonly #parser: AnswerParser | undefined;
+  readonly #reader: AnswerReader;
   readonly #items: OutputItems;
   readonly #createdAt: number;
   #completedAt: number | null = null;
@@ -55,7 +54,7 @@ export class ResponseRun {
     const { echo, engine, format, prompt, tools, topLogprobs } = options;
     this.#options = options;
     this.#createdAt = this.#seconds();
-    this.#parser = answerParser(format, prompt);
+    this.#reader = new AnswerReader(format, prompt);
     this.#items = new OutputItems({
       areParallel: echo.parallel_tool_calls,
       tools,
@@ -77,10 +76,8 @@ export class ResponseRun {
   add(delta: OutputDelta): ResponseEvent[] {
     this.#last = delta;
     const events: UnnumberedEvent[] = this.#status === 'queued' ? this.#begin() : [];
-    const { text, finish } = delta;
-    const parts = this.#parser?.add(text) ?? (text === '' ? [] : [{ kind: 'content', text } as const]);
-    if (finish !== undefined && this.#parser !== undefined) parts.push(...this.#parser.end(wasCut(finish)));
-    events.push(...this.#items.add(parts, delta));
+    const { finish } = delta;
+    events.push(...this.#items.add(this.#reader.add(delta), delta));
     if (finish?.reason === 'abort') events.push(...this.#fail(engineClosed()));
     else if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));
     return this.#numbered(events);

@@ -99,6 +99,12 @@ export class ResponseStore {
     return this.#use(id)?.json;
   }
 
+  /** The new items of the request for a response. */
+  input(id: string): readonly ConversationItem[] | undefined {
+    const stored = this.#use(id);
+    return stored?.turn.items.slice(0, stored.turn.items.length - stored.outputItems.size);
+  }
+
   /** The conversation up to the end of a response. */
   history(id: string): History | undefined {
     return this.#use(id)?.turn as History | undefined;

@@ -90,6 +90,13 @@ export class Responses implements EarlierResponses {
     return json;
   }
 
+  /** The new items of the request for a response. */
+  input(id: string): readonly ConversationItem[] {
+    const input = this.#running.get(id)?.asked.input ?? this.#store.input(id);
+    if (input === undefined) throw responseNotFound({ id: shorten(id) });
+    return input;
+  }
+
   delete(id: string): void {
     const running = this.#running.get(id);
     if (running !== undefined) {

@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync } 
 import { constants, getPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { itNeeds, testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { canMount, makeReadOnly, withoutDirectIo, withSmallDisk } from '../../../../test/support/small-disk.ts';
 import { until } from '../../../../test/support/until.ts';
 import { Prng } from '../../../base/prng.ts';
@@ -45,10 +45,9 @@ function bytesBelow(folder: string): number {
 
 describe('the threads of a disk tier', () => {
   // The first test of this file, because threads of closed tiers stay for the next one.
-  itNeeds(
-    process.platform === 'linux' && getPriority() < low,
-    'no priorities of threads, or a low one already',
+  it(
     'that write have a low priority, and no others',
+    needs(process.platform === 'linux' && getPriority() < low, 'no priorities of threads, or a low one already'),
     async () => {
       const lowCount = (): number => nicesOfThreads().filter((nice) => nice === low).length;
       const tier = await open({ threads: 2, startThreads: 2, backgroundWriters: 1 });
@@ -219,9 +218,7 @@ describe('the order of blocks', () => {
   });
 });
 
-describe('a read-only disk', () => {
-  testsNeed(canMount, noMount);
-
+describe('a read-only disk', needs(canMount, noMount), () => {
   it('gives its blocks', async () => {
     await withSmallDisk(1e6, async (folder) => {
       const writer = await open({ root: folder });
@@ -236,9 +233,7 @@ describe('a read-only disk', () => {
   });
 });
 
-describe('a full disk', () => {
-  testsNeed(canMount, noMount);
-
+describe('a full disk', needs(canMount, noMount), () => {
   it('keeps as many blocks as it has room for, and the newest', async () => {
     // Room for about 30 blocks and their folders; the tier would keep more.
     await withSmallDisk(60 * 4096 * 2, async (folder) => {
@@ -282,7 +277,7 @@ describe('a full disk', () => {
 });
 
 describe('direct_io', () => {
-  itNeeds(canMount, noMount, 'is not used on a file system that refuses it, with one event', async () => {
+  it('is not used on a file system that refuses it, with one event', needs(canMount, noMount), async () => {
     await withoutDirectIo(async (folder) => {
       const tier = await open({ root: folder, directIo: true });
       expect(tier.events.join()).toMatch(/direct_io is not possible here \(EINVAL\)/);

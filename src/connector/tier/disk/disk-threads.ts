@@ -1,7 +1,7 @@
 import { backgroundTimers } from '../../../base/background-timers.ts';
-import { threadEntry } from '../../../base/call-thread.ts';
 import { systemClock } from '../../../base/clock.ts';
 import { withDeadline } from '../../../base/deadlines.ts';
+import { entryPoint } from '../../../base/package-files.ts';
 import { tierFailed } from '../../errors.ts';
 import { systemTimers } from '../../system-timers.ts';
 import type { DiskAnswer, DiskAnswers, DiskCall, DiskThreadSetup } from './disk-calls.ts';
@@ -30,7 +30,7 @@ export class DiskThreads {
   constructor({ setup, name, threadsMax, backgroundWritersMax }: DiskThreadsOptions) {
     const pool = (countMax: number, isBackground: boolean): IoPool<DiskCall, DiskAnswer> =>
       new IoPool({
-        entry: threadEntry(import.meta.url, 'disk-thread-main'),
+        entry: entryPoint('src/connector/tier/disk/disk-thread-main'),
         isBackground,
         setup,
         threadsMax: countMax,

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { nextTick } from 'node:process';
 import { afterAll, expect, it, onTestFinished } from 'vitest';
-import { threadEntry } from '../../../base/call-thread.ts';
 import { systemClock } from '../../../base/clock.ts';
+import { entryPoint } from '../../../base/package-files.ts';
 import { systemTimers } from '../../system-timers.ts';
 import { suiteIdentity, suiteKey } from '../tier.suite.ts';
 import type { DiskAnswer, DiskCall } from './disk-calls.ts';
@@ -16,7 +16,7 @@ afterAll(() => rmSync(root, { recursive: true }));
 /** The query of the entry makes threads of another kind, so no spare thread of this process serves the pool. */
 const newPool = (kind: string): IoPool<DiskCall, DiskAnswer> =>
   new IoPool({
-    entry: new URL(`?${kind}`, threadEntry(import.meta.url, 'disk-thread-main')),
+    entry: new URL(`?${kind}`, entryPoint('src/connector/tier/disk/disk-thread-main')),
     isBackground: false,
     setup: { root, identity: suiteIdentity, fsync: false, crc32Library: undefined },
     threadsMax: 4,

@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { DiskTier } from './tier-disk.ts';
 
@@ -25,9 +25,7 @@ async function withoutPermission(use: () => Promise<void>): Promise<void> {
   }
 }
 
-describe('a folder whose permission is lost', () => {
-  testsNeed(process.platform === 'linux', 'no permissions as on Linux');
-
+describe('a folder whose permission is lost', needs(process.platform === 'linux', 'no permissions as on Linux'), () => {
   it('fails calls while the permission is lost, no block is a miss, and the tier works again afterwards', async () => {
     const tier = await DiskTier.open({
       root,

@@ -14,7 +14,7 @@ import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { isLongForm } from '../../../../test/support/long-form.ts';
-import { itNeeds } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
 import { tierCipherSuite } from '../tier-cipher.suite.ts';
@@ -258,10 +258,9 @@ describe('a folder of blocks', () => {
     for (const name of names) expect(name).toMatch(/^\.a\.kv\.[0-9a-f]{24}\.\d+\.tmp$/);
   });
 
-  itNeeds(
-    existsSync('/proc/self'),
-    'no /proc',
+  it(
     'below /proc is an error at the start, not an endless loop',
+    needs(existsSync('/proc/self'), 'no /proc'),
     async () => {
       await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
     },

@@ -1,14 +1,13 @@
 /** The tier on a cluster of two servers. */
 import { setMaxListeners } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { RedisCluster, withClient } from '../../../../test/support/redis-cluster.ts';
 import { hasRedisServer, needsRedisServer } from '../../../../test/support/redis-server.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
-testsNeed(hasRedisServer, needsRedisServer);
-
+const redis = needs(hasRedisServer, needsRedisServer);
 const signal = new AbortController().signal;
 setMaxListeners(0, signal);
 const names = Array.from({ length: 40 }, (_, i) => i);
@@ -41,16 +40,18 @@ const storedOn = async (index: number): Promise<number> => {
   return count;
 };
 
-tierSuite(
-  'RedisTier on a cluster',
-  async () => {
-    await empty();
-    return { tier: await open(), reopen: (identity) => open({ identity }) };
-  },
-  { isBounded: false },
-);
+describe('contract', redis, () => {
+  tierSuite(
+    'RedisTier on a cluster',
+    async () => {
+      await empty();
+      return { tier: await open(), reopen: (identity) => open({ identity }) };
+    },
+    { isBounded: false },
+  );
+});
 
-describe('RedisTier on a cluster', () => {
+describe('RedisTier on a cluster', redis, () => {
   it('blocks are spread over the servers', async () => {
     await empty();
     const tier = await open();

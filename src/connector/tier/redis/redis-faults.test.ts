@@ -2,14 +2,13 @@
 import { setMaxListeners } from 'node:events';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/support/redis-server.ts';
 import { TcpProxy } from '../../../../test/support/tcp-proxy.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
-testsNeed(hasRedisServer, needsRedisServer);
-
+const redis = needs(hasRedisServer, needsRedisServer);
 const blockBytes = 1024 ** 2;
 const identity = { ...suiteIdentity, blockBytes };
 const signal = new AbortController().signal;
@@ -65,7 +64,7 @@ async function outcome(tier: RedisTier, name: string): Promise<string> {
 const ends = (calls: readonly Promise<unknown>[]): Promise<unknown[]> =>
   Promise.all(calls.map((call) => call.catch((error: unknown) => error)));
 
-describe('a server that stops answering', () => {
+describe('a server that stops answering', redis, () => {
   it('calls end when their signal is aborted, and succeed after the server continues', async () => {
     const tier = await open();
     await put(tier, 'a');
@@ -136,7 +135,7 @@ describe('a server that stops answering', () => {
   });
 });
 
-describe('a server that ends', () => {
+describe('a server that ends', redis, () => {
   it('loads and stores under way fail, and later calls are rejected at once', async () => {
     const tier = await open();
     await put(tier, 'a');
@@ -174,7 +173,7 @@ const extraAnswers: readonly (readonly [kind: string, bytes: string, outcomes: r
   ['a text', '+OK\r\n', ['truncated', 'wrongKey', 'wrongKey', 'wrongKey']],
 ];
 
-describe('the network', () => {
+describe('the network', redis, () => {
   it('a connection that breaks in the middle of a block fails the load', async () => {
     const tier = await open({ url: proxy.url });
     await put(tier, 'a');
@@ -263,7 +262,7 @@ describe('the network', () => {
   });
 });
 
-it('an old primary that became a replica is left, and used again when it is a primary', async () => {
+it('an old primary that became a replica is left, and used again when it is a primary', redis, async () => {
   const admin = new Redis(server.url);
   const tier = await open();
   await put(tier, 'a');
@@ -275,7 +274,7 @@ it('an old primary that became a replica is left, and used again when it is a pr
   admin.disconnect();
 });
 
-it('tiers that fail and recover many times keep no connections on the server', async () => {
+it('tiers that fail and recover many times keep no connections on the server', redis, async () => {
   const admin = new Redis(server.url);
   const tier = await open();
   for (let i = 0; i < 5; i++) {

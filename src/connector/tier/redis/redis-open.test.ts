@@ -3,14 +3,13 @@ import { createServer, type Server } from 'node:net';
 import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/support/redis-server.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { loadRedisLibrary } from './redis-client.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
-testsNeed(hasRedisServer, needsRedisServer);
-
+const redis = needs(hasRedisServer, needsRedisServer);
 const password = 'hunter-2';
 const signal = new AbortController().signal;
 const key = suiteKey('a');
@@ -54,7 +53,7 @@ async function refusal(url: string): Promise<Error> {
   throw new Error('the tier is open');
 }
 
-describe('a server that refuses is an error at the start', () => {
+describe('a server that refuses is an error at the start', redis, () => {
   it('no password', async () => {
     expect((await refusal(server.url)).message).toMatch(
       /^The Redis server redis:\/\/127\.0\.0\.1:\d+ cannot be used: NOAUTH .*\. Put the password into the URL/,
@@ -115,7 +114,7 @@ describe('a server that refuses is an error at the start', () => {
   });
 });
 
-it('the permissions that the message names are enough', async () => {
+it('the permissions that the message names are enough', redis, async () => {
   const rules = ['on', `>${password}`, '~kvasir:*', '+getex', '+set', '+exists', '+expire', '+unlink'];
   await admin.acl('SETUSER', 'kvasir', ...rules);
   const events: string[] = [];
@@ -132,7 +131,7 @@ it('the permissions that the message names are enough', async () => {
   await tier.close();
 });
 
-it('user, password and database come from the URL', async () => {
+it('user, password and database come from the URL', redis, async () => {
   const tier = await open(`${withUser(`:${password}`)}/2`);
   await tier.store(key, suiteBytes(key), signal);
   const inDatabase2 = new Redis(server.url, { password, db: 2 });
@@ -142,7 +141,7 @@ it('user, password and database come from the URL', async () => {
   await tier.close();
 });
 
-describe('a server that is not there is no error at the start', () => {
+describe('a server that is not there is no error at the start', redis, () => {
   it('calls are rejected at once, and the tier works when the server has started', async () => {
     const port = await freePort();
     const events: string[] = [];
@@ -185,7 +184,7 @@ describe('a server that is not there is no error at the start', () => {
   });
 });
 
-it('a password that changes while the tier is open is an event that names the remedy', async () => {
+it('a password that changes while the tier is open is an event that names the remedy', redis, async () => {
   const rules = ['on', `>${password}`, '~kvasir:*', '+@all'];
   await admin.acl('SETUSER', 'rotated', ...rules);
   const events: string[] = [];
@@ -201,7 +200,7 @@ it('a password that changes while the tier is open is an event that names the re
   await tier.close();
 });
 
-it('a missing package is an error that names the command', async () => {
+it('a missing package is an error that names the command', redis, async () => {
   const load = () => Promise.reject(Object.assign(new Error('not found'), { code: 'ERR_MODULE_NOT_FOUND' }));
   await expect(loadRedisLibrary(load)).rejects.toMatchObject({
     code: 'KVASIR_REDIS_CLIENT_MISSING',

@@ -6,13 +6,10 @@ import { join } from 'node:path';
 import { createServer, type Server } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type CertificateFiles, hasOpenssl, makeCertificate } from '../../../../test/support/certificates.ts';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/support/redis-server.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { RedisTier } from './tier-redis.ts';
-
-testsNeed(hasRedisServer, needsRedisServer);
-testsNeed(hasOpenssl, 'no openssl');
 
 const blockBytes = 1024 ** 2;
 const signal = new AbortController().signal;
@@ -73,7 +70,8 @@ async function endlessServer(): Promise<{ readonly server: Server; readonly sent
   return { server, sentMax: () => sentMax };
 }
 
-describe('a Redis server with TLS', () => {
+const tools = { ...needs(hasRedisServer, needsRedisServer), ...needs(hasOpenssl, 'no openssl') };
+describe('a Redis server with TLS', tools, () => {
   it('stores blocks and loads them', async () => {
     const port = await freePort();
     const settings = ['--port', '0', '--tls-port', `${port}`, '--tls-auth-clients', 'no'];

@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { isLongForm } from '../../../../test/support/long-form.ts';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/support/redis-server.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
@@ -11,8 +11,7 @@ import { tierCipherSuite } from '../tier-cipher.suite.ts';
 import { suiteMacKey, tierMacSuite } from '../tier-mac.suite.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
-testsNeed(hasRedisServer, needsRedisServer);
-
+const redis = needs(hasRedisServer, needsRedisServer);
 let server: RedisServer;
 let admin: Redis;
 beforeAll(async () => {
@@ -33,42 +32,44 @@ setMaxListeners(0, signal);
 const put = (tier: RedisTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
 const block = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
 
-tierSuite(
-  'RedisTier',
-  async () => {
-    await admin.flushall();
-    return { tier: await open(), reopen: (identity) => open({ identity }) };
-  },
-  { isBounded: false },
-);
-tierSuite(
-  'RedisTier with one connection',
-  async () => {
-    await admin.flushall();
-    return { tier: await open({ connections: 0 }), reopen: (identity) => open({ identity }) };
-  },
-  { isBounded: false },
-);
-if (isLongForm)
+describe('contracts', redis, () => {
   tierSuite(
-    'RedisTier with encryption',
+    'RedisTier',
     async () => {
       await admin.flushall();
-      const ours = { macKeys: [suiteMacKey(1)], encrypts: true };
-      return { tier: await open(ours), reopen: (identity) => open({ ...ours, identity }) };
+      return { tier: await open(), reopen: (identity) => open({ identity }) };
     },
-    { isBounded: false, isEncrypted: true },
+    { isBounded: false },
   );
-tierMacSuite('RedisTier', async () => {
-  await admin.flushall();
-  return { open: (macKeys) => open({ macKeys }) };
-});
-tierCipherSuite('RedisTier', async () => {
-  await admin.flushall();
-  return { open: (macKeys, encrypts) => open({ macKeys, encrypts }) };
+  tierSuite(
+    'RedisTier with one connection',
+    async () => {
+      await admin.flushall();
+      return { tier: await open({ connections: 0 }), reopen: (identity) => open({ identity }) };
+    },
+    { isBounded: false },
+  );
+  if (isLongForm)
+    tierSuite(
+      'RedisTier with encryption',
+      async () => {
+        await admin.flushall();
+        const ours = { macKeys: [suiteMacKey(1)], encrypts: true };
+        return { tier: await open(ours), reopen: (identity) => open({ ...ours, identity }) };
+      },
+      { isBounded: false, isEncrypted: true },
+    );
+  tierMacSuite('RedisTier', async () => {
+    await admin.flushall();
+    return { open: (macKeys) => open({ macKeys }) };
+  });
+  tierCipherSuite('RedisTier', async () => {
+    await admin.flushall();
+    return { open: (macKeys, encrypts) => open({ macKeys, encrypts }) };
+  });
 });
 
-describe('RedisTier', () => {
+describe('RedisTier', redis, () => {
   beforeEach(async () => {
     if (hasRedisServer) await admin.flushall();
   });

@@ -5,7 +5,7 @@ import { createServer, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { HoldingProxy } from '../../../../test/support/holding-proxy.ts';
 import { ManualTime } from '../../../../test/support/manual-time.ts';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../../test/support/s3-server.ts';
 import { until } from '../../../../test/support/until.ts';
 import type { BlockKey } from '../../block-key.ts';
@@ -39,8 +39,7 @@ async function expectLoads(tier: S3Tier, wanted: readonly BlockKey[]): Promise<v
   tier.checkInvariants();
 }
 
-describe('an S3 server', () => {
-  testsNeed(hasS3Server, noS3Server);
+describe('an S3 server', needs(hasS3Server, noS3Server), () => {
   let server: S3Server;
   beforeEach(async () => {
     if (hasS3Server) server = await S3Server.start('blocks');

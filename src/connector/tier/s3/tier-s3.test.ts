@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, vi } from 'vitest';
 import { isLongForm } from '../../../../test/support/long-form.ts';
-import { testsNeed } from '../../../../test/support/needs.ts';
+import { needs } from '../../../../test/support/needs.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../../test/support/s3-server.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
@@ -17,8 +17,7 @@ import { S3Tier, type S3TierOptions } from './tier-s3.ts';
 
 const server = hasS3Server ? await S3Server.start('blocks') : undefined;
 afterAll(() => server?.stop());
-testsNeed(hasS3Server, noS3Server);
-
+const s3 = needs(hasS3Server, noS3Server);
 const codec = new BlockCodec(suiteIdentity);
 let serial = 0;
 const newPrefix = (): string => `test/${serial++}`;
@@ -49,37 +48,39 @@ async function expectLoads(tier: S3Tier, keys: readonly BlockKey[]): Promise<voi
   tier.checkInvariants();
 }
 
-tierSuite('S3Tier', async (maxBytes) => {
-  const prefix = newPrefix();
-  return { tier: await open(prefix, { maxBytes }), reopen: (identity) => open(prefix, { identity }) };
-});
-tierSuite(
-  'S3Tier without maxBytes',
-  async () => {
+describe('contracts', s3, () => {
+  tierSuite('S3Tier', async (maxBytes) => {
     const prefix = newPrefix();
-    return { tier: await open(prefix), reopen: (identity) => open(prefix, { identity }) };
-  },
-  { isBounded: false },
-);
-if (isLongForm)
+    return { tier: await open(prefix, { maxBytes }), reopen: (identity) => open(prefix, { identity }) };
+  });
   tierSuite(
-    'S3Tier with encryption',
-    async (maxBytes) => {
-      const [prefix, ours] = [newPrefix(), { maxBytes, macKeys: [suiteMacKey(1)], encrypts: true }];
-      return { tier: await open(prefix, ours), reopen: (identity) => open(prefix, { ...ours, identity }) };
+    'S3Tier without maxBytes',
+    async () => {
+      const prefix = newPrefix();
+      return { tier: await open(prefix), reopen: (identity) => open(prefix, { identity }) };
     },
-    { isEncrypted: true },
+    { isBounded: false },
   );
-tierMacSuite('S3Tier', async () => {
-  const prefix = newPrefix();
-  return { open: (macKeys) => open(prefix, { macKeys }) };
-});
-tierCipherSuite('S3Tier', async () => {
-  const prefix = newPrefix();
-  return { open: (macKeys, encrypts) => open(prefix, { macKeys, encrypts }) };
+  if (isLongForm)
+    tierSuite(
+      'S3Tier with encryption',
+      async (maxBytes) => {
+        const [prefix, ours] = [newPrefix(), { maxBytes, macKeys: [suiteMacKey(1)], encrypts: true }];
+        return { tier: await open(prefix, ours), reopen: (identity) => open(prefix, { ...ours, identity }) };
+      },
+      { isEncrypted: true },
+    );
+  tierMacSuite('S3Tier', async () => {
+    const prefix = newPrefix();
+    return { open: (macKeys) => open(prefix, { macKeys }) };
+  });
+  tierCipherSuite('S3Tier', async () => {
+    const prefix = newPrefix();
+    return { open: (macKeys, encrypts) => open(prefix, { macKeys, encrypts }) };
+  });
 });
 
-describe('a bucket of blocks', () => {
+describe('a bucket of blocks', s3, () => {
   it('has one object for blocks that are stored at the same time, and loads of neighbours share a request', async () => {
     const prefix = newPrefix();
     const tier = await open(prefix);
@@ -326,7 +327,7 @@ describe('a bucket of blocks', () => {
   });
 });
 
-describe('settings of S3Tier', () => {
+describe('settings of S3Tier', s3, () => {
   it.each<[string, Partial<S3TierOptions>, string]>([
     ['a bucket that does not exist', { bucket: 'nobody-has-this' }, 'NoSuchBucket (HTTP 404)'],
     ['an unknown access key', { credentials: { accessKeyId: 'x', secretAccessKey: 'y' } }, 'valid credentials'],
