@@ -191,24 +191,29 @@ export function hasRepeatedIds(messages: readonly TemplateMessage[]): boolean {
   return new Set(ids).size < ids.length;
 }
 
-/** Whether all arguments are objects: a model may write others, or a limit may cut them. */
-export const haveObjects = (messages: readonly TemplateMessage[]): boolean =>
-  messages.every((message) => callsOf(message).every(hasObject));
-
-/** Calls whose arguments are no object have the object `{ input }`. */
-export const withObjects = (messages: readonly TemplateMessage[]): TemplateMessage[] =>
-  messages.map((message) => {
+/**
+ * Calls whose arguments are no object have the object `{ input }`, if the template does not take them: a model may write others, or a
+ * limit may cut them.
+ */
+export function withObjects(
+  messages: readonly TemplateMessage[],
+  takes: (shape: string) => boolean,
+): readonly TemplateMessage[] {
+  return messages.map((message) => {
     const calls = callsOf(message);
-    if (calls.every(hasObject)) return message;
-    const objects = calls.map((call) =>
-      hasObject(call)
-        ? call
-        : { ...call, function: { ...call.function, arguments: { input: call.function.arguments } } },
-    );
+    if (calls.every((call) => isTaken(call, takes))) return message;
+    const objects = calls.map((call) => {
+      const { function: called } = call;
+      return isTaken(call, takes) ? call : { ...call, function: { ...called, arguments: { input: called.arguments } } };
+    });
     return { ...message, tool_calls: objects };
   });
+}
 
-const hasObject = ({ function: called }: TemplateCall): boolean => isJsonObject(called.arguments ?? {});
+function isTaken({ function: called }: TemplateCall, takes: (shape: string) => boolean): boolean {
+  const given = called.arguments;
+  return isJsonObject(given) || takes(typeof given === 'string' ? 'UXTAUXT' : 'UYTAUYT');
+}
 
 /** Each call of several in a message of its own, which its result follows. Thoughts and text stay at the first. */
 export function splitCalls(messages: readonly TemplateMessage[]): TemplateMessage[] {

@@ -5,7 +5,6 @@ import {
   type FieldForm,
   fieldForms,
   hasRepeatedIds,
-  haveObjects,
   inForm,
   orderResults,
   placeText,
@@ -17,7 +16,7 @@ import {
 } from './call-forms.ts';
 import { fitNeighbours, fitSystems, type Report, type Takes, withKnownRoles } from './fit-turns.ts';
 import { joinParts } from './join-parts.ts';
-import { callsOf, textOf } from './message-texts.ts';
+import { callsOf, textOf, withoutGaps } from './message-texts.ts';
 import type { MessageKind } from './shapes.ts';
 
 /** Whether a template takes conversations of this shape, with calls in this form. */
@@ -40,9 +39,10 @@ export function fitConversation(
   settings: FitSettings,
   report: Report,
 ): TemplateMessage[] {
-  const form = callForm(messages, settings);
+  const whole = messages.map(withoutGaps);
+  const form = callForm(whole, settings);
   const takes: Takes = (shape, unlike) => settings.takes(shape, form, unlike);
-  const known = withKnownRoles(joinParts(orderResults(messages), takes, report), takes);
+  const known = withKnownRoles(joinParts(orderResults(whole), takes, report), takes);
   const called =
     form.kind === 'fields'
       ? fitCalls(known, { ...settings, form }, takes, report)
@@ -74,8 +74,7 @@ function fitCalls(
   takes: Takes,
   report: Report,
 ): readonly TemplateMessage[] {
-  const isTaken = form.hasTextArguments || haveObjects(messages) || takes('UXTAUXT');
-  const objects = isTaken ? messages : withObjects(messages);
+  const objects = form.hasTextArguments ? messages : withObjects(messages, takes);
   const unique = !hasRepeatedIds(objects) || takes('UCTAUWT') ? objects : withUniqueIds(objects);
   const answered = messages.findLastIndex((message) => message.role === 'assistant' && callsOf(message).length === 0);
   const placed = unique.flatMap((message, i) => {

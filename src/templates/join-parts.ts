@@ -6,7 +6,7 @@ import { textOf } from './message-texts.ts';
 const shapes: Readonly<Record<string, readonly [text: string, parts: string]>> = {
   system: ['SUA', 'IUA'],
   user: ['UAU', 'VAU'],
-  assistant: ['UAU', 'UYU'],
+  assistant: ['UAU', 'ULU'],
   tool: ['UCTAU', 'UCZAU'],
 };
 

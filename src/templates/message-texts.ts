@@ -24,6 +24,25 @@ export const withTextOf = (first: TemplateMessage, second: TemplateMessage): Tem
   content: joinTexts(textOf(first), textOf(second)),
 });
 
+/** Nothing is an empty text, no arguments an empty object, and a number as an id a text: some templates fail on others. */
+export function withoutGaps(message: TemplateMessage): TemplateMessage {
+  const { tool_calls: given, ...rest } = message;
+  const { content, tool_call_id: id } = message;
+  const isEmpty = content === null || content === undefined || content.length === 0;
+  const calls = callsOf(message).map((call) => ({
+    ...call,
+    ...(typeof call.id === 'number' ? { id: String(call.id) } : {}),
+    function: { ...call.function, arguments: call.function.arguments ?? {} },
+  }));
+  return {
+    ...rest,
+    ...(isEmpty ? { content: '' } : {}),
+    ...(typeof id === 'number' ? { tool_call_id: String(id) } : {}),
+    ...(calls.length > 0 ? { tool_calls: calls } : {}),
+    ...(message.role === 'assistant' || given === undefined ? {} : { tool_calls: given }),
+  };
+}
+
 export function callsOf({ role, tool_calls: calls }: TemplateMessage): readonly TemplateCall[] {
   return role === 'assistant' && Array.isArray(calls) ? (calls as readonly TemplateCall[]) : [];
 }

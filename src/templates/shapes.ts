@@ -8,10 +8,10 @@ import { placeText } from './call-forms.ts';
  *   D developer         E empty user  F empty answer                 H thought, text and a call
  *   T the result of the next call that has none yet                  Q the same with the text after the thoughts, as in harmony
  *   K an answer with a marked thought    J a call with a marked thought
- *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON
- *   I, V, Y and Z: as S, U, A and T, with two texts in a list of parts
+ *   G an answer of a space   W a call with the id of the first one   X a call whose arguments are no JSON   Y a list
+ *   I, V, L and Z: as S, U, A and T, with two texts in a list of parts
  */
-export type MessageKind = LetterOf<'SDUACBHQPTEFGWXKJIVYZ'>;
+export type MessageKind = LetterOf<'SDUACBHQPTEFGWXYKJIVLZ'>;
 type LetterOf<T extends string> = T extends `${infer First}${infer Rest}` ? First | LetterOf<Rest> : never;
 
 /** The name of the function that shapes call. */
@@ -45,6 +45,7 @@ export function conversationOf(shape: string): TemplateMessage[] {
     J: () => ({ role: 'assistant', reasoning_content: mark(), content: '', tool_calls: [next()] }),
     W: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(0))] }),
     X: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), `{"place": "${mark()}`)] }),
+    Y: () => ({ role: 'assistant', content: '', tool_calls: [call(idOf(ids.length), [mark()])] }),
     B: () => ({ role: 'assistant', content: mark(), tool_calls: [next()] }),
     H: () => ({ role: 'assistant', reasoning_content: 'Hm.', content: mark(), tool_calls: [next()] }),
     Q: () => placeText(made.H(), 'Hm.', 'preamble')[0]!,
@@ -52,7 +53,7 @@ export function conversationOf(shape: string): TemplateMessage[] {
     T: () => ({ role: 'tool', tool_call_id: ids[results++] ?? idOf(results), content: mark() }),
     I: () => inParts(made.S()),
     V: () => inParts(made.U()),
-    Y: () => inParts(made.A()),
+    L: () => inParts(made.A()),
     Z: () => inParts(made.T()),
   };
   return Array.from(shape, (kind) => made[kind as MessageKind]());
