@@ -26,21 +26,23 @@ export function completeTool(tool: unknown): unknown {
 
 type Schema = Readonly<Record<string, unknown>>;
 
-function completeSchema(schema: Schema): Schema {
-  const complete: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(schema)) {
-    if (name === 'type' && Array.isArray(value)) Object.assign(complete, oneType(value, schema));
-    else if (name === 'properties' && isJsonObject(value))
-      complete[name] = Object.fromEntries(Object.entries(value).map(([key, each]) => [key, anySchema(each)]));
-    else if (name === 'items') complete[name] = anySchema(value);
-    else complete[name] = Array.isArray(value) && unions.has(name) ? value.map(anySchema) : value;
-  }
-  return complete;
+/** Schemas below are shown as they are. */
+const levelsMax = 100;
+
+function completeSchema(schema: Schema, level = 0): Schema {
+  if (level === levelsMax) return schema;
+  const inner = (each: unknown): unknown => (isJsonObject(each) ? completeSchema(each, level + 1) : {});
+  const fields = Object.entries(schema).flatMap(([name, value]): (readonly [string, unknown])[] => {
+    if (name === 'type' && Array.isArray(value)) return Object.entries(oneType(value, schema));
+    if (name === 'properties' && isJsonObject(value))
+      return [[name, Object.fromEntries(Object.entries(value).map(([key, each]) => [key, inner(each)]))]];
+    if (name === 'items') return [[name, inner(value)]];
+    return [[name, Array.isArray(value) && unions.has(name) ? value.map(inner) : value]];
+  });
+  return Object.fromEntries(fields);
 }
 
 const unions = new Set(['anyOf', 'oneOf', 'allOf']);
-
-const anySchema = (schema: unknown): unknown => (isJsonObject(schema) ? completeSchema(schema) : {});
 
 function oneType(types: readonly unknown[], schema: Schema): Schema {
   const [first, ...more] = types.filter((type) => type !== 'null');

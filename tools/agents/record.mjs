@@ -5,7 +5,8 @@
  *
  * `--programs` is the folder in which the pinned versions are installed (default: a temporary one). `--raw` keeps the untrimmed requests. With the chat
  * template of a model in `--template`, nothing is kept: the run only shows whether the program's turns work with it. Needs Node 22 or newer, which some
- * programs want. `npx biome check --write test/data/agents` formats what is kept. All programs run in an empty home folder with their telemetry off, and talk to 127.0.0.1 only.
+ * programs want. All programs run in an empty home folder with their telemetry off, and talk to 127.0.0.1 only. `npx biome check --write test/data/agents`
+ * formats what is kept.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
