@@ -293,6 +293,11 @@ describe('the policy `fail` with requests that share a load', () => {
       recoveredTokens: 2 * 16,
       affectedTokens: 3 * 16,
     });
+    // One of the others loads the block itself.
+    world.step();
+    const again = world.loads.get('2')!;
+    fillLoad(world, again, requests[1]!);
+    world.step([{ load: again }]);
     while (world.scheduler.hasWork()) world.step();
     const ends = world.updates.flatMap(({ requestId, finish }) =>
       finish === undefined ? [] : [[requestId, finish.reason]],
