@@ -45,8 +45,7 @@ const isLongForm = process.env.KVASIR_TEST_LONG === '1';
  * bugs, `reference.test.ts` for gemma3 and long contexts, stores of killed engines in `recovery-disk.test.ts`, faults of connectors in
  * `src/connector/fault`, e2e tests of offloading and of the server for guides and service managers, the simulator and
  * `src/connector/places` for hits and for what is stored,
- * `src/connector` for failing calls and for Redis, the contract on a user's connector (`faulty-connector.test.ts`), `map-connector.test.ts` and
- * `e2e/demo.test.ts` for the connectors of the examples and of the demo, mutants of single engines for those of clusters, and the end of every block and request in most files for leaks.
+ * `src/connector` for failing calls and for Redis, mutants of single engines for those of clusters, and the end of every block and request in most files for leaks.
  */
 const onlyLong = isLongForm
   ? []
@@ -55,7 +54,7 @@ const onlyLong = isLongForm
         ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'long-context', 'own-sides-faults'],
         ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated', 'e2e/fleet'],
         ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure', 'prefix-retention'],
-        ...['answer-schemas', 'e2e/judges', 'e2e/ollama-go', 'e2e/soak', 'shipped-connectors'],
+        ...['answer-schemas', 'e2e/generated-clients', 'e2e/judges', 'e2e/ollama-go', 'e2e/soak'],
       ].map((name) => `test/${name}.test.ts`),
       'bench/command.test.ts',
       'src/connector/tier/redis/redis-cluster.test.ts',

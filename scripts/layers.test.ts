@@ -32,8 +32,8 @@ test.each<[file: string, text: string, rule: string]>([
   ['src/cli/a.ts', "import { b } from '../../test/support/b.ts';", 'only tests import test support'],
   ['bench/latency/a.ts', "import { b } from '../../test/support/b.ts';", 'only tests import test support'],
   ['bench/latency/a.ts', "import { b } from '../../scripts/b.ts';", 'bench -> scripts: imports go down only'],
-  ['sim/a.ts', "import { b } from '../src/worker/b.ts';", 'sim -> worker: peers do not import each other'],
-  ['sim/a.ts', "const b = await import('../src/engine/b.ts');", 'sim -> engine: imports go down only'],
+  ['sim/a.ts', "import { b } from '../src/engine/b.ts';", 'sim -> engine: peers do not import each other'],
+  ['sim/a.ts', "const b = await import('../src/server/b.ts');", 'sim -> server: imports go down only'],
   ['src/scheduler/a.fuzz.ts', "import { b } from '../../sim/b.ts';", 'a test that needs sim is there'],
 ])('%s may not have `%s`', (file, text, rule) => {
   expect(rulesBrokenBy({ [file]: text })[0]).toContain(rule);
@@ -46,7 +46,7 @@ test.each<[file: string, text: string]>([
   ['src/main.ts', "const b = await import('../bench/b.ts');"],
   ['src/cli/sim.ts', "import { b } from '../../sim/b.ts';"],
   ['bench/latency/a.ts', "import { b } from '../../src/cli/b.ts';"],
-  ['sim/a.ts', "import { b } from '../src/scheduler/b.ts';"],
+  ['sim/a.ts', "import { b } from '../src/worker/b.ts';"],
   ['scripts/a.ts', "import { b } from '../sim/b.ts';"],
 ])('%s may have `%s`', (file, text) => {
   expect(rulesBrokenBy({ [file]: text })).toEqual([]);

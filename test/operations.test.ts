@@ -69,7 +69,7 @@ describe('the guide', () => {
   });
 
   it('names flags that exist', async () => {
-    const help = (await Promise.all(['serve', 'size', 'tiers'].map((name) => runHere([name, '--help'])))).map(
+    const help = (await Promise.all(['serve', 'size', 'tiers'].map((name) => runHere([name, name === 'serve' ? '--help-all' : '--help'])))).map(
       ({ stdout }) => stdout,
     );
     // Before, there are flags of other programs.

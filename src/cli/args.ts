@@ -88,7 +88,7 @@ function secondsFlag(text: string): number {
 }
 
 /** A smaller number of bytes without a unit is nearly always meant in GiB or MiB. */
-const plainBytesMin = 1024 ** 2;
+const plainBytesMin = 1024;
 
 /** `2GiB`, `512 MiB`, `1.5g`, `4000000`, `100B`. */
 export function bytesFlag(text: string): number {
@@ -97,7 +97,7 @@ export function bytesFlag(text: string): number {
   if (bytes !== undefined && isPlain && bytes < plainBytesMin) {
     const given = text.trim();
     throw new InvalidArgumentError(
-      `It is a number of bytes, so ${given} is less than 1 MiB. Write the unit, like ${given}GiB or ${given}MiB; ${given}B if you mean bytes.`,
+      `It is a number of bytes, so ${given} is less than 1 KiB. Write the unit, like ${given}GiB or ${given}MiB; ${given}B if you mean bytes.`,
     );
   }
   if (bytes !== undefined) return bytes;

@@ -85,7 +85,7 @@ it('bytes without a unit that are hardly meant so are refused, and the message s
     const { code, stderr } = await runHere(['serve', flag, '4']);
     expect([code, stderr]).toEqual([
       2,
-      expect.stringMatching(/number of bytes, so 4 is less than 1 MiB.*4GiB or 4MiB/),
+      expect.stringMatching(/number of bytes, so 4 is less than 1 KiB.*4GiB or 4MiB/),
     ]);
   }
 });
