@@ -37,7 +37,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'a removal frees a block that a transfer reads or fills',
     breaks: ['I5'],
-    seed: 60,
+    seed: 79,
     scenario: 'tiers',
     file: 'src/kv/reset.ts',
     find: 'if (pool.isAvailable(block)) {\n      pool.evict(block);\n      removed.push(block);',
@@ -47,7 +47,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'a removed block is stored afterwards',
     breaks: ['I4'],
-    seed: 9270,
+    seed: 9695,
     scenario: 'storm',
     file: 'src/scheduler/external-kv.ts',
     find: 'if (blocks.length > 0 && !this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));',
