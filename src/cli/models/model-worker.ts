@@ -19,7 +19,7 @@ const silent = { write: () => undefined };
 
 /** The process of one model of `kvasir serve`, which starts it. It ends with its parent at the latest. */
 export function modelWorkerCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
-  return new Command('model-worker').argument('<model>').action(async () => {
+  return new Command('model-worker').argument('<name>').action(async () => {
     const killed = (): void => void process.kill(process.pid, 'SIGKILL');
     // The parent drains, and then stops its processes.
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
