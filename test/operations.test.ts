@@ -69,9 +69,11 @@ describe('the guide', () => {
   });
 
   it('names flags that exist', async () => {
-    const help = (await Promise.all(['serve', 'size', 'tiers'].map((name) => runHere([name, name === 'serve' ? '--help-all' : '--help'])))).map(
-      ({ stdout }) => stdout,
-    );
+    const help = (
+      await Promise.all(
+        ['serve', 'size', 'tiers'].map((name) => runHere([name, name === 'serve' ? '--help-all' : '--help'])),
+      )
+    ).map(({ stdout }) => stdout);
     // Before, there are flags of other programs.
     const flags = [...guide.split('\n## Sizing\n')[1]!.matchAll(/--[a-z][a-z-]+[a-z]/g)].map(([flag]) => flag);
     expect(flags.length).toBeGreaterThan(20);

@@ -62,6 +62,9 @@ describe('max_tokens beyond the context', () => {
       expect.stringContaining('(5000 in the prompt, 1 in the completion)'),
     ]);
     const least = await post({ prompt: 'a', max_tokens: 9000, min_tokens: 6000 }, '/v1/completions');
-    expect([least.status, JSON.stringify(least.body)]).toEqual([400, expect.stringContaining('9000 in the completion')]);
+    expect([least.status, JSON.stringify(least.body)]).toEqual([
+      400,
+      expect.stringContaining('9000 in the completion'),
+    ]);
   });
 });

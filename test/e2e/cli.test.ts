@@ -82,7 +82,12 @@ describe('kvasir generate', () => {
     ['a value out of range', ['--prompt', 'x', '--top-p', '2'], 2, /error: --top-p must be .* got 2/],
     ['--system without --chat', ['--prompt', 'x', '--system', 'y'], 2, /'--system' needs '--chat'/],
     ['an empty prompt', ['--prompt', ''], 1, /^error: The prompt is empty/m],
-    ['a prompt that does not fit', ['--prompt', 'x', '--max-tokens', '100000'], 1, /^error: This model's maximum context length is/m],
+    [
+      'a prompt that does not fit',
+      ['--prompt', 'x', '--max-tokens', '100000'],
+      1,
+      /^error: This model's maximum context length is/m,
+    ],
     ['a model file that does not exist', ['--prompt', 'x', '--model', 'no.gguf'], 1, /^error: .*no\.gguf/m],
     ['a file that is not a model', ['--prompt', 'x', '--model', 'package.json'], 1, /^error: .*package\.json/m],
     [

@@ -84,7 +84,9 @@ describe('kvasir chat', () => {
 
   it('takes a question back that does not fit, and goes on', async () => {
     const { stderr, messages } = await outputOf(['x'.repeat(3000), 'short']);
-    expect(stderr).toMatch(/^error: This model's maximum context length is 2000 tokens.* \/new begins a new conversation\.\n$/);
+    expect(stderr).toMatch(
+      /^error: This model's maximum context length is 2000 tokens.* \/new begins a new conversation\.\n$/,
+    );
     expect(messages.map(({ content }) => content)[0]).toBe('short');
   });
 
