@@ -16,7 +16,7 @@ interface Resource {
 }
 
 /** Relative names are resolved against it. It names nothing. */
-const base = 'schema://root/';
+const base = 'schema://whole/';
 
 /**
  * The references of one schema, as in JSON Schema 2020-12, 8.2: `#/a/b` and `#anchor` begin at the nearest schema around them that has an
