@@ -10,7 +10,7 @@ export interface CpuTimes {
 /**
  * On the machine of `calibrationSeconds`. Generous: neighbours on the same cores and cold caches can double the time of a file.
  */
-const budgetSeconds = 60;
+const budgetSeconds = 180;
 /** Of `workOfCalibration` on an idle core of an AMD EPYC of the third generation, at which the budget was set. */
 const calibrationSeconds = 0.3;
 
