@@ -45,7 +45,7 @@ export function checkTokens(tokens: unknown, vocabSize: number): void {
   for (let i = 0; i < list.length; i++) checkToken(list[i], vocabSize);
 }
 
-/** The promise of an engine is none: `await` is missing. @throws invalidParameter */
+/** A promise of an engine is refused: `await` is missing. @throws invalidParameter */
 export function checkIsEngine(engine: unknown): void {
   if (typeof (engine as Partial<AsyncEngine> | undefined | null)?.generate === 'function') return;
   const expected = 'an engine: `await createEngine({ model })`';

@@ -11,7 +11,7 @@ const nemotronOpen = '<TOOLCALL>';
 const functionOpen = '<function=';
 const phiOpen = '<|tool_call|>';
 const phiText = 'functools';
-/** The tags after calls. After `functools` there is none. */
+/** The tags after calls. Calls after `functools` have no closing tag. */
 const closingTags: Readonly<Record<string, readonly string[]>> = {
   [open]: ['</tool_call>'],
   [functionOpen]: ['</tool_call>'],

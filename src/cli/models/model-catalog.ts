@@ -173,7 +173,7 @@ export const nameOfModel = (model: string): string => (isHubName(model) ? model 
 
 const nameOfFile = (path: string): string => path.replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '');
 
-/** The short name of a model on the hub; undefined: it is none. */
+/** The short name of a model on the hub; undefined: the name has another form. */
 function hubNameIn(name: string): string | undefined {
   try {
     return isHubName(name) ? hubName(parseHubName(name)) : undefined;
