@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { compiledSources } from './test/support/compiled-sources.ts';
 import { HeavyFilesFirst } from './test/support/heavy-files-first.ts';
 
 const filesOf = (...folders: string[]): string[] =>
@@ -68,7 +69,10 @@ const support = filesOf('test/support');
 const excluded = ['**/node_modules/**', ...onlyLong];
 
 export default defineConfig({
+  plugins: [compiledSources()],
   test: {
+    globalSetup: ['test/support/build-first.ts'],
+    server: { deps: { external: [/\/dist\//] } },
     // Processes instead of threads: native libraries have state of the process, and a crash in one must not end other files.
     pool: 'forks',
     // Each project transforms the files that it imports. With this cache, a file is transformed once for all of them, and again when it changes.
@@ -95,7 +99,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'whole',
-          globalSetup: 'test/support/prepare-once.ts',
+          globalSetup: ['test/support/prepare-once.ts'],
           include: filesOf('test'),
           exclude: [...support, ...alone, ...computingHere, ...connector, ...excluded],
           isolate: false,

@@ -7,10 +7,9 @@
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { SourceMap } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
-import { type Branches, branchesOf, isFailedAssertion, lineOf, type RunScript } from './branch-coverage/branches.ts';
+import { type Branches, branchesOf, isFailedAssertion, type RunScript } from './branch-coverage/branches.ts';
 import {
   checkFloors,
   type FolderBranches,
@@ -18,6 +17,7 @@ import {
   readFloors,
   updateConnectorFloors,
 } from './branch-coverage/floors.ts';
+import { sourcePositions } from './branch-coverage/source-positions.ts';
 
 const flags = process.argv.slice(2);
 const given = flags.find((flag) => !flag.startsWith('--'));
@@ -29,8 +29,7 @@ for (const file of readdirSync(folder))
   for (const script of JSON.parse(readFileSync(join(folder, file), 'utf8')) as RunScript[]) {
     const others = runs.get(script.path) ?? [];
     // A test may run a changed copy.
-    if (others.length === 0 || others[0]!.code === script.code)
-      runs.set(script.path, [...others, withoutExports(script)]);
+    if (others.length === 0 || others[0]!.code === script.code) runs.set(script.path, [...others, script]);
   }
 if (given === undefined) rmSync(folder, { recursive: true });
 
@@ -56,26 +55,14 @@ function runTests(): void {
   if (status !== 0) process.exit(1);
 }
 
-/** Vitest adds a function for each export. */
-function withoutExports({ path, code, functions }: RunScript): RunScript {
-  const isExport = (start: number, end: number): boolean => /^\(\) => \{ try \{ return /.test(code.slice(start, end));
-  return {
-    path,
-    code,
-    functions: functions.filter(({ ranges: [whole] }) => !isExport(whole!.startOffset, whole!.endOffset)),
-  };
-}
-
 function folderOf(path: string): string {
-  return relative('src', dirname(path));
+  return relative('dist/src', dirname(path));
 }
 
 function print(path: string, code: string, { unreached }: Branches): void {
-  const encoded = /\/\/# sourceMappingURL=data:application\/json;[^,]*base64,(\S+)/.exec(code)?.[1] ?? '';
-  const map = new SourceMap(JSON.parse(Buffer.from(encoded, 'base64').toString()));
+  const positionOf = sourcePositions(path, code);
   for (const { offset, text } of unreached) {
-    const line = lineOf(code, offset);
-    const entry = map.findEntry(line - 1, offset - code.lastIndexOf('\n', offset - 1) - 1);
-    console.log(`${path}:${'originalLine' in entry ? entry.originalLine + 1 : '?'}  ${text}`);
+    const { file, line } = positionOf(offset);
+    console.log(`${file}:${line}  ${text}`);
   }
 }

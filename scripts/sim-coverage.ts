@@ -9,18 +9,15 @@
  */
 import { readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
-import { SourceMap } from 'node:module';
-import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { simulate } from '../sim/run.ts';
 import { scenarios } from '../sim/world.ts';
 import { assertDefined } from '../src/base/assert.ts';
 import { branchesOf, isFailedAssertion } from './branch-coverage/branches.ts';
 import { checkFloors, readFloors } from './branch-coverage/floors.ts';
+import { type SourcePosition, sourcePositions } from './branch-coverage/source-positions.ts';
 
-interface Unreached {
-  readonly file: string;
-  readonly line: number;
+interface Unreached extends SourcePosition {
   readonly text: string;
 }
 
@@ -45,14 +42,14 @@ for (const { url, functions } of result.filter((script) => folders.test(script.u
   const path = fileURLToPath(url);
   const folder = assertDefined(folders.exec(url)?.[1], 'a script of a folder that is measured');
   const code = readFileSync(path, 'utf8');
-  const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
+  const positionOf = sourcePositions(path, code);
   const isAssertion = (text: string): boolean =>
     isFailedAssertion(text) || (path.endsWith('verify.js') && text.includes('assert(false'));
   const branches = branchesOf([{ path, code, functions }], isAssertion);
   assertions += branches.assertions;
   countOf.set(folder, (countOf.get(folder) ?? 0) + branches.count);
   missedOf.set(folder, (missedOf.get(folder) ?? 0) + branches.unreached.length);
-  for (const { offset, text } of branches.unreached) unreached.push({ ...positionOf(path, code, offset, map), text });
+  for (const { offset, text } of branches.unreached) unreached.push({ ...positionOf(offset), text });
 }
 
 unreached.sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
@@ -66,12 +63,4 @@ console.log(
 if (floor !== undefined) {
   const found = new Map([...countOf].map(([folder, all]) => [folder, (100 * (all - missedOf.get(folder)!)) / all]));
   checkFloors(floor, found, 'Add worlds that reach this code, or remove it.');
-}
-
-function positionOf(path: string, code: string, offset: number, map: SourceMap): Omit<Unreached, 'text'> {
-  const before = code.slice(0, offset).split('\n');
-  const entry = map.findEntry(before.length - 1, before[before.length - 1]!.length);
-  if (!('originalSource' in entry)) return { file: relative(process.cwd(), path), line: before.length };
-  const source = resolve(dirname(path), entry.originalSource);
-  return { file: relative(process.cwd(), source), line: entry.originalLine + 1 };
 }

@@ -4,8 +4,9 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { packageRoot } from '../src/base/package-files.ts';
 
-const root = join(import.meta.dirname, '..');
+const root = packageRoot();
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'src/worker', 'sim'];
 /** What the simulators do not import of these: some connectors, and ranks in processes. */
 const unused =

@@ -87,7 +87,7 @@ describe('options are refused before the weights of a model are read', () => {
     ['a directory of shared storage', sharedStorage(file), 'KVASIR_STORAGE_UNUSABLE'],
     [
       'a class of a tier',
-      withTiers({ type: 'No', module_path: 'test/support/wrong-tiers.ts' }),
+      withTiers({ type: 'No', module_path: 'dist/test/support/wrong-tiers.js' }),
       'KVASIR_TIER_CLASS_INVALID',
     ],
   ])('%s', async (_, options, code) => {

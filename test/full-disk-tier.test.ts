@@ -98,7 +98,12 @@ it('the folder never has more bytes than its bound while many requests store and
 
 it('all requests end while every store hangs: blocks wait in a bounded queue, and the others are dropped', async () => {
   const path = folder.file('hung');
-  const tier = { type: 'GatedDisk', module_path: 'test/support/gated-disk.ts', folder: path, max_bytes: 2_000_000 };
+  const tier = {
+    type: 'GatedDisk',
+    module_path: 'dist/test/support/gated-disk.js',
+    folder: path,
+    max_bytes: 2_000_000,
+  };
   const engine = await open(tier);
   closeGate();
   expect(await askAll(engine)).toEqual(expected);

@@ -54,7 +54,7 @@ tierCipherSuite('FolderTier of the examples', async () => {
   };
 });
 
-const modulePath = 'examples/folder-tier.ts';
+const modulePath = 'dist/examples/folder-tier.js';
 
 const openEngine = (tier: JsonObject): Promise<AsyncEngine> => openEngineWithTier({ tier });
 

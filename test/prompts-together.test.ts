@@ -39,7 +39,7 @@ registerConnector('OffloadingOneByOne', async () => OffloadingOneByOne);
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-prompts-together-'));
 let engine: AsyncEngine;
 beforeAll(async () => {
-  const tier = { type: 'FolderTier', module_path: 'examples/folder-tier.ts', folder };
+  const tier = { type: 'FolderTier', module_path: 'dist/examples/folder-tier.js', folder };
   engine = await openEngineWithTier({ tier, connector: 'OffloadingOneByOne', maxNumSeqs: requests });
 });
 afterAll(async () => {

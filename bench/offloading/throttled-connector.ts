@@ -23,10 +23,8 @@ export class ThrottledConnector extends OffloadingConnector {
   }
 }
 
-/** The path of this file: TypeScript in the sources, JavaScript in the build. */
-export const throttledModule = fileURLToPath(
-  import.meta.url.endsWith('.ts') ? import.meta.url : entryPoint('bench/offloading/throttled-connector'),
-);
+/** The path of this file in the build. */
+export const throttledModule = fileURLToPath(entryPoint('bench/offloading/throttled-connector'));
 
 function throttled(tier: Tier, blockMs: number): Tier {
   let freeAtMs = 0;

@@ -36,9 +36,8 @@ export interface UnreachedBranch {
 /** Whether a branch is code that runs only when an assertion fails. */
 export type IsAssertion = (text: string) => boolean;
 
-/** Vitest calls imported functions as `(0,__vite_ssr_import_0__.assert)(false)`. */
 export const isFailedAssertion: IsAssertion = (text) =>
-  /^[\s{]*(?:default:\s*return )?(?:\(\s*0\s*,\s*\w+\.)?(?:assert\)?\(false|assertNever\)?\(|fail\w*\)?\()/.test(text);
+  /^[\s{]*(?:default:\s*return )?(?:assert\(false|assertNever\(|fail\w*\()/.test(text);
 
 /** The branches of one script, which several processes have run. A branch is reached if it ran in one of them. */
 export function branchesOf(runs: readonly RunScript[], isAssertion: IsAssertion): Branches {
@@ -70,6 +69,3 @@ function countOf({ startOffset, endOffset }: Range, ranges: readonly Range[]): n
   }
   return smallest?.count ?? 0;
 }
-
-/** The line of an offset, from 1. */
-export const lineOf = (code: string, offset: number): number => code.slice(0, offset).split('\n').length;

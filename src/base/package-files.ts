@@ -15,11 +15,12 @@ export function packageVersion(): string {
 
 /**
  * The built file that a thread or a process runs, by the path of its source (`src/main`). It is one of the bundle (`scripts/bundle.ts`).
- * A process that runs the compiler's output instead stays there, so that a test can change single modules of it.
+ * A command of the compiler's output stays there, so that a test can change single modules of it.
  */
 export function entryPoint(source: string): URL {
-  const folder = import.meta.url.endsWith('/dist/src/base/package-files.js') ? 'dist' : 'dist/bundle';
-  return pathToFileURL(join(packageRoot(), folder, `${source}.js`));
+  const root = packageRoot();
+  const isCompilersOutput = process.argv[1]?.startsWith(join(root, 'dist/src')) === true;
+  return pathToFileURL(join(root, isCompilersOutput ? 'dist' : 'dist/bundle', `${source}.js`));
 }
 
 /** A file that the build does not change, by its path below `src`. */

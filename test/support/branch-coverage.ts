@@ -11,7 +11,7 @@ import type { RunScript } from '../../scripts/branch-coverage/branches.ts';
 import { coverageSession } from './coverage-session.ts';
 
 const folder = process.env.KVASIR_COVERAGE;
-const measured = /^src\/connector\/.*(?<!\.(?:test|suite|fuzz))\.ts$/;
+const measured = /^dist\/src\/connector\/.*\.js$/;
 const pathOf = (url: string): string => relative(process.cwd(), url.startsWith('file:') ? fileURLToPath(url) : url);
 
 async function measure(into: string): Promise<void> {

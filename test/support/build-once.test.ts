@@ -15,7 +15,7 @@ const count = (): void => {
 beforeEach(() => {
   folder = temporaryFolder();
   root = folder.file('project');
-  for (const name of ['src/kv', 'sim', 'bench', 'scripts', 'examples'])
+  for (const name of ['src/kv', 'sim', 'bench', 'scripts', 'examples', 'test/support'])
     mkdirSync(join(root, name), { recursive: true });
   for (const name of ['package.json', 'tsconfig.json', 'tsconfig.build.json']) writeFileSync(join(root, name), '{}');
   source = join(root, 'src/kv/pool.ts');

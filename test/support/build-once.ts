@@ -3,7 +3,7 @@ import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, write
 import { join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 
-const folders = ['src', 'sim', 'bench', 'scripts', 'examples'];
+const folders = ['src', 'sim', 'bench', 'scripts', 'examples', 'test/support'];
 const configs = ['package.json', 'tsconfig.json', 'tsconfig.build.json'];
 
 /**

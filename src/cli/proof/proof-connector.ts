@@ -50,13 +50,10 @@ export class ProofConnector extends SharedStorageConnector {
   }
 }
 
-const isSource = import.meta.url.endsWith('.ts');
-
 /** The settings of an engine with this connector. */
 export const proofConnector = (settings: JsonObject): JsonObject => ({
   kv_connector: ProofConnector.name,
-  // TypeScript in the sources, JavaScript in the build.
-  kv_connector_module_path: fileURLToPath(isSource ? import.meta.url : entryPoint('src/cli/proof/proof-connector')),
+  kv_connector_module_path: fileURLToPath(entryPoint('src/cli/proof/proof-connector')),
   kv_role: 'kv_both',
   kv_connector_extra_config: settings,
 });

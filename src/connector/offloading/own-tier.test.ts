@@ -26,7 +26,7 @@ const specOf = (tier: JsonObject) =>
   ).secondaries[0]!;
 const open = (tier: JsonObject) => openTier(specOf(tier), { identity: suiteIdentity, movesBlocks: true });
 
-const wrong = 'test/support/wrong-tiers.ts';
+const wrong = 'dist/test/support/wrong-tiers.js';
 
 describe('a tier class of the user’s', () => {
   it('is opened with its settings and a context, and has the name of the class', async () => {

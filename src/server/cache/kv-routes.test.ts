@@ -143,7 +143,7 @@ describe('orders about cached KV over HTTP', () => {
   });
 
   it('a client that leaves during a clear does not stop it, and later orders work', async () => {
-    const module_path = pathToFileURL('test/support/gated-disk.ts').href;
+    const module_path = pathToFileURL('dist/test/support/gated-disk.js').href;
     const gated = (folder: string): JsonObject => ({ type: 'GatedDisk', module_path, folder, max_bytes: 1 << 30 });
     const { send, lines, url, engine, leftCount } = await serve({}, gated);
     const lookUp = async () => (await send('POST', '/cache/lookup', { prompt: text })).body.tokens as Json;
