@@ -74,7 +74,7 @@ describe('two connectors that have all blocks', () => {
   const loadedFrom = ({ counters }: EngineHarness): (number | undefined)[] =>
     ['c0', 'c1'].map((name) => counters[`tier.${name}-loaded`]);
 
-  it('both store every block, with events of both', async () => {
+  it('multi_example_connector_consistency: both store every block, with events of both', async () => {
     const engine = await open([disk(newStorage()), disk(newStorage())]);
     await ask(engine);
     for (const place of ['c0-shared-storage', 'c1-shared-storage']) {
