@@ -20,7 +20,7 @@ const newStorage = (): string => join(root, `${serial++}`);
 
 /** Each prompt has blocks in both directories, so its loads have two parts. One connector has its faults in the tier, the other around its sides. */
 connectorSuite('a list of two connectors', {
-  modes: ['async', 'sync'],
+  modes: inLongForm(['async', 'sync'], ['async']),
   ranks: [1, 2],
   newStorage,
   create: (storage, settings) => halves(storage, settings, ['HalfConnector', 'OwnSidesHalf']),
@@ -30,7 +30,7 @@ connectorSuite('a list of two connectors', {
 function someCases(name: string, names: RegExp, create: Parameters<typeof connectorSuite>[1]['create']): void {
   connectorSuite(
     name,
-    { modes: inLongForm(['async', 'sync'], ['async']), ranks: inLongForm([1, 2], [2]), newStorage, create },
+    { modes: inLongForm(['async', 'sync'], ['sync']), ranks: inLongForm([1, 2], [2]), newStorage, create },
     { describe, it: (title, run) => void (names.test(title) && it(title, run)) },
   );
 }
