@@ -467,6 +467,12 @@ export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 /** The deadline of a load, as in SGLang: 2 s, and 0.1 s more for each 1,024 tokens, at most 30 s. */
 export const defaultLoadTimeoutMs = (tokens: number): number => Math.min(30_000, 2000 + (100 * tokens) / 1024);
 
+/** The deadline of a load by the number of the request's tokens. */
+export const loadTimeoutOf = ({
+  loadTimeoutMs = defaultLoadTimeoutMs,
+}: Pick<SchedulerConnector, 'loadTimeoutMs'>): ((tokens: number) => number) =>
+  typeof loadTimeoutMs === 'number' ? () => loadTimeoutMs : loadTimeoutMs;
+
 /** The longest time that a request waits for a connector that answers "ask later". */
 export const askLaterMaxMs = 30_000;
 

@@ -5,13 +5,13 @@ import {
   askLaterMaxMs,
   type ConnectorMetadata,
   type ConnectorRequest,
-  defaultLoadTimeoutMs,
   type FoundBlock,
   type KvBlock,
   type KvLoadPolicy,
   type LoadBlock,
   type LoadMode,
   type LoadOutcome,
+  loadTimeoutOf,
   type RankReport,
   type SchedulerConnector,
   type TransferId,
@@ -118,9 +118,7 @@ export class ExternalKv {
     this.#kv = kv;
     this.#connector = connector;
     this.#loadCost = loadCost;
-    const { loadTimeoutMs } = connector;
-    const ofConnector = typeof loadTimeoutMs === 'number' ? () => loadTimeoutMs : loadTimeoutMs;
-    this.#timeoutMs = options.loadTimeoutMs ?? ofConnector ?? defaultLoadTimeoutMs;
+    this.#timeoutMs = options.loadTimeoutMs ?? loadTimeoutOf(connector);
     this.#askLaterMaxMs = options.askLaterMaxMs ?? askLaterMaxMs;
     this.#pollMs = options.pollMs ?? 100;
     const canFlush = connector.canFlush === true;

@@ -7,7 +7,6 @@ import {
   type ConnectorPlan,
   type ConnectorRequest,
   type ConnectorStep,
-  defaultLoadTimeoutMs,
   type FoundBlock,
   type KvBlock,
   type KvEvent,
@@ -15,6 +14,7 @@ import {
   type LoadJob,
   type LoadMode,
   type LoadOutcome,
+  loadTimeoutOf,
   type MatchAnswer,
   type PlaceContent,
   type PlaceKind,
@@ -69,14 +69,9 @@ export class MultiScheduler implements SchedulerConnector {
     this.canFlush = sides.every(({ canFlush }) => canFlush === true);
     // One connector with `always` promises to load all that a request needs.
     this.loadPolicy = sides.every(({ loadPolicy }) => loadPolicy === 'auto') ? 'auto' : 'always';
-    const timeouts = sides.map(({ loadTimeoutMs }) => loadTimeoutMs);
-    if (timeouts.some((timeout) => timeout !== undefined))
-      this.loadTimeoutMs = (tokens) =>
-        Math.max(
-          ...timeouts.map((timeout = defaultLoadTimeoutMs) =>
-            typeof timeout === 'number' ? timeout : timeout(tokens),
-          ),
-        );
+    const timeouts = sides.map(loadTimeoutOf);
+    if (sides.some(({ loadTimeoutMs }) => loadTimeoutMs !== undefined))
+      this.loadTimeoutMs = (tokens) => Math.max(...timeouts.map((timeout) => timeout(tokens)));
     const tiers = administrationOf(sides.map((side) => side.tiers));
     if (tiers !== undefined) this.tiers = tiers;
   }
