@@ -13,7 +13,7 @@ import { type FaultCounts, FaultTimes } from './fault-times.ts';
 import { Link } from './link.ts';
 import { Replica, type RouterPort } from './replica.ts';
 import { Router, type RouterOptions } from './router.ts';
-import { SharedTier } from './shared-tier.ts';
+import { SharedTier, type SharedTierOptions } from './shared-tier.ts';
 import { SimulatedTime } from './simulated-time.ts';
 
 export interface TierOptions {
@@ -32,6 +32,8 @@ export interface ClusterOptions {
   readonly costs: Costs;
   /** Undefined: the replicas share nothing. */
   readonly tier: TierOptions | undefined;
+  /** So many such tiers, with faults of their own. Replicas have a list of connectors with one tier each. Default: one. */
+  readonly tierCount?: number;
   readonly loadPolicy: KvLoadPolicy;
   readonly routing: RouterOptions['routing'];
   /** The network of a replica. */
@@ -75,7 +77,7 @@ export class Cluster {
   readonly #conversations: readonly Conversation[];
   /** By turn. */
   readonly #talking = new Map<string, Conversation>();
-  readonly #tier: SharedTier | undefined;
+  readonly #tiers: readonly SharedTier[];
   readonly #replicas: readonly Replica[];
   readonly #router: Router;
   readonly #faultTimes: FaultTimes;
@@ -91,17 +93,12 @@ export class Cluster {
     const time = this.#time;
     // Clusters with and without a tier have the same faults.
     const [tierPrng, faultPrng] = [prng.fork(), prng.fork()];
-    if (options.tier !== undefined)
-      this.#tier = new SharedTier(time, tierPrng, {
-        bytesPerMs: options.tier.gigabitsPerSecond * bytesPerMsOfGigabit,
-        replicaBytesPerMs: options.replicaGigabitsPerSecond * bytesPerMsOfGigabit,
-        latencyMs: options.tier.latencyMs,
-        blocksMax: Math.max(Math.floor(options.tier.tokensMax / options.blockSize), 1),
-        blockBytes: options.blockSize * options.costs.kvBytesPerToken,
-        identity: engine.identity,
-        faults: options.faults,
-      });
-    const surroundings = { time, tier: this.#tier };
+    this.#tiers = tierOptions(options, engine.identity).map(
+      (tier, i) =>
+        // The first tier is the same with and without others.
+        new SharedTier(time, i === 0 ? tierPrng : tierPrng.fork(), tier),
+    );
+    const surroundings = { time, tiers: this.#tiers };
     const newLink = (): Link => new Link(time, prng.fork(), options.networkDelayMs);
     this.#replicas = Array.from({ length: options.replicas }, (_, index) => {
       const links = { toRouter: newLink(), fromRouter: newLink() };
@@ -120,7 +117,7 @@ export class Cluster {
     );
     this.#faultTimes = new FaultTimes(time, faultPrng, options, {
       replicas: this.#replicas,
-      tier: this.#tier,
+      tiers: this.#tiers,
       leave: (pick) => this.#leave(pick),
     });
   }
@@ -145,7 +142,11 @@ export class Cluster {
       left: this.#left,
       retries: this.#router.retries,
       faults: this.#faultTimes.counts,
-      tier: this.#tier?.counts ?? { loads: 0, loadFailures: 0, stores: 0 },
+      tier: {
+        loads: sumOf(this.#tiers, 'loads'),
+        loadFailures: sumOf(this.#tiers, 'loadFailures'),
+        stores: sumOf(this.#tiers, 'stores'),
+      },
     };
   }
 
@@ -193,6 +194,24 @@ export class Cluster {
       this.#time.fail(new Error(`I8: ${openIds.length} requests are lost: ${openIds.slice(0, 5).join(', ')}`));
     this.#time.after(watchMs, () => this.#watch());
   }
+}
+
+const sumOf = (tiers: readonly SharedTier[], count: keyof SharedTier['counts']): number =>
+  tiers.reduce((sum, { counts }) => sum + counts[count], 0);
+
+/** One for each tier. */
+function tierOptions(options: ClusterOptions, identity: KvIdentity): readonly SharedTierOptions[] {
+  const { tier, tierCount = 1, blockSize } = options;
+  if (tier === undefined) return [];
+  return Array.from({ length: tierCount }, () => ({
+    bytesPerMs: tier.gigabitsPerSecond * bytesPerMsOfGigabit,
+    replicaBytesPerMs: options.replicaGigabitsPerSecond * bytesPerMsOfGigabit,
+    latencyMs: tier.latencyMs,
+    blocksMax: Math.max(Math.floor(tier.tokensMax / blockSize), 1),
+    blockBytes: blockSize * options.costs.kvBytesPerToken,
+    identity,
+    faults: options.faults,
+  }));
 }
 
 function engineOptions(options: ClusterOptions): EngineProcessOptions {

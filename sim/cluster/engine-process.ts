@@ -5,7 +5,10 @@ import {
   emptyMetadata,
   type KvIdentity,
   type KvLoadPolicy,
+  type WorkerConnector,
 } from '../../src/connector/connector.ts';
+import { MultiScheduler } from '../../src/connector/multi/multi-scheduler.ts';
+import { MultiWorker } from '../../src/connector/multi/multi-worker.ts';
 import { TierScheduler } from '../../src/connector/places/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
@@ -32,8 +35,8 @@ export interface EngineProcessOptions {
 
 export interface Surroundings {
   readonly time: SimulatedTime;
-  /** Undefined: replicas share nothing. */
-  readonly tier: SharedTier | undefined;
+  /** Each is the store of a connector, in the order in which they load. None: replicas share nothing. */
+  readonly tiers: readonly SharedTier[];
 }
 
 /** What one step has done for one request. */
@@ -57,8 +60,9 @@ const saveBufferBlocks = 256;
 const closeTimeoutMs = 10_000;
 
 /**
- * One life of a replica, from its start to its end: the real scheduler and KV cache, both sides of the real connector (`connector/tier`), and a fake
- * runner. Its loop is that of `engine/step.ts`, in simulated time.
+ * One life of a replica, from its start to its end: the real scheduler and KV cache, both sides of the real connector (`connector/tier`) on
+ * each tier, and
+ * a fake runner. Its loop is that of `engine/step.ts`, in simulated time.
  */
 export class EngineProcess {
   readonly #time: SimulatedTime;
@@ -66,7 +70,7 @@ export class EngineProcess {
   readonly #events: EngineProcessEvents;
   readonly #runner: LinearRunner;
   readonly #scheduler: Scheduler;
-  readonly #worker: TierWorker | undefined;
+  readonly #worker: WorkerConnector | undefined;
   #isDead: boolean = false;
   #isClosing: boolean = false;
   #pausedUntilMs = 0;
@@ -76,7 +80,7 @@ export class EngineProcess {
 
   /** `garbage`: what its memory has at first. */
   constructor(
-    { time, tier }: Surroundings,
+    { time, tiers }: Surroundings,
     options: EngineProcessOptions,
     events: EngineProcessEvents,
     garbage: number,
@@ -87,16 +91,12 @@ export class EngineProcess {
     const { spec, identity, loadPolicy } = options;
     this.#runner = new LinearRunner(spec.blockCount, spec.groups[0]!.blockSize, garbage);
     const context: ConnectorContext = { clock: time, timers: time, wake: () => this.#notify() };
-    let connector: TierScheduler | undefined;
-    if (tier !== undefined) {
-      const connection = new TierConnection(tier);
-      const { lookupTimeoutMs, ...ofWorker } = tierLimits;
-      const ofScheduler = { role: 'kv_both', mode: 'async', lookupTimeoutMs } as const;
-      connector = new TierScheduler([connection], { ...context, identities: [identity] }, ofScheduler);
-      const saveBufferBytes = saveBufferBlocks * identity.blockBytes;
-      this.#worker = new TierWorker(connection, { ...context, identity }, { ...ofWorker, saveBufferBytes });
-      this.#worker.registerKvCaches(this.#runner);
-    }
+    const sides = tiers.map((tier) => sidesOf(tier, context, identity));
+    const schedulers = sides.map(({ scheduler }) => scheduler);
+    const workers = sides.map(({ worker }) => worker);
+    const connector = sides.length > 1 ? new MultiScheduler(schedulers, time) : schedulers[0];
+    this.#worker = sides.length > 1 ? new MultiWorker(workers) : workers[0];
+    this.#worker?.registerKvCaches(this.#runner);
     this.#scheduler = new Scheduler(spec, options.scheduler, sha256, { connector, loadPolicy });
     this.#run().catch((error: unknown) => time.fail(error));
   }
@@ -202,6 +202,18 @@ export class EngineProcess {
     this.#scheduler.notifyTransfers(this.#time.nowMs());
     this.#wakeUp();
   }
+}
+
+/** Both sides of a connector on the tier. */
+function sidesOf(tier: SharedTier, context: ConnectorContext, identity: KvIdentity) {
+  const connection = new TierConnection(tier);
+  const { lookupTimeoutMs, ...ofWorker } = tierLimits;
+  const ofScheduler = { role: 'kv_both', mode: 'async', lookupTimeoutMs } as const;
+  const saveBufferBytes = saveBufferBlocks * identity.blockBytes;
+  return {
+    scheduler: new TierScheduler([connection], { ...context, identities: [identity] }, ofScheduler),
+    worker: new TierWorker(connection, { ...context, identity }, { ...ofWorker, saveBufferBytes }),
+  };
 }
 
 /** Turns of Node's event loop in which the worker's shutdown copies the rest of the saves and ends. */

@@ -7,7 +7,7 @@ import type { SimulatedTime } from './simulated-time.ts';
 
 interface Targets {
   readonly replicas: readonly Replica[];
-  readonly tier: SharedTier | undefined;
+  readonly tiers: readonly SharedTier[];
   /** A client leaves; `pick` chooses it. False: there is none. */
   leave(pick: (ids: readonly string[]) => string): boolean;
 }
@@ -65,7 +65,7 @@ export class FaultTimes {
   calm(): void {
     this.#isCalm = true;
     this.calmMs = Math.max(this.calmMs, this.#time.nowMs());
-    this.#targets.tier?.calm();
+    for (const tier of this.#targets.tiers) tier.calm();
   }
 
   #next(fault: TimedFault, meanMs: number, prng: Prng): void {
@@ -79,11 +79,12 @@ export class FaultTimes {
   /** Whether the fault has happened. */
   #cause(fault: TimedFault): boolean {
     const prng = this.#prng;
-    const { replicas, tier } = this.#targets;
+    const { replicas, tiers } = this.#targets;
     const replica = prng.pick(replicas);
     const untilMs = this.#time.nowMs() + prng.unit() * this.#faultMsMax;
     if (fault === 'leaves') return this.#targets.leave((ids) => prng.pick(ids));
-    if (fault.startsWith('tier') && tier === undefined) return false;
+    if (fault.startsWith('tier') && tiers.length === 0) return false;
+    const tier = tiers.length > 1 ? prng.pick(tiers) : tiers[0];
     this.calmMs = Math.max(this.calmMs, untilMs);
     switch (fault) {
       case 'crashes':

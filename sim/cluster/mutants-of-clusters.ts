@@ -86,4 +86,25 @@ export const clusterMutants: readonly ClusterMutant[] = [
     find: 'this.#append(digest);\n      this.#setParent(digest);',
     replace: 'this.#append(digest);',
   },
+  {
+    bug: 'a load with blocks of two connectors is over when one of them says so',
+    breaks: ['I2', 'I10'],
+    file: 'src/connector/transfer/joined-ends.ts',
+    find: 'if (!left.delete(side) || left.size > 0) return false;',
+    replace: 'if (!left.delete(side)) return false;',
+  },
+  {
+    bug: 'of a list of connectors, only the first reports blocks that failed',
+    breaks: ['I2', 'I10'],
+    file: 'src/connector/multi/multi-worker.ts',
+    find: '...this.#sides.flatMap((side) => side.getBlockIdsWithLoadErrors())',
+    replace: '...this.#sides[0].getBlockIdsWithLoadErrors()',
+  },
+  {
+    bug: 'a connector of a list gets the loads of another one',
+    breaks: ['I2', 'I8', 'I10'],
+    file: 'src/connector/multi/multi-worker.ts',
+    find: 'loads: loads.map((load) => loadOf(i, load))',
+    replace: 'loads: loads.map((load) => loadOf(1 - i, load))',
+  },
 ];

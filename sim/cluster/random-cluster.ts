@@ -31,6 +31,8 @@ export function randomCluster(seed: number, { off, conversations }: SceneParts):
     latencyMs: prng.pick([0.1, 1, 20]),
     tokensMax: prng.pick([500, 5000, 100_000]),
   };
+  // A generator of its own, so that worlds with one tier are as before.
+  const tierCount = new Prng(seed + 2 ** 41).pick([1, 2, 3]);
   const options: ClusterOptions = {
     replicas: prng.between(1, 5),
     blockSize,
@@ -39,6 +41,7 @@ export function randomCluster(seed: number, { off, conversations }: SceneParts):
     maxNumSeqs: prng.pick([2, 8, 32]),
     costs: measuredCosts,
     tier: prng.chance(0.9) ? tier : undefined,
+    tierCount,
     loadPolicy: prng.pick(['always', 'auto'] as const),
     routing: prng.pick(['prefix', 'load'] as const),
     replicaGigabitsPerSecond: 10,

@@ -309,3 +309,27 @@ describe('lookup tables, window: a window group loads the blocks that the comput
     },
   );
 });
+
+/** vLLM's scheduler of the offloading connector stores the blocks of 16 tokens, and the partial tail: 12 tokens of attention and the state after 28. */
+test('partial_tail: of 28 tokens, the blocks and the state after 16 are stored, and a later request computes the other 12', () => {
+  const world = open([full, state], 'async');
+  const first = short('first', range(28), 1);
+  world.scheduler.add(first);
+  finishAll(world);
+  const stored = world.connector.newlyValid.map(({ group, index }) => `${group}: ${index}`);
+  expect(stored.toSorted((a, b) => a.localeCompare(b))).toEqual(['0: 0', '1: 0']);
+  const later = open([full, state], 'async');
+  later.connector.blocks = () => 1;
+  later.scheduler.add(first);
+  const plan = later.plan()!;
+  const load = later.loads.get('first')!;
+  fillLoad(later, load, first);
+  later.apply(plan, [{ load }]);
+  expect(shape(later.step())).toEqual(['first: 16-28']);
+  finishAll(later);
+  expect(textOf(later, 'first')).toEqual(referenceOf(later, first));
+});
+
+function finishAll(world: World): void {
+  while (world.scheduler.hasWork()) world.step();
+}

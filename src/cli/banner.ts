@@ -1,4 +1,5 @@
 import { takeFaults } from '../connector/fault/faulty-connector.ts';
+import { isMulti, readMultiSettings } from '../connector/multi/multi-settings.ts';
 import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
 import { describeTier } from '../connector/offloading/tier-spec.ts';
 import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
@@ -91,7 +92,15 @@ function extrasOf({ model: { description, attention, placement } }: AsyncEngine,
   const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig, kvTransferKeyFile } = transfer;
   const { shared_storage_path: path } = kvConnectorExtraConfig;
   const place = typeof path === 'string' ? `, in ${path}` : '';
-  extras.push(['connector', [`${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`]]);
+  const list = isMulti(transfer)
+    ? ` of ${readMultiSettings(transfer)
+        .map((one) => one.kvConnector)
+        .join(', ')}`
+    : '';
+  extras.push([
+    'connector',
+    [`${kvConnector} (${kvRole})${list}${place}; load failure policy: ${kvLoadFailurePolicy}`],
+  ]);
   if (kvConnector === 'OffloadingConnector') {
     const { host, secondaries } = readOffloadingSettings(takeFaults(transfer).config);
     extras.push(['tiers', [host, ...secondaries.map((named) => named.spec)].map(describeTier)]);

@@ -30,6 +30,10 @@ export class AuthenticatingConnector implements KvConnector {
     this.#file = readKeyFile(keyFile);
   }
 
+  get stores(): readonly string[] {
+    return this.#inner.stores ?? [];
+  }
+
   async checkSettings(): Promise<void> {
     await this.#inner.checkSettings?.();
   }

@@ -1,4 +1,4 @@
-import { inSnakeCase, withoutUndefined } from '../base/field-reader.ts';
+import { type FieldReader, inSnakeCase, withoutUndefined } from '../base/field-reader.ts';
 import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { configReader } from './config-reader.ts';
 import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
@@ -82,32 +82,60 @@ export function parseKvTransferConfig(
   return readKvTransferConfig(raw);
 }
 
+/** Of a configuration in a list of connectors. */
+interface InList {
+  /** Before the names of fields in errors: `kv_connector_extra_config.connectors[0].` */
+  readonly path: string;
+  /** The configuration of the list, whose role and engine the connector has unless it says otherwise. */
+  readonly list: KvTransferConfig;
+}
+
 /** Reads the configuration as an object, keys in snake_case or camelCase. */
-export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
+export function readKvTransferConfig(input: JsonObject, inList?: InList): KvTransferConfig {
+  const list = inList?.list;
+  const path = inList?.path ?? '';
   const reader = configReader(
-    inSnakeCase(input, (name) => invalid(name, 'given once', 'two spellings of it')),
-    '',
+    inSnakeCase(input, (name) => invalid(path + name, 'given once', 'two spellings of it')),
+    path,
   );
   for (const name of meaningless) reader.refuse(name, () => false, 'it would change nothing');
   const kvConnector = reader.text('kv_connector');
   const kvRole = reader.choice('kv_role', roles);
   const kvConnectorExtraConfig = deepFreeze(structuredClone(reader.json('kv_connector_extra_config') ?? {}));
-  const kvLoadFailurePolicy = reader.choice('kv_load_failure_policy', policies) ?? 'recompute';
-  const others = withoutUndefined({
-    kvConnectorModulePath: reader.text('kv_connector_module_path'),
-    engineId: reader.text('engine_id'),
-    kvTransferKeyFile: reader.text('kv_transfer_key_file'),
-    kvTransferEncrypt: reader.boolean('kv_transfer_encrypt'),
-  });
+  const kvConnectorModulePath = reader.text('kv_connector_module_path');
+  const engineId = reader.text('engine_id');
+  const whole = list === undefined ? wholeOf(reader) : wholeOfList(reader, list);
   // A misspelt name says more than a missing field.
   reader.finish();
+  const role = kvRole ?? list?.kvRole ?? reader.requiredChoice('kv_role', roles);
+  if (list !== undefined && list.kvRole !== 'kv_both' && role !== list.kvRole)
+    throw reader.invalid('kv_role', `\`${list.kvRole}\`, as that of the list, or absent`);
   return Object.freeze({
     kvConnector: reader.required('kv_connector', kvConnector, 'the name of a connector, like "SharedStorageConnector"'),
-    kvRole: kvRole ?? reader.requiredChoice('kv_role', roles),
+    kvRole: role,
     kvConnectorExtraConfig,
-    kvLoadFailurePolicy,
-    ...others,
+    ...whole,
+    ...withoutUndefined({ kvConnectorModulePath, engineId: engineId ?? list?.engineId }),
   });
+}
+
+type WholeFields = Pick<KvTransferConfig, 'kvLoadFailurePolicy' | 'kvTransferKeyFile' | 'kvTransferEncrypt'>;
+
+const wholeOf = (reader: FieldReader): WholeFields => ({
+  kvLoadFailurePolicy: reader.choice('kv_load_failure_policy', policies) ?? 'recompute',
+  ...withoutUndefined({
+    kvTransferKeyFile: reader.text('kv_transfer_key_file'),
+    kvTransferEncrypt: reader.boolean('kv_transfer_encrypt'),
+  }),
+});
+
+/** A rank has one load failure policy and one key file. */
+function wholeOfList(reader: FieldReader, list: KvTransferConfig): WholeFields {
+  for (const name of ['kv_load_failure_policy', 'kv_transfer_key_file', 'kv_transfer_encrypt'])
+    if (reader.raw(name) !== undefined)
+      throw reader.invalid(name, 'absent: it is set beside the list, for all connectors');
+  const { kvLoadFailurePolicy, kvTransferKeyFile, kvTransferEncrypt } = list;
+  return { kvLoadFailurePolicy, ...withoutUndefined({ kvTransferKeyFile, kvTransferEncrypt }) };
 }
 
 function setAt(raw: Record<string, JsonValue>, { path, value }: DottedFlag): void {

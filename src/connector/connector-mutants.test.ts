@@ -5,7 +5,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { inLongForm } from '../../test/support/long-form.ts';
 import { readKvTransferConfig } from './config.ts';
 import { connectorSuite } from './connector.suite.ts';
-import type { LoadMode, SchedulerConnector, SchedulerConnectorContext } from './connector.ts';
+import type { KvRole, LoadMode, SchedulerConnector, SchedulerConnectorContext } from './connector.ts';
+import { MultiConnector } from './multi/multi-connector.ts';
 import { SharedStorageConnector } from './shared-storage/shared-storage-connector.ts';
 import type { DiskTier } from './tier/disk/tier-disk.ts';
 import type { Tier } from './tier/tier.ts';
@@ -116,8 +117,15 @@ function replacing<T extends object>(target: T, methods: Partial<T>): T {
 /** The modes in which each bug must be detected. */
 const modes = inLongForm<readonly LoadMode[]>(['async', 'sync'], ['async']);
 
+interface MutantCases {
+  readonly mutate: Mutation | undefined;
+  readonly names: RegExp;
+  /** The connector is the second of a list, whose first has no blocks. */
+  readonly isInList: boolean;
+}
+
 /** The cases of the suite with these names, on one rank, in each mode. */
-function casesFor(mutate: Mutation | undefined, names: RegExp): { readonly name: string; run(): Promise<void> }[] {
+function casesFor({ mutate, names, isInList }: MutantCases): { readonly name: string; run(): Promise<void> }[] {
   const lateWrites: (() => void)[] = [];
   class Mutant extends SharedStorageConnector {
     override async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
@@ -146,21 +154,24 @@ function casesFor(mutate: Mutation | undefined, names: RegExp): { readonly name:
       modes,
       ranks: [1],
       newStorage: () => join(root, `${serial++}`),
-      create: (storage, { role, mode }) =>
-        new Mutant(
+      create: (storage, { role, mode }) => {
+        const configOf = (kvRole: KvRole, path: string) =>
           readKvTransferConfig({
             kvConnector: 'Mutant',
-            kvRole: role,
+            kvRole,
             kvConnectorExtraConfig: {
-              shared_storage_path: storage,
+              shared_storage_path: path,
               async_load: mode === 'async',
               loads_at_once: 2,
               saves_at_once: 1,
               lookup_timeout_seconds: 60,
               save_timeout_seconds: 60,
             },
-          }),
-        ),
+          });
+        const mutant = new Mutant(configOf(role, storage));
+        if (!isInList) return mutant;
+        return new MultiConnector([new SharedStorageConnector(configOf('kv_consumer', `${storage}-empty`)), mutant]);
+      },
     },
     {
       describe: (_, body) => body(),
@@ -170,10 +181,17 @@ function casesFor(mutate: Mutation | undefined, names: RegExp): { readonly name:
   return cases.filter(({ name }) => names.test(name));
 }
 
+/** Each mutant alone, and some also in a list of connectors, which must hide no bug. */
+const planted = Object.entries(mutants).flatMap(([bug, mutant], i) =>
+  inLongForm([false, true], i % 3 === 1 ? [false, true] : [false]).map(
+    (isInList) => [isInList ? `in a list, ${bug}` : bug, { ...mutant, isInList }] as const,
+  ),
+);
+
 describe('the suite detects a connector that', () => {
-  it.each(Object.entries(mutants))('%s', async (_, { detectedBy, mutate }) => {
+  it.each(planted)('%s', async (_, { detectedBy, mutate, isInList }) => {
     const failed: string[] = [];
-    const cases = casesFor(mutate, detectedBy);
+    const cases = casesFor({ mutate, names: detectedBy, isInList });
     // Each case in each mode.
     expect(cases).toHaveLength((mutate === undefined ? 2 : 1) * modes.length);
     for (const { name, run } of cases) {

@@ -122,6 +122,9 @@ export interface SaveBlock {
 // --- Transfers -----------------------------------------------------------------------------------------------------
 
 /**
+ * In a list of connectors, a load is `sync` if the answers of all connectors that have its blocks are. So a worker side may get loads in
+ * another mode than that of its scheduler side's answer.
+ *
  * `sync`: the step that schedules the request's tokens waits for the load. `async`: the request waits
  * (`waitingForRemoteKv`), and other requests run meanwhile.
  */
@@ -242,8 +245,8 @@ export interface PlaceContent {
 
 /** Beside the scheduler, one per engine. Synchronous: long work runs in the background and ends with `wake`. */
 export interface SchedulerConnector {
-  /** Deadline of each load; default: 2 s, and 0.1 s more for each 1,024 tokens. */
-  readonly loadTimeoutMs?: number | undefined;
+  /** Deadline of each load of a request, perhaps by the number of its tokens. Default: `defaultLoadTimeoutMs`. */
+  readonly loadTimeoutMs?: number | ((tokens: number) => number) | undefined;
   /**
    * `auto`: of the found blocks, the engine loads those whose load takes less time than computing them, as far as it has
    * measured. `always`: it loads all that the request needs. Default `always`.
@@ -421,6 +424,11 @@ export interface KvConnector {
    */
   readonly encryptsBlocks?: boolean;
   /**
+   * The stores that the connector keeps blocks in, by names that two connectors of equal stores share and that have no password. In a list of
+   * connectors (`multi/multi-connector.ts`), each store is in one connector. Absent: not known.
+   */
+  readonly stores?: readonly string[];
+  /**
    * Checks what the settings name, before a server listens and before there is a model. At most one call; the sides are opened later, so
    * nothing is kept open, and no block is read or written. Rejects with the error that opening a side would have with any model: a wrong password, a bucket
    * that does not exist. A store that does not answer is not an error. Absent: errors appear when the sides are opened.
@@ -455,6 +463,18 @@ export type KvLoadPolicy = 'auto' | 'always';
 
 /** The class of a connector, as a module exports it. */
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
+
+/** The deadline of a load, as in SGLang: 2 s, and 0.1 s more for each 1,024 tokens, at most 30 s. */
+export const defaultLoadTimeoutMs = (tokens: number): number => Math.min(30_000, 2000 + (100 * tokens) / 1024);
+
+/** The deadline of a load by the number of the request's tokens. */
+export const loadTimeoutOf = ({
+  loadTimeoutMs = defaultLoadTimeoutMs,
+}: Pick<SchedulerConnector, 'loadTimeoutMs'>): ((tokens: number) => number) =>
+  typeof loadTimeoutMs === 'number' ? () => loadTimeoutMs : loadTimeoutMs;
+
+/** The longest time that a request waits for a connector that answers "ask later". */
+export const askLaterMaxMs = 30_000;
 
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
 export const savesKv = (role: KvRole): boolean => role !== 'kv_consumer';

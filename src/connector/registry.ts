@@ -11,6 +11,7 @@ import {
   kvConfigInvalid,
 } from './errors.ts';
 import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
+import { isMulti, multiName } from './multi/multi-settings.ts';
 import { type Exported, exportOf, importModule, isRecord, messageOf } from './own-module.ts';
 
 /** The built-in connectors, imported when a configuration names them. */
@@ -34,9 +35,11 @@ const loaders = new Map<string, () => Promise<KvConnectorClass>>([
  * ```
  */
 export function registerConnector(name: string, load: () => Promise<KvConnectorClass>): void {
-  assert(!loaders.has(name), `a connector named ${name} is registered already`);
+  assert(!isKnown(name), `a connector named ${name} is registered already`);
   loaders.set(name, load);
 }
+
+const isKnown = (name: string): boolean => name === multiName || loaders.has(name);
 
 /**
  * Finds the class, by `kvConnectorModulePath` first as in vLLM, and creates the connector. The class checks its settings.
@@ -45,6 +48,8 @@ export function registerConnector(name: string, load: () => Promise<KvConnectorC
  * `keyFileInvalid`, `kvConfigInvalid`, `connectorIgnoresKeys`, `connectorIgnoresEncryption`, or the error of the class.
  */
 export async function createConnector(given: KvTransferConfig): Promise<KvConnector> {
+  // Keys and faults are those of its connectors.
+  if (isMulti(given)) return (await import('./multi/multi-connector.ts')).createMultiConnector(given, createConnector);
   const { config, plan } = takeFaults(given);
   const bare = await createBare(config);
   const { kvTransferKeyFile: keyFile, kvTransferEncrypt: encrypts = false } = config;
@@ -81,7 +86,7 @@ async function createBare(config: KvTransferConfig): Promise<KvConnector> {
 function loadBuiltIn(name: string): Promise<KvConnectorClass> {
   const load = loaders.get(name);
   if (load !== undefined) return load();
-  const known = [...loaders.keys()];
+  const known = [...loaders.keys(), multiName];
   throw connectorUnknown({ name, hint: didYouMean(name, known), known: known.join(', ') });
 }
 

@@ -62,10 +62,10 @@ export interface TierPinReport {
   readonly expired: number;
 }
 
-/** By tier. `fetched`: the blocks that are in host memory now. `failed` of a pin: the blocks that are not pinned. */
+/** By tier. `fetched`: the blocks that are in each host memory now. `failed` of a pin: the blocks that are not pinned. */
 export interface TierOrderAnswer {
   readonly tiers: Readonly<Record<string, TierWork>>;
-  readonly fetched?: readonly BlockKey[];
+  readonly fetched?: Readonly<Record<string, readonly BlockKey[]>>;
   /** Of tiers that can pin. */
   readonly pins?: Readonly<Record<string, TierPinReport>>;
 }
@@ -93,10 +93,13 @@ export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswe
     }
   const pins = joinPins(answers);
   const joined = { tiers, ...(pins === undefined ? {} : { pins }) };
-  const fetched = answers.map((answer) => answer.fetched).filter((keys) => keys !== undefined);
-  if (fetched.length < answers.length || fetched.length === 0) return joined;
-  const [first, ...others] = fetched.map((keys) => new Set(keys));
-  return { ...joined, fetched: [...first!].filter((key) => others.every((keys) => keys.has(key))) };
+  const [first, ...others] = answers.map((answer) => answer.fetched);
+  if (first === undefined || others.includes(undefined)) return joined;
+  const fetched = Object.entries(first).map(([name, keys]) => {
+    const ofOthers = others.map((answer) => new Set(answer![name]));
+    return [name, keys.filter((key) => ofOthers.every((own) => own.has(key)))] as const;
+  });
+  return { ...joined, fetched: Object.fromEntries(fetched) };
 }
 
 /** The pins that all ranks have: the process of a rank may have been replaced. */

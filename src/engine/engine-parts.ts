@@ -19,7 +19,7 @@ export interface EngineParts extends ChatRenderers {
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
   /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
-  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close' | 'tiers'>;
+  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close' | 'tiers' | 'placeKind'>;
   /** The draft model that the scheduler's speculator uses. */
   readonly draftModel?: DraftModel | undefined;
   /** Publishes what the pool and the connector store and remove. The engine closes it. */

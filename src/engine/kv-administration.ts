@@ -63,7 +63,6 @@ interface PinToMake {
 }
 
 const poolPlace = 'pool';
-const hostPlace = 'host';
 const defaultTtlSeconds = 3600;
 const ttlMaxSeconds = 366 * 86_400;
 /** How long a removal waits until blocks are saved that are just being saved, and would be stored after it. */
@@ -108,7 +107,7 @@ export class EngineKvAdministration implements KvAdministration {
     const prompt = await this.#promptOf(prefix, signal);
     this.#tiers();
     this.#count('prefetch');
-    return to === hostPlace ? this.#fetch(prompt) : this.#load(prompt, prefix, signal);
+    return to === 'host' ? this.#fetch(prompt) : this.#load(prompt, prefix, signal);
   }
 
   async pin(
@@ -237,7 +236,7 @@ export class EngineKvAdministration implements KvAdministration {
   async detachTier(tier: string): Promise<RemovedBlocks> {
     this.#hooks.checkRunning();
     this.#checkTier(tier);
-    if (tier === hostPlace) throw tierUnknown({ tier });
+    if (this.#isHost(tier)) throw tierUnknown({ tier });
     this.#count('detach');
     // First beside the scheduler, so that no new load counts on it.
     this.#tiers().detach(tier);
@@ -312,18 +311,19 @@ export class EngineKvAdministration implements KvAdministration {
     const hits = await this.#locate(prompt);
     const inHost = (found: readonly KvBlock[]): number =>
       this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
-    const before = hits.find(({ place }) => place === hostPlace)?.found ?? [];
+    const before = foundIn(hits.filter(({ place }) => this.#isHost(place)));
     const keys = foundIn(hits).map(({ key }) => key);
     const salt = withoutUndefined({ saltTag: saltTagOf(prompt.cacheSalt) });
     const answer = keys.length === 0 ? undefined : await this.#order({ kind: 'fetch', keys, ...salt });
-    const fetched = new Set(answer?.fetched ?? []);
+    const { tiers = {}, fetched: byTier = {} } = answer ?? {};
+    const fetched = new Set(Object.values(byTier).flat());
     const after = foundIn(hits).filter(({ key }) => fetched.has(key));
     return {
       promptTokens: prompt.tokens.length,
       tokensBefore: inHost(before),
       tokensAfter: inHost(after),
       loadedTokens: {},
-      failedBlocks: answer?.tiers[hostPlace]?.failed ?? 0,
+      failedBlocks: Object.values(tiers).reduce((sum, { failed }) => sum + failed, 0),
     };
   }
 
@@ -372,6 +372,10 @@ export class EngineKvAdministration implements KvAdministration {
   get #hasTiers(): boolean {
     const { connector, executor } = this.#parts;
     return connector?.tiers !== undefined && executor.administer !== undefined;
+  }
+
+  #isHost(tier: string): boolean {
+    return this.#parts.connector?.placeKind?.(tier)?.medium === 'CPU';
   }
 
   #checkTier(tier: string): void {

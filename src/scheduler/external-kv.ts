@@ -1,18 +1,20 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
 import { type BlockKey, blockKey, digestBytes, groupOfKey, writeKeyDigest } from '../connector/block-key.ts';
-import type {
-  ConnectorMetadata,
-  ConnectorRequest,
-  FoundBlock,
-  KvBlock,
-  KvLoadPolicy,
-  LoadBlock,
-  LoadMode,
-  LoadOutcome,
-  RankReport,
-  SchedulerConnector,
-  TransferId,
+import {
+  askLaterMaxMs,
+  type ConnectorMetadata,
+  type ConnectorRequest,
+  type FoundBlock,
+  type KvBlock,
+  type KvLoadPolicy,
+  type LoadBlock,
+  type LoadMode,
+  type LoadOutcome,
+  loadTimeoutOf,
+  type RankReport,
+  type SchedulerConnector,
+  type TransferId,
 } from '../connector/connector.ts';
 import { addStats, type ConnectorStats, namedCounts, sumOfStats } from '../connector/connector-stats.ts';
 import type { OpenLoad } from '../connector/transfer/open-transfer.ts';
@@ -44,9 +46,9 @@ export type ConnectorPort = Pick<
 >;
 
 export interface ExternalKvOptions {
-  /** Deadline of a load. Default: the connector's, or min(30 s, 2 s + 0.1 s per 1024 tokens), as in SGLang. */
+  /** Deadline of a load. Default: the connector's, or `defaultLoadTimeoutMs`. */
   readonly loadTimeoutMs?: (tokens: number) => number;
-  /** The longest time that a request waits for a connector that answers "ask later". Default 30 s. */
+  /** The longest time that a request waits for a connector that answers "ask later". Default: 30 s. */
   readonly askLaterMaxMs?: number;
   /** How often an engine that only waits for transfers takes a step if no transfer notifies it. Default 100 ms. */
   readonly pollMs?: number;
@@ -116,10 +118,8 @@ export class ExternalKv {
     this.#kv = kv;
     this.#connector = connector;
     this.#loadCost = loadCost;
-    const { loadTimeoutMs } = connector;
-    this.#timeoutMs =
-      options.loadTimeoutMs ?? ((tokens) => loadTimeoutMs ?? Math.min(30_000, 2000 + (100 * tokens) / 1024));
-    this.#askLaterMaxMs = options.askLaterMaxMs ?? 30_000;
+    this.#timeoutMs = options.loadTimeoutMs ?? loadTimeoutOf(connector);
+    this.#askLaterMaxMs = options.askLaterMaxMs ?? askLaterMaxMs;
     this.#pollMs = options.pollMs ?? 100;
     const canFlush = connector.canFlush === true;
     this.#canFlush = canFlush;

@@ -17,6 +17,8 @@ export interface ReportFaults {
   readonly late?: number;
   /** A report names an unknown id as finished, or as failed. */
   readonly unknown?: number;
+  /** A report names a transfer as finished that is not of this side, and may be of another connector in a list. */
+  readonly foreign?: number;
   /** No report names the id: the engine must not wait without end. */
   readonly forgotten?: number;
 }
@@ -31,6 +33,8 @@ export class FaultyReports implements WorkerConnector {
   readonly #side: WorkerConnector;
   readonly #faults: ReportFaults;
   readonly #prng: Prng;
+  /** The last transfers of this side. */
+  readonly #own: TransferId[] = [];
   readonly #later: { inReports: number; kind: (typeof kinds)[number]; id: TransferId }[] = [];
 
   constructor(side: WorkerConnector, faults: ReportFaults) {
@@ -44,6 +48,8 @@ export class FaultyReports implements WorkerConnector {
   }
 
   handlePreemptions(metadata: ConnectorMetadata): Promise<void> {
+    for (const { transfer } of [...metadata.loads, ...metadata.saves]) this.#own.push(transfer);
+    this.#own.splice(0, this.#own.length - 100);
     return this.#side.handlePreemptions(metadata);
   }
 
@@ -69,7 +75,7 @@ export class FaultyReports implements WorkerConnector {
 
   getFinished(): TransferReport {
     const report = this.#side.getFinished();
-    const { duplicate = 0, late = 0, unknown = 0, forgotten = 0 } = this.#faults;
+    const { duplicate = 0, late = 0, unknown = 0, foreign = 0, forgotten = 0 } = this.#faults;
     const reported: Record<(typeof kinds)[number], TransferId[]> = {
       finishedSending: [],
       finishedRecving: [],
@@ -91,6 +97,9 @@ export class FaultyReports implements WorkerConnector {
         }
       }
       if (this.#prng.chance(unknown)) reported[kind].push((2 ** 40 + this.#prng.between(0, 9)) as TransferId);
+      // Not a later one: the id would be wrong only until the transfer begins.
+      const beside = ((this.#own.at(-1) ?? 0) - this.#prng.between(1, 3)) as TransferId;
+      if (this.#prng.chance(foreign) && !this.#own.includes(beside)) reported[kind].push(beside);
     }
     return { ...report, ...reported };
   }

@@ -113,10 +113,10 @@ export class FleetMember {
     return JSON.parse(text) as Record<string, unknown>;
   }
 
-  /** Empties the pool and host memory. */
-  async forget(): Promise<void> {
+  /** Empties the pool and host memory, whose name in a list of connectors has a position. */
+  async forget(host = 'host'): Promise<void> {
     await this.post('/reset_prefix_cache', {});
-    await this.post('/tiers/host/clear', {});
+    await this.post(`/tiers/${host}/clear`, {});
   }
 
   /** Whether each of the tiers has all full blocks of the prompt. */

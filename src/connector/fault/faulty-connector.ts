@@ -35,6 +35,10 @@ export class FaultyConnector implements KvConnector {
     this.#plan = plan;
   }
 
+  get stores(): readonly string[] {
+    return this.#inner.stores ?? [];
+  }
+
   async checkSettings(): Promise<void> {
     await this.#inner.checkSettings?.();
   }

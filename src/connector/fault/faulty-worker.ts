@@ -1,4 +1,4 @@
-import { assert, assertDefined } from '../../base/assert.ts';
+import { assertDefined } from '../../base/assert.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -15,6 +15,7 @@ import type {
 import { hasKvOn } from '../tier/blocks-of-rank.ts';
 import type { TierCall, TierContext } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
+import { JoinedEnds } from '../transfer/joined-ends.ts';
 import { FaultInjector, nothingStored } from './fault-injector.ts';
 import { type DrawnFault, FaultDice, type FaultPlan, faultLog } from './fault-rules.ts';
 
@@ -38,9 +39,8 @@ export class FaultyWorker implements WorkerConnector {
   readonly #hasKv: (key: BlockKey) => boolean;
   /** The faults of ordered blocks, until their calls. */
   readonly #drawn = new Map<string, DrawnFault[]>();
-  /** How many sides have not decided, or not drained, a transfer. Absent: one side has the whole transfer. */
-  readonly #undecided = new Map<TransferId, number>();
-  readonly #undrained = new Map<TransferId, number>();
+  /** Of transfers with blocks for both sides. */
+  readonly #ends = new JoinedEnds();
   /** The blocks that the connector inside may still write although they have a fault. */
   readonly #busyInside = new Map<TransferId, ReadonlySet<BlockId>>();
   /** The orders of the step for both sides. */
@@ -104,12 +104,10 @@ export class FaultyWorker implements WorkerConnector {
     const { own = {} } = faults.stats ?? {};
     for (const id of inner.drained) this.#busyInside.delete(id);
     // A block that arrived inside may still have a fault.
-    const arrived = inner.arrived?.filter(({ transfer }) => !this.#undecided.has(transfer));
+    const arrived = inner.arrived?.filter(({ transfer }) => !this.#ends.isLoading(transfer));
     return {
       ...inner,
-      finishedRecving: ended(this.#undecided, [...inner.finishedRecving, ...faults.finishedRecving]),
-      finishedSending: ended(this.#undecided, [...inner.finishedSending, ...faults.finishedSending]),
-      drained: ended(this.#undrained, [...inner.drained, ...faults.drained]),
+      ...this.#ends.ended([inner, faults]),
       saveFailures: [...inner.saveFailures, ...faults.saveFailures],
       ...(arrived === undefined ? {} : { arrived }),
       counters: { ...inner.counters, ...own },
@@ -144,8 +142,6 @@ export class FaultyWorker implements WorkerConnector {
 
   checkInvariants(): void {
     this.#faults.checkInvariants();
-    for (const left of [...this.#undecided.values(), ...this.#undrained.values()])
-      assert(left === 1 || left === 2, `${left} sides have a transfer`);
   }
 
   /** Draws the faults of the blocks. A transfer with blocks for both sides ends when both have ended it. */
@@ -173,8 +169,7 @@ export class FaultyWorker implements WorkerConnector {
       if (faulty.length > 0) split.faults.push({ ...job, blocks: faulty });
       if (inside.length > 0 || faulty.length === 0) split.inner.push({ ...job, blocks: inside });
       if (inside.length === 0 || faulty.length === 0) continue;
-      this.#undecided.set(job.transfer, 2);
-      this.#undrained.set(job.transfer, 2);
+      this.#ends.begin(on === 'load' ? 'load' : 'save', job.transfer, [0, 1]);
       const both = faulty.filter((block) => inside.includes(block)).map(({ block }) => block);
       if (both.length > 0) this.#busyInside.set(job.transfer, new Set(both));
     }
@@ -184,13 +179,3 @@ export class FaultyWorker implements WorkerConnector {
 
 const nameOf = (on: TierCall, key: BlockKey, context: TierContext | undefined): string =>
   `${on}/${key}/${context?.requestId}`;
-
-/** The transfers that no side has left to end. `open`: how many sides have to end a transfer; absent: one. */
-function ended(open: Map<TransferId, number>, ids: readonly TransferId[]): TransferId[] {
-  return ids.filter((id) => {
-    const left = (open.get(id) ?? 1) - 1;
-    if (left === 0) open.delete(id);
-    else open.set(id, left);
-    return left === 0;
-  });
-}

@@ -188,7 +188,7 @@ async function fetchBlocks(
   });
   const fetched = keys.filter((key) => host.holds(key));
   const blocks = missing.filter((key) => host.holds(key)).length;
-  return { tiers: { [host.name]: { blocks, bytes: blocks * blockBytes, failed } }, fetched };
+  return { tiers: { [host.name]: { blocks, bytes: blocks * blockBytes, failed } }, fetched: { [host.name]: fetched } };
 }
 
 /** Runs a few calls at once. */

@@ -25,7 +25,7 @@ import { stuckMax } from '../transfer/stall-watch.ts';
 import { type NamedSpec, type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { checkTier, kindOf, openTier, quotaOf, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
-import { secondarySpec } from './tier-spec.ts';
+import { secondarySpec, storeOf } from './tier-spec.ts';
 import { TierStack } from './tier-stack.ts';
 import { longestHoldMs, WritePace } from './write-pace.ts';
 
@@ -43,6 +43,10 @@ export class OffloadingConnector implements KvConnector {
 
   constructor(config: KvTransferConfig) {
     this.#settings = readOffloadingSettings(config);
+  }
+
+  get stores(): readonly string[] {
+    return this.#settings.secondaries.map(({ spec }) => storeOf(spec)).filter((store) => store !== undefined);
   }
 
   async checkSettings(): Promise<void> {

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import { formatBytes, parseBytes } from '../../base/bytes.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
@@ -134,6 +135,20 @@ export function describeTier(spec: TierSpec): string {
       return `s3://${spec.bucket}/${spec.prefix ?? ''}`;
     case 'own':
       return `${spec.className} of ${spec.modulePath}`;
+  }
+}
+
+/** The store of the tier, as in `KvConnector.stores`. A class of the user's has stores that are not known. */
+export function storeOf(spec: SecondarySpec): string | undefined {
+  switch (spec.kind) {
+    case 'disk':
+      return `disk ${resolve(spec.path)}`;
+    case 'redis':
+      return `redis ${spec.url.replace(/\?.*$/, '').replace(/^\w+:\/\/(.*@)?|\/$/g, '')}`;
+    case 's3':
+      return `s3 ${spec.endpoint ?? ''} ${spec.bucket}/${spec.prefix ?? ''}`;
+    case 'own':
+      return undefined;
   }
 }
 

@@ -55,7 +55,7 @@ export class PlaceAdministration implements TierAdministration {
 
   done(order: TierOrder, { fetched }: TierOrderAnswer): void {
     const { host, reportsFollow } = this.#parts;
-    if (order.kind === 'fetch') for (const key of fetched ?? []) host.loaded(key);
+    if (order.kind === 'fetch') for (const key of fetched?.[hostPlace] ?? []) host.loaded(key);
     if (order.kind === 'remove' && order.tiers?.includes(hostPlace) !== false)
       for (const key of order.keys) host.lost(key);
     reportsFollow();

@@ -219,6 +219,7 @@ export class PlaceScheduler implements SchedulerConnector {
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     this.#lookups.stepBegins();
+    this.#filter.stepBegins();
     this.#hasEnded = false;
     const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);

@@ -53,10 +53,36 @@ describe('limits of a request', () => {
     expect([memory, disk, bucket].map((place) => limits.isAllowed(place))).toEqual(allowed);
   });
 
-  it.each(['disk', [1], [{ medium: 'DISK' }]])('kv_load_tiers %j is ignored with a warning', (tiers) => {
-    const warnings: string[] = [];
-    const limits = readRequestLimits({ kv_load_tiers: tiers as never }, (message) => warnings.push(message));
-    expect(limits.isAllowed(bucket)).toBe(true);
-    expect(warnings).toEqual([expect.stringContaining('kv_load_tiers is ignored')]);
+  it.each([
+    [[{ medium: 'storage' }], [true, true, true]],
+    [[{ medium: 'Cpu' }], [true, false, false]],
+    [[{}], [true, true, true]],
+    [[{ medium: null, locality: 'remote' }], [true, false, true]],
+    [[{ medium: 'storage', locality: 'local' }], [true, true, false]],
+    [
+      [{ medium: 'cpu' }, { medium: 'storage' }],
+      [true, true, true],
+    ],
+  ])('parse_tier_filter_valid: %j, in any case of letters, allows %j', (tiers, allowed) => {
+    const limits = readRequestLimits({ kv_load_tiers: tiers }, (message) => expect.unreachable(message));
+    expect([memory, disk, bucket].map((place) => limits.isAllowed(place))).toEqual(allowed);
   });
+
+  it('parse_tier_filter_skips_bad_entries: the others count, and each has a warning', () => {
+    const warnings: string[] = [];
+    const tiers = [{ locality: 'remote' }, 'not an object', { medium: 'bogus' }, { medium: 'cpu' }, { locality: 3 }];
+    const limits = readRequestLimits({ kv_load_tiers: tiers }, (message) => warnings.push(message));
+    expect([memory, disk, bucket].map((place) => limits.isAllowed(place))).toEqual([true, false, true]);
+    expect(warnings.map((warning) => /kv_load_tiers\[(\d)\]/.exec(warning)?.[1])).toEqual(['1', '2', '4']);
+  });
+
+  it.each(['not a list', [1], [{ medium: 'unknown' }], [{ locality: 'nowhere' }]])(
+    'parse_tier_filter_invalid_returns_all: kv_load_tiers %j is ignored with a warning',
+    (tiers) => {
+      const warnings: string[] = [];
+      const limits = readRequestLimits({ kv_load_tiers: tiers as never }, (message) => warnings.push(message));
+      expect(limits.isAllowed(bucket)).toBe(true);
+      expect(warnings).toEqual([expect.stringMatching(/kv_load_tiers(\[0\])? is ignored/)]);
+    },
+  );
 });

@@ -32,17 +32,12 @@ export function readRequestLimits(
     return Infinity;
   };
   const tiers = params.kv_load_tiers;
-  const allowed = tiers === undefined || tiers === null ? undefined : readTiers(tiers);
-  if (allowed === 'wrong')
-    warn(
-      `kv_transfer_params.kv_load_tiers is ignored: it must be an array of objects like {"medium":"STORAGE"}, got ${JSON.stringify(tiers)}`,
-    );
+  const allowed = tiers === undefined || tiers === null ? undefined : readTiers(tiers, warn);
   return {
     maxLoadTokens: tokens('max_load_tokens'),
     maxOffloadTokens: tokens('max_offload_tokens'),
     // Host memory is always allowed: an empty list means no secondary tier.
-    isAllowed: (place) =>
-      place === undefined || allowed === undefined || allowed === 'wrong' || isListed(place, allowed),
+    isAllowed: (place) => place === undefined || allowed === undefined || isListed(place, allowed),
   };
 }
 
@@ -69,17 +64,43 @@ export function loadable(
 
 type Listed = Partial<PlaceKind>;
 
-function readTiers(value: JsonValue): readonly Listed[] | 'wrong' {
-  if (!Array.isArray(value)) return 'wrong';
-  const listed: Listed[] = [];
-  for (const entry of value as readonly JsonValue[]) {
-    if (typeof entry !== 'object' || entry === null || Array.isArray(entry)) return 'wrong';
-    const { medium, locality } = entry as JsonObject;
-    if (medium !== undefined && medium !== 'CPU' && medium !== 'STORAGE') return 'wrong';
-    if (locality !== undefined && locality !== 'LOCAL' && locality !== 'REMOTE') return 'wrong';
-    listed.push({ ...(medium === undefined ? {} : { medium }), ...(locality === undefined ? {} : { locality }) });
+/** As in vLLM: entries that are wrong are skipped. Undefined: none is right, and so all tiers are allowed. */
+function readTiers(value: JsonValue, warn: (message: string) => void): readonly Listed[] | undefined {
+  const ignored = (what: string, wrong: JsonValue): void =>
+    warn(
+      `kv_transfer_params.${what} is ignored: kv_load_tiers is an array of objects like {"medium":"STORAGE"}, got ${JSON.stringify(wrong)}`,
+    );
+  if (!Array.isArray(value)) {
+    ignored('kv_load_tiers', value);
+    return undefined;
   }
-  return listed;
+  const entries = value as readonly JsonValue[];
+  const listed = entries.flatMap((entry, i) => {
+    const read = readTier(entry);
+    if (read === undefined) ignored(`kv_load_tiers[${i}]`, entry);
+    return read ?? [];
+  });
+  return listed.length === 0 && entries.length > 0 ? undefined : listed;
+}
+
+function readTier(entry: JsonValue): Listed | undefined {
+  if (typeof entry !== 'object' || entry === null || Array.isArray(entry)) return undefined;
+  const { medium, locality } = entry as JsonObject;
+  const [ofMedium, ofLocality] = [choiceOf(medium, ['CPU', 'STORAGE']), choiceOf(locality, ['LOCAL', 'REMOTE'])];
+  if (ofMedium === undefined || ofLocality === undefined) return undefined;
+  return {
+    ...(ofMedium === 'any' ? {} : { medium: ofMedium }),
+    ...(ofLocality === 'any' ? {} : { locality: ofLocality }),
+  };
+}
+
+/** In any case of letters. Undefined: another value. */
+function choiceOf<Choice extends string>(
+  value: JsonValue | undefined,
+  choices: readonly Choice[],
+): Choice | 'any' | undefined {
+  if (value === undefined || value === null) return 'any';
+  return typeof value === 'string' ? choices.find((choice) => choice === value.toUpperCase()) : undefined;
 }
 
 const isListed = (place: PlaceKind, listed: readonly Listed[]): boolean =>

@@ -15,8 +15,13 @@ const block = (group: number, index: number): KvBlock => ({
   key: suiteKey(index, group),
 });
 /** The indices of a group's blocks that are stored while `tokens` tokens become valid. */
-function stored(retention: ReturnType<Retention['newRequest']>, group: number, tokens: number, from = 0): number[] {
-  const { blockSize } = groups[group]!;
+function stored(
+  retention: ReturnType<Retention['newRequest']>,
+  group: number,
+  tokens: number,
+  from = 0,
+  { blockSize } = groups[group]!,
+): number[] {
   const indices: number[] = [];
   for (let index = from / blockSize; (index + 1) * blockSize <= tokens; index++)
     if (retention.isStored(block(group, index))) indices.push(index);
@@ -37,6 +42,23 @@ describe('Retention', () => {
     expect(stored(request, 0, 330)).toEqual(Array.from({ length: 20 }, (_, i) => i));
     expect(stored(request, 1, 330)).toEqual([16, 17, 18, 19]);
     expect(stored(request, 2, 330)).toEqual([9]);
+  });
+
+  /** Of a prompt of 64 tokens, with blocks of 16 and of 4, and a window of 8. */
+  function narrowBlocks(interval: number): number[] {
+    const [wide, narrow] = [full, { blockSize: 4, layers: [1], readsBack: 7 }];
+    const request = Retention.of([wide, narrow], interval)!.newRequest(64);
+    expect(stored(request, 0, 64, 0, wide)).toEqual([0, 1, 2, 3]);
+    return stored(request, 1, 64, 0, narrow);
+  }
+
+  test('retention_interval_sparsifies_swa_stores: the windows before multiples of 32 and before the last position', () => {
+    expect(narrowBlocks(32)).toEqual([6, 7, 10, 11, 14, 15]);
+  });
+
+  test('retention_interval_zero_stores_only_replay_boundary: also the window that longer prompts read', () => {
+    // vLLM: 10 and 11. A longer prompt continues at 64, and reads 14 and 15.
+    expect(narrowBlocks(0)).toEqual([10, 11, 14, 15]);
   });
 
   test('a prompt that ends with a block is stored for the same prompt, too, which continues one position before', () => {

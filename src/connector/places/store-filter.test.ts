@@ -28,9 +28,36 @@ describe('StoreFilter', () => {
 
   it('forgets the block that was offered longest ago', () => {
     const stored = filter({ storeThreshold: 2, trackedOffersMax: 2 });
-    for (const i of [1, 2, 3]) expect(stored.isOftenNeeded(suiteKey(i))).toBe(false);
+    for (const i of [1, 2, 3]) {
+      stored.stepBegins();
+      expect(stored.isOftenNeeded(suiteKey(i))).toBe(false);
+    }
     expect(stored.isOftenNeeded(suiteKey(3))).toBe(true);
     expect(stored.isOftenNeeded(suiteKey(1))).toBe(false);
+  });
+
+  /** Each step offers these blocks. Returns those that are stored. */
+  const offer = (stored: StoreFilter, ...blocks: number[]): number[] => {
+    stored.stepBegins();
+    return blocks.filter((i) => stored.isOftenNeeded(suiteKey(i)));
+  };
+
+  it('filter_reused_manager: a block that is not among the last three is counted anew', () => {
+    const stored = filter({ storeThreshold: 2, trackedOffersMax: 3 });
+    expect(offer(stored, 1, 2)).toEqual([]);
+    expect(offer(stored, 1, 2)).toEqual([1, 2]);
+    // Stored blocks leave the record, which has room for three others.
+    expect(offer(stored, 3, 4)).toEqual([]);
+    expect(offer(stored, 5, 6)).toEqual([]);
+    expect(offer(stored, 3)).toEqual([]);
+    expect(offer(stored, 5, 6)).toEqual([5, 6]);
+  });
+
+  it('filter_reused_manager_oversized_offer_makes_progress: an offer of four blocks, and a record of three', () => {
+    const stored = filter({ storeThreshold: 2, trackedOffersMax: 3 });
+    const left = new Set([1, 2, 3, 4]);
+    for (let i = 0; i < 4; i++) for (const block of offer(stored, ...left)) left.delete(block);
+    expect([...left]).toEqual([]);
   });
 
   it('a chunk is complete when its last block in any order becomes valid', () => {

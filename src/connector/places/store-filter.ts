@@ -14,21 +14,31 @@ export interface StoreFilterOptions {
 export class StoreFilter {
   readonly #options: StoreFilterOptions;
   /** How often each block was offered; least recently offered first. */
-  readonly #offers = new Map<BlockKey, number>();
+  readonly #offers = new Map<BlockKey, { readonly count: number; readonly step: number }>();
+  #step = 0;
 
   constructor(options: StoreFilterOptions) {
     this.#options = options;
+  }
+
+  /** The blocks of a step do not make each other forgotten: else none of an offer that is larger than the record would ever be stored. */
+  stepBegins(): void {
+    this.#step++;
   }
 
   /** Whether the block was offered often enough. Counts this offer. */
   isOftenNeeded(key: BlockKey): boolean {
     const { storeThreshold, trackedOffersMax } = this.#options;
     if (storeThreshold < 2) return true;
-    const offers = (this.#offers.get(key) ?? 0) + 1;
+    const count = (this.#offers.get(key)?.count ?? 0) + 1;
     this.#offers.delete(key);
-    if (offers >= storeThreshold) return true;
-    this.#offers.set(key, offers);
-    if (this.#offers.size > trackedOffersMax) this.#offers.delete(this.#offers.keys().next().value as BlockKey);
+    if (count >= storeThreshold) return true;
+    if (this.#offers.size >= trackedOffersMax) {
+      const oldest = this.#offers.entries().next().value;
+      if (oldest === undefined || oldest[1].step === this.#step) return false;
+      this.#offers.delete(oldest[0]);
+    }
+    this.#offers.set(key, { count, step: this.#step });
     return false;
   }
 

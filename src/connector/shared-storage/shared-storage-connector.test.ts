@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -121,6 +121,37 @@ describe('SharedStorageConnector', () => {
       remote_engine_id: 'engine 1',
     });
     await scheduler.close();
+  });
+
+  it('test_shared_storage_connector_hashes: equal prompts have one entry, and prompts that differ have others', async () => {
+    const storage = join(root, `${serial++}`);
+    const engine = await EngineHarness.open(make({ shared_storage_path: storage, ...fewThreads }), {
+      identities: suiteWorld(1),
+      blockCount: 64,
+      loadTimeoutMs: 60_000,
+    });
+    /** How many blocks the directory has after these tokens. */
+    const entriesAfter = async (prompt: Int32Array): Promise<number> => {
+      engine.invalidateBlocks();
+      const request = engine.add(`${serial++}`, prompt);
+      await engine.runToEnd();
+      engine.end(request);
+      await engine.runToDrained();
+      return readdirSync(storage, { recursive: true }).filter((name) => `${name}`.endsWith('.kv')).length;
+    };
+    const [first, other] = [promptOf('first', 3), promptOf('other', 3)];
+    expect(await entriesAfter(first)).toBe(3);
+    expect(await entriesAfter(first)).toBe(3);
+    expect(await entriesAfter(other)).toBe(6);
+    expect(await entriesAfter(first)).toBe(6);
+    // The same blocks in another order.
+    const swapped = Int32Array.from([...first.slice(16, 32), ...first.slice(0, 16), ...first.slice(32)]);
+    expect(await entriesAfter(swapped)).toBe(9);
+    expect(await entriesAfter(swapped)).toBe(9);
+    // The first block is the same.
+    const longer = Int32Array.from([...first.slice(0, 16), ...other.slice(16)]);
+    expect(await entriesAfter(longer)).toBe(11);
+    await engine.close();
   });
 
   it('stores and loads with background saves', async () => {

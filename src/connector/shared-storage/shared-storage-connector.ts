@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import { configReader } from '../config-reader.ts';
 import {
   type ConnectorContext,
@@ -89,6 +90,10 @@ export class SharedStorageConnector implements KvConnector {
     this.#remotePrefillTimeoutMs = remotePrefillTimeoutMs(extra);
     this.#faults = readFaultPlan(extra.object('fault_injection'));
     extra.finish();
+  }
+
+  get stores(): readonly string[] {
+    return [`disk ${resolve(this.#root)}`];
   }
 
   async checkSettings(): Promise<void> {
