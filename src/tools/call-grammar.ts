@@ -41,8 +41,8 @@ interface CallOptions {
 }
 
 /**
- * One call or more, as the model writes them. Each matches the schema of its tool. A tool whose schema cannot be compiled is not
- * called, with a note.
+ * One call or more, as the model writes them. Each matches the schema of its tool. If the schema cannot be compiled, a note says so: a
+ * strict tool is not called, and another one has any arguments.
  * @throws what `refusalOf` understands, if no tool can be called
  */
 export function callsOf(options: CallOptions): Expression {
@@ -190,9 +190,13 @@ function possible(
     } catch (error) {
       const refusal = refusalOf(error);
       if (refusal === undefined || (refusal.isTooLarge && !budget.isLargest)) throw error;
-      errors.push(error);
-      note(`the tool \`${tool.name}\` cannot be called: ${refusal.problem}`);
-      return [];
+      if (tool.strict) {
+        errors.push(error);
+        note(`the tool \`${tool.name}\` cannot be called: ${refusal.problem}`);
+        return [];
+      }
+      note(`the arguments of the tool \`${tool.name}\` are not restricted: ${refusal.problem}`);
+      return [inTool({ ...tool, parameters: undefined }, call)];
     }
   });
   if (calls.length === 0 && errors.length > 0) throw errors[0];
