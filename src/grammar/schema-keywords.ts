@@ -70,7 +70,7 @@ export const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]
     ...['items', 'prefixItems', 'additionalItems', 'minItems', 'maxItems', 'uniqueItems'],
     ...['contains', 'unevaluatedItems'],
   ],
-  string: ['minLength', 'maxLength', 'pattern', 'format'],
+  string: ['minLength', 'maxLength', 'pattern', 'format', 'contentEncoding'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
 };
 

@@ -140,6 +140,20 @@ const kept: [string, object, unknown[], unknown[]][] = [
   ],
   ['two patterns', { allOf: [{ type: 'string', pattern: '^a' }, { pattern: 'z$' }] }, ['az', 'aéz'], ['a', 'z']],
   [
+    'years that Python has',
+    { type: 'string', format: 'date' },
+    ['0004-02-29', '2000-02-29'],
+    ['0000-01-01', '1900-02-29'],
+  ],
+  ['durations', { type: 'string', format: 'duration' }, ['P1Y2M3DT4H5M6S', 'PT1H', 'P3W'], ['P1Y3D', 'PT1H6S', 'P']],
+  ['contentEncoding', { type: 'string', contentEncoding: 'base64' }, ['', 'aGk=', 'aGVsbG8='], ['aGl=', 'a', 'aGk']],
+  [
+    'addresses',
+    { type: 'string', format: 'email' },
+    ["o'neil+a@mail.example.org"],
+    ['a@b', 'a@b..de', 'a@b.c-', 'a{@b.de'],
+  ],
+  [
     'a format with a pattern',
     { type: 'string', format: 'date', pattern: '^2024' },
     ['2024-02-29'],

@@ -2,7 +2,7 @@ import { type Automaton, automatonOfTexts, type Factor, intersection, matches, t
 import { AutomatonTooLarge } from './budget.ts';
 import { automatonOfPattern, determinize } from './determinize.ts';
 import { anyCharacter, type Expression, nothing, repeat, rule } from './expression.ts';
-import { isImplied, patternOfFormat } from './formats.ts';
+import { isEncoding, isImplied, patternOfFormat } from './formats.ts';
 import type { JsonGrammar } from './json-grammar.ts';
 import { type Lengths, type StringForm, stringOfAutomaton, stringOfLength, stringWithBranches } from './json-text.ts';
 import { plainForm } from './plain-text.ts';
@@ -239,9 +239,12 @@ export function rulesOf(plain: readonly Plain[]): StringRules {
       throw new SchemaError(pointer(path, 'pattern'), 'expected a text');
     if (pattern !== undefined && !isImplied(pattern, format))
       add({ pattern, isNegated: false, path: pointer(path, 'pattern') });
-    const formatted = typeof format === 'string' ? patternOfFormat(format) : undefined;
-    if (formatted !== undefined) {
-      add({ pattern: formatted, isNegated: false, path: pointer(path, 'format'), format: format as string });
+    // Base64 is an encoding in JSON Schema, and a format in OpenAPI.
+    for (const keyword of ['format', 'contentEncoding'] as const) {
+      const name = schema[keyword];
+      const formatted = typeof name === 'string' && (keyword === 'format' || isEncoding(name)) && patternOfFormat(name);
+      if (typeof formatted === 'string')
+        add({ pattern: formatted, isNegated: false, path: pointer(path, keyword), format: name as string });
     }
     if (facts?.notPattern !== undefined) add({ pattern: facts.notPattern, isNegated: true, path });
     for (const value of facts?.notValues ?? []) if (typeof value === 'string') excluded.push(value);
