@@ -170,11 +170,17 @@ function gemmaCall(tool: ToolText, json: JsonGrammar): Expression {
 const schemaOf = ({ parameters }: ToolText): JsonObject =>
   parameters === undefined ? {} : (readSchema(parameters) as JsonObject);
 
+/** An object, also if the schema allows other values: a call with others is none. */
 function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
   const parameters = schemaOf(tool);
-  return Object.keys(parameters).length === 0
-    ? json.object
-    : json.schema({ type: 'object', ...parameters }, tool.strict);
+  if (Object.keys(parameters).length === 0) return json.object;
+  const compiler = json.compiler(parameters, tool.strict);
+  const { atoms } = compiler;
+  const written = compiler.valueOf([atoms.link(parameters, '#'), atoms.plain({ type: 'object' }, '#')]);
+  compiler.buildRules();
+  const built = written.kind === 'rule' ? json.rules.get(written.name)! : written;
+  if (built.kind === 'choice' && built.options.length === 0) throw new SchemaError('#', 'no arguments are allowed');
+  return written;
 }
 
 /** The calls of the tools whose schemas can be compiled. */
