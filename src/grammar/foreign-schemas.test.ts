@@ -10,8 +10,8 @@ import { type ExactJson, plainJson, readExactJson, writeExactJson } from '../bas
 import { Prng } from '../base/prng.ts';
 
 /**
- * Schemas that zod 4 and pydantic 2 write for the examples of their documentation, with values that they accept and
- * refuse. Ajv judges random outputs.
+ * Schemas that libraries write for their types, mostly the examples of their documentation, with values that they accept and
+ * refuse. Ajv judges random outputs. `tools/schemas` writes these files, and asks the libraries themselves.
  */
 interface Case {
   readonly name: string;
@@ -41,16 +41,21 @@ function judgeOf(schema: ExactJson): ValidateFunction | undefined {
   if (text.includes('"exclusiveMinimum":true') || text.includes('(?P<')) return undefined;
   const { $schema, ...rest } = plainJson(schema) as { $schema?: string };
   if (text.includes('[0-9]{1,3}])')) return drafts.rfc5322.compile(rest);
-  return drafts[/draft-0[47]/.test($schema ?? '') ? 'draft-07' : '2020-12'].compile(rest);
+  // A list of `items` is a tuple in older drafts.
+  const isOld = /draft-0[47]/.test($schema ?? '') || text.includes('"items":[');
+  return drafts[isOld ? 'draft-07' : '2020-12'].compile(rest);
 }
 
-/** Sets of values that are not listed: each value is written once, which no grammar says. */
+const isSet = (path: string) =>
+  `\`uniqueItems\` is supported for items with a list of values only at ${path}/uniqueItems`;
+/** What no grammar says: each value of a set is written once, and a part of a text is written again. */
 const withNotes = new Map([
-  ['z.set() overridden', '#'],
-  ['set[int]', '#'],
-  ['frozenset[str]', '#'],
-  ['conset', '#'],
-  ['Big', '#/properties/tags'],
+  ['z.set() overridden', isSet('#')],
+  ['set[int]', isSet('#')],
+  ['frozenset[str]', isSet('#')],
+  ['conset', isSet('#')],
+  ['Big', isSet('#/properties/tags')],
+  ['date.iso', 'the pattern has a back reference at position 48, which is not supported, at #/pattern'],
 ]);
 
 const vocabulary = await smallVocabulary();
@@ -58,18 +63,23 @@ const vocabulary = await smallVocabulary();
 describe.each([
   ['zod', casesOf('zod')],
   ['pydantic', casesOf('pydantic')],
+  ['valibot', casesOf('valibot')],
+  ['typebox', casesOf('typebox')],
+  ['arktype', casesOf('arktype')],
+  ['effect', casesOf('effect')],
+  ['msgspec', casesOf('msgspec')],
 ])('schemas of %s', (_, cases) => {
   // One half of them in the default form.
   const chosen = cases.filter((_case, i) => isLongForm || i % 2 === 0);
   it.each(chosen.map((given) => [given.name, given] as const))('%s', (name, { schema, valid, invalid }) => {
-    const path = withNotes.get(name);
-    const { matcher, notes } = matcherNow(schema, path === undefined, vocabulary);
-    const note = `\`uniqueItems\` is supported for items with a list of values only at ${path}/uniqueItems`;
-    expect(notes).toEqual(path === undefined ? [] : [note]);
-    if (path !== undefined) expect(() => matcherNow(schema, true, vocabulary)).toThrow(note);
+    const note = withNotes.get(name);
+    const { matcher, notes } = matcherNow(schema, note === undefined, vocabulary);
+    expect(notes).toEqual(note === undefined ? [] : [note]);
+    if (note !== undefined) expect(() => matcherNow(schema, true, vocabulary)).toThrow(note);
     for (const value of valid) expect([value, allowsText(matcher, writeExactJson(value))]).toEqual([value, true]);
-    for (const value of invalid) expect([value, allowsText(matcher, writeExactJson(value))]).toEqual([value, false]);
-    const accepts = path === undefined ? judgeOf(schema) : undefined;
+    for (const value of note === undefined ? invalid : [])
+      expect([value, allowsText(matcher, writeExactJson(value))]).toEqual([value, false]);
+    const accepts = note === undefined ? judgeOf(schema) : undefined;
     for (let seed = 0; seed < inLongForm(20, 1) && accepts !== undefined; seed++) {
       const output = randomOutput(matcher, new Prng(seed));
       if (output === undefined || accepts(JSON.parse(output))) continue;

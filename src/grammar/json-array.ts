@@ -1,4 +1,4 @@
-import { choice, choiceOf, type Expression, empty, nothing, optional, repeat, sequence, text } from './expression.ts';
+import { choice, choiceOf, type Expression, empty, nothing, optional, repeat, sequence } from './expression.ts';
 import type { SchemaCompiler } from './json-schema.ts';
 import type { Conjunct, Plain } from './schema-atoms.ts';
 import { countsOf } from './schema-bounds.ts';
@@ -213,7 +213,9 @@ function distinctItems({ firsts, rest, min, max }: ArrayParts, compiler: SchemaC
     const options: Expression[] = count >= min ? [empty] : [];
     for (const [i, value] of values.entries()) {
       if (count >= limit || (taken & (1 << i)) !== 0) continue;
-      options.push(sequence(count === 0 ? empty : grammar.comma, text(value), after(count + 1, taken | (1 << i))));
+      options.push(
+        sequence(count === 0 ? empty : grammar.comma, grammar.constant(value), after(count + 1, taken | (1 << i))),
+      );
     }
     return choiceOf(options);
   };
@@ -223,7 +225,7 @@ function distinctItems({ firsts, rest, min, max }: ArrayParts, compiler: SchemaC
     if (from === values.length) return count >= min ? empty : nothing;
     const options: Expression[] = [after(count, from + 1)];
     if (count < limit || limit === values.length) {
-      const item = sequence(count === 0 ? empty : grammar.comma, text(values[from]!));
+      const item = sequence(count === 0 ? empty : grammar.comma, grammar.constant(values[from]));
       options.push(sequence(item, after(Math.min(count + 1, countsEnd), from + 1)));
     }
     return choiceOf(options);

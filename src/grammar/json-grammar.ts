@@ -1,3 +1,4 @@
+import { namesOf, writeExactJson } from '../base/exact-json.ts';
 import { Budget } from './budget.ts';
 import {
   choice,
@@ -14,7 +15,7 @@ import {
 import { anyInteger, numberBetween } from './json-number.ts';
 import { SchemaCompiler } from './json-schema.ts';
 import { stringOfLength } from './json-text.ts';
-import type { Schema } from './schema-keywords.ts';
+import { isSchemaObject, type Schema } from './schema-keywords.ts';
 
 /** How values are laid out. */
 export interface JsonLayout {
@@ -52,7 +53,27 @@ export class JsonGrammar {
    * @throws SchemaError or LimitError
    */
   schema(root: Schema, isStrict = false): Expression {
-    return new SchemaCompiler(root, this, isStrict).compile(root);
+    return this.compiler(root, isStrict).compile(root);
+  }
+
+  /** For places of the schema one by one. */
+  compiler(root: Schema, isStrict: boolean): SchemaCompiler {
+    return new SchemaCompiler(root, this, isStrict);
+  }
+
+  /** A value of `const` or `enum`, with the white space of other values. */
+  constant(value: unknown): Expression {
+    if (Array.isArray(value)) {
+      const [first, ...others] = value.map((item) => this.constant(item));
+      const inside = first && sequence(first, ...others.flatMap((item) => [this.comma, item]));
+      return this.enclosed('[', inside, ']');
+    }
+    if (!isSchemaObject(value)) return text(writeExactJson(value));
+    const [first, ...others] = namesOf(value).map((name) =>
+      this.member(text(JSON.stringify(name)), this.constant(value[name])),
+    );
+    const inside = first && sequence(first, ...others.flatMap((member) => [this.comma, member]));
+    return this.enclosed('{', inside, '}');
   }
 
   toGrammar(root: Expression): Grammar {

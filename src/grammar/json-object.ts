@@ -46,9 +46,23 @@ interface Member {
   readonly isRequired: boolean;
 }
 
+/** What the value of a member must match. */
+export interface NamedMember {
+  readonly name: string;
+  readonly conjuncts: readonly Conjunct[];
+  readonly isRequired: boolean;
+}
+
 /** Objects that match all of the schemas. */
 export function objectOfParts(plain: readonly Plain[], compiler: SchemaCompiler): Expression {
   return new ObjectReader(plain, compiler).read();
+}
+
+/** The members of these objects, for formats that write each with its name. Undefined: no object matches. */
+export function membersOfParts(plain: readonly Plain[], compiler: SchemaCompiler) {
+  const reader = new ObjectReader(plain, compiler);
+  const named = reader.named();
+  return named && { named, others: named.length === 0 ? reader.others() : undefined };
 }
 
 class ObjectReader {
@@ -64,21 +78,47 @@ class ObjectReader {
 
   read(): Expression {
     const { grammar } = this.#compiler;
-    const required = new Set(this.#plain.flatMap(({ schema, path }) => namesIn(schema, 'required', path)));
-    const absent = new Set(this.#plain.flatMap(({ facts }) => facts?.absent ?? []));
-    const listed = this.#listedNames();
-    const members: Member[] = [];
-    const names = [...new Set([...this.#declaredNames(), ...(listed ?? []), ...required])];
-    for (const name of names) {
-      const links = absent.has(name) || !this.#isNameAllowed(name) ? undefined : this.#valueAt(name);
-      const isPossible = links !== undefined && this.#compiler.atoms.resolve(links) !== undefined;
-      if (!isPossible && required.has(name)) return nothing;
-      if (!isPossible) continue;
-      const expression = grammar.member(text(JSON.stringify(name)), this.#compiler.valueOf(links));
-      members.push({ expression, isRequired: required.has(name) });
-    }
-    const extra = listed === undefined ? this.#extraMembers(new Set([...names, ...absent])) : undefined;
+    const named = this.named();
+    if (named === undefined) return nothing;
+    const members = named.map(({ name, conjuncts, isRequired }): Member => {
+      const expression = grammar.member(text(JSON.stringify(name)), this.#compiler.valueOf(conjuncts));
+      return { expression, isRequired };
+    });
+    const names = new Set([...this.#names(), ...this.#absent]);
+    const extra = this.#listedNames() === undefined ? this.#extraMembers(names) : undefined;
     return this.#counted(members, extra);
+  }
+
+  /** The members that can be there; undefined: one that is required cannot. */
+  named(): readonly NamedMember[] | undefined {
+    const required = this.#required;
+    const members: NamedMember[] = [];
+    for (const name of this.#names()) {
+      const conjuncts = this.#absent.has(name) || !this.#isNameAllowed(name) ? undefined : this.#valueAt(name);
+      const isPossible = conjuncts !== undefined && this.#compiler.atoms.resolve(conjuncts) !== undefined;
+      if (!isPossible && required.has(name)) return undefined;
+      if (isPossible) members.push({ name, conjuncts, isRequired: required.has(name) });
+    }
+    return members;
+  }
+
+  /** What the values of members without a declared name match; undefined: there are none. */
+  others(): readonly Conjunct[] | undefined {
+    if (this.#names().size > 0 || !this.#isOpen()) return undefined;
+    const links = this.#plain.flatMap((part) => this.#ofOtherKeywords(part, new Set(), false, () => false));
+    return this.#compiler.atoms.resolve(links) === undefined ? undefined : links;
+  }
+
+  get #required(): ReadonlySet<string> {
+    return new Set(this.#plain.flatMap(({ schema, path }) => namesIn(schema, 'required', path)));
+  }
+
+  get #absent(): ReadonlySet<string> {
+    return new Set(this.#plain.flatMap(({ facts }) => facts?.absent ?? []));
+  }
+
+  #names(): ReadonlySet<string> {
+    return new Set([...this.#declaredNames(), ...(this.#listedNames() ?? []), ...this.#required]);
   }
 
   #declaredNames(): readonly string[] {
@@ -92,9 +132,7 @@ class ObjectReader {
   #listedNames(): readonly string[] | undefined {
     const links = this.#nameLinks();
     if (links.length === 0) return undefined;
-    const texts = this.#compiler.finiteValues(links, listedMax);
-    const names = texts?.map((value) => JSON.parse(value) as unknown);
-    return names?.filter((name) => typeof name === 'string');
+    return this.#compiler.finiteValues(links, listedMax)?.filter((name) => typeof name === 'string');
   }
 
   #nameLinks(): readonly Conjunct[] {

@@ -1,4 +1,3 @@
-import { writeExactJson } from '../base/exact-json.ts';
 import { choiceOf, type Expression, nothing, rule, text } from './expression.ts';
 import { arrayOf } from './json-array.ts';
 import type { JsonGrammar } from './json-grammar.ts';
@@ -49,10 +48,31 @@ export class SchemaCompiler {
 
   compile(root: Schema): Expression {
     const expression = this.valueOf([this.atoms.link(root, '#')]);
+    this.buildRules();
+    return expression;
+  }
+
+  /** Builds the rules that `valueOf` has named. */
+  buildRules(): void {
     for (let next = this.#unbuilt.pop(); next !== undefined; next = this.#unbuilt.pop()) {
       this.grammar.rules.set(next.name, this.#build(next.requirements));
     }
-    return expression;
+  }
+
+  /** The ways to match all of these, without branches; undefined: they are more than `max`. */
+  alternativesOf(conjuncts: readonly Conjunct[], max: number): readonly (readonly Plain[])[] | undefined {
+    const found: (readonly Plain[])[] = [];
+    const open: (readonly Conjunct[])[] = [conjuncts];
+    for (let steps = 0; open.length > 0; steps++) {
+      if (steps > 4 * max || found.length > max) return undefined;
+      const requirements = this.#narrowed(open.pop()!);
+      if (requirements === undefined) continue;
+      const { plain, branches } = requirements;
+      const [first, ...others] = branches;
+      if (first === undefined) found.push(plain);
+      else open.push(...first.options.map((option) => [...plain, ...others, ...option]).reverse());
+    }
+    return found;
   }
 
   /** Values that match all of these. */
@@ -69,7 +89,7 @@ export class SchemaCompiler {
     if (known !== undefined) return known;
     this.grammar.budget.spendSchema();
     this.grammar.budget.spendSteps(plain.length + branches.length);
-    const types = branches.length > 0 ? [] : this.#typesOf(plain);
+    const types = branches.length > 0 ? [] : this.typesOf(plain);
     const isFlat = branches.length === 0 && !types.includes('object') && !types.includes('array');
     const expression = isFlat ? this.#flat(requirements) : this.grammar.declareRule();
     this.#rules.set(key, expression);
@@ -104,24 +124,25 @@ export class SchemaCompiler {
     return other !== undefined && !this.atoms.outlines.areApart(outline, other);
   }
 
-  /** The texts of all values that match; undefined if there may be more than `max`. */
-  finiteValues(conjuncts: readonly Conjunct[], max: number): readonly string[] | undefined {
+  /** All values that match; undefined if there may be more than `max`. */
+  finiteValues(conjuncts: readonly Conjunct[], max: number): readonly unknown[] | undefined {
     const found = this.atoms.resolve(conjuncts);
     if (found === undefined) return [];
     const lists = found.plain.map(({ schema, path }) => valuesOf(schema, path));
     const hasBooleans = found.plain.some(({ schema }) => schema.type === 'boolean');
     const values = lists.find((list) => list !== undefined) ?? (hasBooleans ? [true, false] : undefined);
     if (values === undefined || values.length > max) return undefined;
-    return [...this.#textsOf(values, [...found.plain, ...found.branches]).values()];
+    return [...this.#matching(values, [...found.plain, ...found.branches]).values()];
   }
 
-  #textsOf(values: readonly unknown[], conjuncts: readonly Conjunct[]): ReadonlyMap<string, string> {
-    const texts = new Map<string, string>();
+  /** By their keys. */
+  #matching(values: readonly unknown[], conjuncts: readonly Conjunct[]): ReadonlyMap<string, unknown> {
+    const matching = new Map<string, unknown>();
     for (const value of values) {
       const key = keyOfValue(value);
-      if (!texts.has(key) && this.values.accepts(value, conjuncts)) texts.set(key, writeExactJson(value));
+      if (!matching.has(key) && this.values.accepts(value, conjuncts)) matching.set(key, value);
     }
-    return texts;
+    return matching;
   }
 
   /** Small expressions are repeated where they are used. */
@@ -138,17 +159,23 @@ export class SchemaCompiler {
   }
 
   #plain(plain: readonly Plain[]): Expression {
-    const lists = plain.map(({ schema, path }) => valuesOf(schema, path)).filter((list) => list !== undefined);
-    const shortest = lists.sort((a, b) => a.length - b.length)[0];
-    if (shortest !== undefined) return this.#constants(shortest, plain);
-    return choiceOf(this.#typesOf(plain).map((type) => this.#ofType(type, plain)));
+    const constants = this.constantsOf(plain);
+    if (constants !== undefined) return choiceOf(constants.map((value) => this.grammar.constant(value)));
+    return this.ofTypes(this.typesOf(plain), plain);
   }
 
-  #constants(values: readonly unknown[], plain: readonly Plain[]): Expression {
-    const texts = this.#textsOf(values, plain);
-    if (texts.size > 0) return choiceOf([...texts.values()].map(text));
-    if (plain.length > 1) return nothing;
+  /** The values of `enum` and `const` that match all of these; undefined: no list says the values. */
+  constantsOf(plain: readonly Plain[]): readonly unknown[] | undefined {
+    const lists = plain.map(({ schema, path }) => valuesOf(schema, path)).filter((list) => list !== undefined);
+    const shortest = lists.sort((a, b) => a.length - b.length)[0];
+    if (shortest === undefined) return undefined;
+    const values = [...this.#matching(shortest, plain).values()];
+    if (values.length > 0 || plain.length > 1) return values;
     throw new SchemaError(pointer(plain[0]!.path, 'enum'), 'no value is allowed');
+  }
+
+  ofTypes(types: readonly TypeName[], plain: readonly Plain[]): Expression {
+    return choiceOf(types.map((type) => this.#ofType(type, plain)));
   }
 
   #ofType(type: TypeName, plain: readonly Plain[]): Expression {
@@ -163,7 +190,7 @@ export class SchemaCompiler {
   }
 
   /** Without `type`, the types that the keywords of the schemas speak of. */
-  #typesOf(plain: readonly Plain[]): readonly TypeName[] {
+  typesOf(plain: readonly Plain[]): readonly TypeName[] {
     let types: readonly TypeName[] | undefined;
     for (const { schema, path } of plain) {
       const declared = declaredTypes(schema, path);

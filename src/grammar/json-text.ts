@@ -93,6 +93,15 @@ export interface Lengths {
   readonly max: number;
 }
 
+/** How strings are written. */
+export interface StringForm {
+  any(lengths: Lengths): Expression;
+  /** Of the alternatives of a pattern. */
+  ofBranches(branches: readonly RegexBranch[]): Expression;
+  /** Throws AutomatonTooLarge. */
+  ofAutomaton(automaton: Automaton, lengths: Lengths, share: Share, budget: Budget): Expression;
+}
+
 /** Strings longer than this many states have no pattern: a smaller maximum is used instead. */
 const lengthStatesMax = 2000;
 
@@ -107,19 +116,26 @@ export function stringOfAutomaton(
   share: Share,
   budget: Budget,
 ): Expression {
-  const reader = new StringStates(automaton, share, budget);
-  return quoted({
-    kind: 'automaton',
-    states: min === 0 && max === Infinity ? reader.all() : reader.ofLength(min, max),
-  });
+  return quoted(statesOf(new StringStates(automaton, share, budget), { min, max }));
 }
+
+/** The same without quotes and escapes. */
+export function textOfAutomaton(automaton: Automaton, lengths: Lengths, budget: Budget): Expression {
+  return statesOf(new StringStates(automaton, undefined, budget), lengths);
+}
+
+const statesOf = (reader: StringStates, { min, max }: Lengths): Expression => ({
+  kind: 'automaton',
+  states: min === 0 && max === Infinity ? reader.all() : reader.ofLength(min, max),
+});
 
 class StringStates {
   readonly #automaton: Automaton;
-  readonly #share: Share;
+  readonly #share: Share | undefined;
   readonly #budget: Budget;
 
-  constructor(automaton: Automaton, share: Share, budget: Budget) {
+  /** `share`: undefined for texts without escapes. */
+  constructor(automaton: Automaton, share: Share | undefined, budget: Budget) {
     this.#automaton = automaton;
     this.#share = share;
     this.#budget = budget;
@@ -202,12 +218,14 @@ class StringStates {
   /** The other characters take several bytes, so all states share them. */
   #charactersOf(isMember: (symbol: number) => boolean) {
     const ranges = rangesOf(this.#automaton.alphabet, isMember);
+    const share = this.#share;
+    if (share === undefined) return { direct: isNothing(ranges) ? undefined : classOf(ranges), others: undefined };
     const direct = without(ranges, notDirect);
     const rest = without(ranges, direct);
     const key = rest.map(({ first, last }) => `${first}-${last}`).join();
     return {
       direct: direct.length === 0 ? undefined : classOf(direct),
-      others: isNothing(rest) ? undefined : this.#share(key, () => asStringContent(classOf(rest))),
+      others: isNothing(rest) ? undefined : share(key, () => asStringContent(classOf(rest))),
     };
   }
 }

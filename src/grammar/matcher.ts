@@ -2,7 +2,8 @@ import type { ConstraintState, OutputConstraint, TokenMask } from '../core/const
 import type { TokenId } from '../core/ids.ts';
 import { MatcherSets, type Position, type Stack } from './matcher-sets.ts';
 import { type Counter, firstTokenSymbol, type Network, type State } from './network.ts';
-import { byteKinds, kindCount, type Vocabulary } from './vocabulary.ts';
+import { betweenCharacters, isFirstByte, utf8Next } from './utf8-states.ts';
+import { byteKinds, kindCount, type Vocabulary, wideKind } from './vocabulary.ts';
 
 /**
  * Frames of a stack. At least 0: the state at which the caller of a rule continues. `bottomFrame`: the end of the output.
@@ -218,8 +219,12 @@ export class Matcher implements OutputConstraint {
         tokensEnd = tokenStarts[node]!;
         following = end;
       } else if (end - node > subtreeMin) {
-        const isLoop = (kinds[node]! & ~this.#loopsOf(next)) === 0;
-        visits += costOnce(next, this.#classSymbols.length, serial);
+        // If all characters of several bytes lead back to a position, so do those that begin with this byte.
+        const isWide = isFirstByte(bytes[node]!);
+        const looping = isWide ? from : next;
+        const read = isWide ? kinds[node]! | wideKind : kinds[node]!;
+        const isLoop = (read & ~this.#loopsOf(looping)) === 0;
+        visits += costOnce(looping, this.#classSymbols.length, serial);
         if (isLoop) {
           tokensEnd = tokenStarts[end]!;
           following = end;
@@ -240,14 +245,44 @@ export class Matcher implements OutputConstraint {
   /** The kinds of bytes that the position reads without a change: a subtree that has no others is allowed as a whole. */
   #loopsOf(position: Position): number {
     if (position.loops !== undefined) return position.loops;
-    let loops = (1 << kindCount) - 1;
+    let loops = ((1 << kindCount) - 1) & ~wideKind;
     for (let byte = 0; byte < 256; byte++) {
       const kind = 1 << byteKinds[byte]!;
       if (this.#next(position, byte) !== position) loops &= ~kind;
     }
-    position.loops = loops;
-    position.costs[this.#classSymbols.length] = position.costs.reduce((sum, cost) => sum + cost, 0);
-    return loops;
+    const cost = position.costs.reduce((sum, one) => sum + one, 0);
+    const wide = this.#readWide(position);
+    position.loops = wide.isLoop ? loops | wideKind : loops;
+    position.costs[this.#classSymbols.length] = cost + wide.cost;
+    return position.loops;
+  }
+
+  /** Whether each character of several bytes leads back to the position, and what it costs to find that. */
+  #readWide(position: Position): { readonly isLoop: boolean; readonly cost: number } {
+    const open: [Position, number][] = [[position, betweenCharacters]];
+    const seen = new Set<string>();
+    let cost = 0;
+    for (let item = open.pop(); item !== undefined; item = open.pop()) {
+      const [from, state] = item;
+      let symbolClass = -1;
+      for (let byte = 0x80; byte < 256; byte++) {
+        const after = utf8Next[state * 256 + byte]!;
+        if (after === -1) continue;
+        const next = this.#next(from, byte);
+        // Bytes of one class have one result.
+        if (this.#classes[byte]! !== symbolClass) {
+          symbolClass = this.#classes[byte]!;
+          cost += from.costs[symbolClass]!;
+        }
+        const isEnd = after === betweenCharacters;
+        if (next === null || (isEnd && next !== position)) return { isLoop: false, cost };
+        const key = `${next.id},${after}`;
+        if (isEnd || seen.has(key)) continue;
+        seen.add(key);
+        open.push([next, after]);
+      }
+    }
+    return { isLoop: true, cost };
   }
 
   /** A position that allows the same tokens, and that many positions share: counts do not matter far from their limits. */

@@ -1,47 +1,47 @@
-import { AutomatonTooLarge, Budget } from './budget.ts';
-import { automatonOfPattern } from './determinize.ts';
-import { choiceOf, classOf, codePointMax, type Expression, empty, nothing, repeat, sequence } from './expression.ts';
-import { patternOfFormat } from './formats.ts';
-import { branchesOf, parseRegex, RegexError } from './regex.ts';
-import { pointer, SchemaError } from './schema-keywords.ts';
-import { asExpression } from './whole-regex.ts';
+import {
+  choiceOf,
+  classOf,
+  codePointMax,
+  type Expression,
+  empty,
+  nothing,
+  repeat,
+  sequence,
+  without,
+} from './expression.ts';
+import { type StringForm, textOfAutomaton } from './json-text.ts';
 
 /** Text without `<`, so that it cannot contain the tag that ends it. */
-const plain = classOf([
-  { first: 0, last: 0x3b },
-  { first: 0x3d, last: codePointMax },
-]);
+const letters = without([{ first: 0, last: codePointMax }], [{ first: 0x3c, last: 0x3c }]);
+const plain = classOf(letters);
 const anyPlain = repeat(plain, 0, Infinity);
 const lengthMax = 1_000_000;
 
-/**
- * The texts that a schema of strings allows, without quotes and escapes. Of several keywords, one holds: a pattern, else a format,
- * else lengths. Undefined: any text. Throws SchemaError.
- */
-export function plainTextOf(schema: Readonly<Record<string, unknown>>, place: string): Expression | undefined {
-  const { pattern, format, minLength, maxLength } = schema;
-  if (typeof pattern === 'string') return withPattern(pattern, pointer(place, 'pattern'));
-  const formatted = typeof format === 'string' ? patternOfFormat(format) : undefined;
-  if (formatted !== undefined) return withPattern(formatted, pointer(place, 'format'));
-  if (minLength === undefined && maxLength === undefined) return undefined;
-  return repeat(plain, Number(minLength ?? 0), Math.min(Number(maxLength ?? Infinity), lengthMax));
-}
+/** Texts as they are, without quotes and escapes. What they must not contain is given as automata. */
+export const plainForm: StringForm = {
+  any: ({ min, max }) => repeat(plain, min, Math.min(max, lengthMax)),
+  ofBranches: (branches) =>
+    choiceOf(
+      branches.map(({ body, isAtStart, isAtEnd }) =>
+        sequence(isAtStart ? empty : anyPlain, withoutTags(body), isAtEnd ? empty : anyPlain),
+      ),
+    ),
+  ofAutomaton: (automaton, lengths, _, budget) => textOfAutomaton(automaton, lengths, budget),
+};
 
-function withPattern(pattern: string, place: string): Expression {
-  try {
-    const parsed = parseRegex(pattern);
-    const branches = branchesOf(parsed);
-    if (branches !== undefined) {
-      const parts = branches.map(({ body, isAtStart, isAtEnd }) =>
-        sequence(isAtStart ? empty : anyPlain, body, isAtEnd ? empty : anyPlain),
-      );
-      return choiceOf(parts);
-    }
-    const automaton = automatonOfPattern(parsed, new Budget(), 3000);
-    return automaton === undefined ? nothing : asExpression(automaton);
-  } catch (error) {
-    if (error instanceof AutomatonTooLarge) throw new SchemaError(place, 'the pattern needs too many states', true);
-    if (!(error instanceof RegexError)) throw error;
-    throw new SchemaError(place, `the pattern has ${error.message}, which is not supported,`);
+function withoutTags(expression: Expression): Expression {
+  switch (expression.kind) {
+    case 'text':
+      return expression.text.includes('<') ? nothing : expression;
+    case 'class':
+      return classOf(without(expression.ranges, [{ first: 0x3c, last: 0x3c }]));
+    case 'sequence':
+      return { ...expression, parts: expression.parts.map(withoutTags) };
+    case 'choice':
+      return { ...expression, options: expression.options.map(withoutTags) };
+    case 'repeat':
+      return { ...expression, part: withoutTags(expression.part) };
+    default:
+      return expression;
   }
 }

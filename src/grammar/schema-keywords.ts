@@ -70,9 +70,15 @@ export const keywordsOfType: Readonly<Partial<Record<TypeName, readonly string[]
     ...['items', 'prefixItems', 'additionalItems', 'minItems', 'maxItems', 'uniqueItems'],
     ...['contains', 'unevaluatedItems'],
   ],
-  string: ['minLength', 'maxLength', 'pattern', 'format'],
+  string: ['minLength', 'maxLength', 'pattern', 'format', 'contentEncoding'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
 };
+
+/** Whether a keyword restricts the values of the type beyond the type itself. */
+export function isLimited(schema: SchemaObject, type: TypeName = 'string'): boolean {
+  const keywords = keywordsOfType[type === 'integer' ? 'number' : type] ?? [];
+  return [...keywords, 'const', 'enum'].some((keyword) => schema[keyword] !== undefined);
+}
 
 /** The value of `type`, if it is there. `number` has all integers. */
 export function declaredTypes({ type }: SchemaObject, path: string): readonly TypeName[] | undefined {

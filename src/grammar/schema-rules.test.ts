@@ -140,6 +140,20 @@ const kept: [string, object, unknown[], unknown[]][] = [
   ],
   ['two patterns', { allOf: [{ type: 'string', pattern: '^a' }, { pattern: 'z$' }] }, ['az', 'aéz'], ['a', 'z']],
   [
+    'years that Python has',
+    { type: 'string', format: 'date' },
+    ['0004-02-29', '2000-02-29'],
+    ['0000-01-01', '1900-02-29'],
+  ],
+  ['durations', { type: 'string', format: 'duration' }, ['P1Y2M3DT4H5M6S', 'PT1H', 'P3W'], ['P1Y3D', 'PT1H6S', 'P']],
+  ['contentEncoding', { type: 'string', contentEncoding: 'base64' }, ['', 'aGk=', 'aGVsbG8='], ['aGl=', 'a', 'aGk']],
+  [
+    'addresses',
+    { type: 'string', format: 'email' },
+    ["o'neil+a@mail.example.org"],
+    ['a@b', 'a@b..de', 'a@b.c-', 'a{@b.de'],
+  ],
+  [
     'a format with a pattern',
     { type: 'string', format: 'date', pattern: '^2024' },
     ['2024-02-29'],
@@ -274,19 +288,25 @@ describe('strict schemas', () => {
 });
 
 it('JSON has a space after colons and commas at most, and other white space if the request says so', () => {
-  const schema = { type: 'object', properties: { a: { type: 'array', items: { type: 'integer' } }, b: true } };
   const value = { a: [1, 2], b: {} };
+  const schemas = [
+    { type: 'object', properties: { a: { type: 'array', items: { type: 'integer' } }, b: true } },
+    { const: value },
+    { enum: [1, value] },
+    { type: 'object', properties: { a: { type: 'array', items: { enum: [1, [2], 2] }, uniqueItems: true }, b: true } },
+  ];
   const [compact, spaced, pretty] = [JSON.stringify(value), '{"a": [1, 2], "b": {}}', JSON.stringify(value, null, 2)];
-  const allowed = (outputs: object) => {
-    const grammar = structuredGrammar({ json: JSON.stringify(schema), ...outputs });
-    const network = buildNetwork(grammar, vocabulary.controlTokens);
-    return [compact, spaced, pretty].map((text) =>
-      allowsText(new Matcher(network, vocabulary, new MatcherMemory(2 ** 20)), text),
-    );
-  };
-  expect(allowed({})).toEqual([true, true, false]);
-  expect(allowed({ disableAnyWhitespace: true })).toEqual([false, true, false]);
-  expect(allowed({ disableAnyWhitespace: false })).toEqual([true, true, true]);
+  const allowed = (outputs: object) =>
+    schemas.map((schema) => {
+      const grammar = structuredGrammar({ json: JSON.stringify(schema), ...outputs });
+      const network = buildNetwork(grammar, vocabulary.controlTokens);
+      return [compact, spaced, pretty].map((text) =>
+        allowsText(new Matcher(network, vocabulary, new MatcherMemory(2 ** 20)), text),
+      );
+    });
+  expect(allowed({})).toEqual(schemas.map(() => [true, true, false]));
+  expect(allowed({ disableAnyWhitespace: true })).toEqual(schemas.map(() => [false, true, false]));
+  expect(allowed({ disableAnyWhitespace: false })).toEqual(schemas.map(() => [true, true, true]));
 });
 
 const chain = (levels: number, keyword: string, last: object) => {

@@ -2,9 +2,10 @@ import { type Automaton, automatonOfTexts, type Factor, intersection, matches, t
 import { AutomatonTooLarge } from './budget.ts';
 import { automatonOfPattern, determinize } from './determinize.ts';
 import { anyCharacter, type Expression, nothing, repeat, rule } from './expression.ts';
-import { isImplied, patternOfFormat } from './formats.ts';
+import { isEncoding, isImplied, patternOfFormat } from './formats.ts';
 import type { JsonGrammar } from './json-grammar.ts';
-import { type Lengths, stringOfAutomaton, stringOfLength, stringWithBranches } from './json-text.ts';
+import { type Lengths, type StringForm, stringOfAutomaton, stringOfLength, stringWithBranches } from './json-text.ts';
+import { plainForm } from './plain-text.ts';
 import { branchesOf, parseRegex, RegexError } from './regex.ts';
 import type { Plain, Report } from './schema-atoms.ts';
 import { countsOf } from './schema-bounds.ts';
@@ -30,6 +31,15 @@ export interface StringRules {
   readonly excluded: readonly string[];
 }
 
+/** As in JSON. */
+const quotedForm: StringForm = {
+  any: ({ min, max }) => (min === 0 && max === Infinity ? rule('string') : stringOfLength(min, max)),
+  ofBranches: stringWithBranches,
+  ofAutomaton: stringOfAutomaton,
+};
+
+const isFree = ({ min, max }: Lengths): boolean => min === 0 && max === Infinity;
+
 /** Compiles strings, and keeps the automata of patterns. */
 export class SchemaStrings {
   readonly #grammar: JsonGrammar;
@@ -47,20 +57,36 @@ export class SchemaStrings {
   }
 
   /** Strings that keep the rules and match the other automata. */
-  ofRules(rules: StringRules, factors: readonly Factor[]): Expression {
+  ofRules(rules: StringRules, factors: readonly Factor[], form: StringForm = quotedForm): Expression {
     const { lengths, excluded } = rules;
     if (lengths.min > lengths.max) return nothing;
     const constraints = this.#supported(rules.constraints);
-    if (constraints.length + excluded.length + factors.length === 0) {
-      return lengths.min === 0 && lengths.max === Infinity ? rule('string') : stringOfLength(lengths.min, lengths.max);
-    }
+    if (constraints.length + excluded.length + factors.length === 0) return form.any(lengths);
+    const alone = factors.length === 0 ? this.#alone(constraints, rules, form) : undefined;
+    return alone ?? this.#intersected(constraints, rules, factors, form);
+  }
+
+  /**
+   * Texts without quotes, of which none has a match of the patterns in `excluded`. `canBranch`: without `<`, a text matches none of
+   * these patterns, so a pattern that needs too many states needs no automaton.
+   */
+  plainText(rules: StringRules, excluded: readonly string[], canBranch: boolean): Expression {
+    const factors = excluded
+      .map((pattern) => this.automatonOf(pattern, true))
+      .filter((automaton) => automaton !== undefined)
+      .map((automaton) => ({ automaton, isNegated: true }));
+    const constraints = this.#supported(rules.constraints);
+    const alone = canBranch ? this.#alone(constraints, rules, plainForm) : undefined;
+    if (alone === undefined) return this.ofRules(rules, factors, plainForm);
+    return this.#tryAll(constraints, rules, factors, plainForm) ?? alone;
+  }
+
+  /** One pattern without other rules, if it needs no automaton. */
+  #alone(constraints: readonly Constraint[], { lengths, excluded }: StringRules, form: StringForm) {
     const [only] = constraints;
-    const isAlone = constraints.length === 1 && !only!.isNegated && excluded.length + factors.length === 0;
-    if (isAlone && lengths.min === 0 && lengths.max === Infinity) {
-      const branches = branchesOf(this.#parse(only!.pattern, false));
-      if (branches !== undefined) return stringWithBranches(branches);
-    }
-    return this.#intersected(constraints, rules, factors);
+    if (constraints.length !== 1 || only!.isNegated || excluded.length > 0 || !isFree(lengths)) return undefined;
+    const branches = branchesOf(this.#parse(only!.pattern, false));
+    return branches && form.ofBranches(branches);
   }
 
   /** Whether a text has a match of the pattern; undefined: not known. */
@@ -113,23 +139,26 @@ export class SchemaStrings {
   }
 
   /** If all constraints together need too many states, some are left out: formats, then lengths, then all but the first pattern. */
-  #intersected(constraints: readonly Constraint[], rules: StringRules, others: readonly Factor[]): Expression {
+  #intersected(
+    constraints: readonly Constraint[],
+    rules: StringRules,
+    others: readonly Factor[],
+    form: StringForm,
+  ): Expression {
     const patterns = constraints.filter(({ format }) => format === undefined);
     const isFormatOnly = patterns.length === 0;
-    const all = this.#tryAll(constraints, rules, others);
+    const all = this.#tryAll(constraints, rules, others, form);
     // Texts of a format are a part of those that have the format, so they may be others than the pattern's.
     const hasNone = all === nothing && patterns.length < constraints.length && !isFormatOnly;
     if (all !== undefined && !hasNone) return all;
     const free: StringRules = { ...rules, lengths: { min: 0, max: Infinity }, excluded: [] };
     const problem = hasNone ? 'have no common text' : 'need too many states together';
     const [first] = isFormatOnly ? constraints : patterns;
-    this.#leaveOut(constraints, problem, others);
-    const fewer = isFormatOnly ? undefined : this.#tryAll(patterns, rules, []);
-    const shorter = fewer ?? this.#tryAll(patterns, free, []);
+    this.#leaveOut(constraints, problem, form === quotedForm ? others : []);
+    const fewer = isFormatOnly ? undefined : this.#tryAll(patterns, rules, others, form);
+    const shorter = fewer ?? this.#tryAll(patterns, free, others, form);
     if (shorter !== undefined) return shorter;
-    const alone = first === undefined || first.isNegated ? [] : [first];
-    const isWhole = alone.length > 0 && branchesOf(this.#parse(first!.pattern, false)) !== undefined;
-    return this.ofRules(isWhole ? { ...free, constraints: alone } : { ...rules, constraints: [], excluded: [] }, []);
+    return (first && this.#alone([first], free, form)) ?? form.any(rules.lengths);
   }
 
   /** Names of objects cannot be told apart without their automata. */
@@ -143,12 +172,13 @@ export class SchemaStrings {
   /** Undefined: it is too large. */
   #tryAll(
     constraints: readonly Constraint[],
-    { lengths, excluded }: StringRules,
+    rules: StringRules,
     others: readonly Factor[],
+    form: StringForm,
   ): Expression | undefined {
     const { budget } = this.#grammar;
     try {
-      return budget.ofAutomaton(() => this.#all(constraints, lengths, others, excluded));
+      return budget.ofAutomaton(() => this.#all(constraints, rules, others, form));
     } catch (error) {
       if (error instanceof AutomatonTooLarge || error instanceof RegexError) return undefined;
       throw error;
@@ -157,9 +187,9 @@ export class SchemaStrings {
 
   #all(
     constraints: readonly Constraint[],
-    lengths: Lengths,
+    { lengths, excluded }: StringRules,
     others: readonly Factor[],
-    excluded: readonly string[],
+    form: StringForm,
   ): Expression {
     const { budget, share } = this.#grammar;
     const factors: Factor[] = [...others];
@@ -178,7 +208,7 @@ export class SchemaStrings {
       0,
     );
     const all = trimmed(intersection(factors, statesMax + inLists, budget));
-    return all === undefined ? nothing : stringOfAutomaton(all, lengths, share, budget);
+    return all === undefined ? nothing : form.ofAutomaton(all, lengths, share, budget);
   }
 }
 
@@ -209,9 +239,12 @@ export function rulesOf(plain: readonly Plain[]): StringRules {
       throw new SchemaError(pointer(path, 'pattern'), 'expected a text');
     if (pattern !== undefined && !isImplied(pattern, format))
       add({ pattern, isNegated: false, path: pointer(path, 'pattern') });
-    const formatted = typeof format === 'string' ? patternOfFormat(format) : undefined;
-    if (formatted !== undefined) {
-      add({ pattern: formatted, isNegated: false, path: pointer(path, 'format'), format: format as string });
+    // Base64 is an encoding in JSON Schema, and a format in OpenAPI.
+    for (const keyword of ['format', 'contentEncoding'] as const) {
+      const name = schema[keyword];
+      const formatted = typeof name === 'string' && (keyword === 'format' || isEncoding(name)) && patternOfFormat(name);
+      if (typeof formatted === 'string')
+        add({ pattern: formatted, isNegated: false, path: pointer(path, keyword), format: name as string });
     }
     if (facts?.notPattern !== undefined) add({ pattern: facts.notPattern, isNegated: true, path });
     for (const value of facts?.notValues ?? []) if (typeof value === 'string') excluded.push(value);

@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from '../base/assert.ts';
 import type { ControlTokens } from './network.ts';
+import { allUtf8States, betweenCharacters, isFirstByte, utf8Before, utf8Next } from './utf8-states.ts';
 
 /** What a grammar needs to know of a tokenizer. */
 export interface VocabularySource {
@@ -23,8 +24,11 @@ export interface TokenTree {
   /** The tokens of node `i` are `tokens[tokenStarts[i]]` to `tokens[tokenStarts[i + 1] - 1]`. */
   readonly tokenStarts: Int32Array;
   readonly tokens: Int32Array;
-  /** The kinds of bytes (`byteKind`) in the subtree without its root, one bit each. */
-  readonly kinds: Uint8Array;
+  /**
+   * The kinds of bytes (`byteKind`) in the subtree without its root, one bit each, and `brokenText` if a token of the subtree does not
+   * continue with whole characters after the root, or after the character that the root begins. The last character may be cut.
+   */
+  readonly kinds: Uint16Array;
   readonly depthMax: number;
 }
 
@@ -36,6 +40,9 @@ export interface Vocabulary {
 
 /** Bytes that grammars mostly treat alike: a grammar that allows all bytes of a kind allows whole subtrees. */
 export const kindCount = 8;
+/** The kind of the bytes of characters that have several. */
+export const wideKind = 1;
+export const brokenText = 1 << kindCount;
 export const byteKinds: Uint8Array = Uint8Array.from({ length: 256 }, (_, byte) => kindOf(byte));
 
 function kindOf(byte: number): number {
@@ -119,10 +126,16 @@ class TreeBuilder {
   finish(): TokenTree {
     for (const node of this.#path) this.#ends[node] = this.#bytes.length;
     this.#tokenStarts.push(this.#tokens.length);
-    const kinds = new Uint8Array(this.#bytes.length);
+    const kinds = new Uint16Array(this.#bytes.length);
+    // The states of UTF-8 from which all of the subtree is read.
+    const readable = new Uint8Array(this.#bytes.length).fill(allUtf8States);
     for (let node = kinds.length - 1; node > 0; node--) {
       const parent = this.#parents[node]!;
-      kinds[parent] = kinds[parent]! | kinds[node]! | (1 << byteKinds[this.#bytes[node]!]!);
+      const byte = this.#bytes[node]!;
+      kinds[parent] = kinds[parent]! | (kinds[node]! & ~brokenText) | (1 << byteKinds[byte]!);
+      readable[parent] = readable[parent]! & utf8Before(byte, readable[node]!);
+      const after = isFirstByte(byte) ? utf8Next[byte]! : betweenCharacters;
+      if ((readable[node]! & (1 << after)) === 0) kinds[node] = kinds[node]! | brokenText;
     }
     return {
       bytes: Uint8Array.from(this.#bytes),

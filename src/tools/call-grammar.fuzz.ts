@@ -2,16 +2,15 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { smallVocabulary } from '../../test/support/grammar-vocabulary.ts';
+import { callsIn, matcherOfCalls, toolOf } from '../../test/support/judged-calls.ts';
 import { randomOutput } from '../../test/support/judged-grammar.ts';
 import { fuzzRuns, isLongForm } from '../../test/support/long-form.ts';
 import type { JsonObject } from '../base/json.ts';
 import { Prng } from '../base/prng.ts';
-import { Matcher, MatcherMemory } from '../grammar/matcher.ts';
-import { buildNetwork } from '../grammar/network.ts';
+import type { Matcher } from '../grammar/matcher.ts';
 import { SchemaError } from '../grammar/schema-keywords.ts';
-import { type AnswerJob, answerGrammar, buildAnswer } from './answer-grammar.ts';
-import { parserOf, toolFormats } from './formats.ts';
-import type { AnswerPart, Tool } from './tool.ts';
+import { toolFormats } from './formats.ts';
+import type { Tool } from './tool.ts';
 
 /**
  * Each output that a grammar of required calls allows is read as calls of the tools, without content, and the arguments match the schemas.
@@ -34,6 +33,15 @@ const value = fc.constantFrom<JsonObject | boolean>(
   { $ref: '#/$defs/small' },
   { anyOf: [{ type: 'boolean' }, { type: 'string' }] },
   { anyOf: [{ $ref: '#/$defs/small' }, { type: 'null' }] },
+  { anyOf: [{ enum: ['a', 'b'] }, { type: 'null' }] },
+  { type: ['string', 'null'], maxLength: 3 },
+  {
+    oneOf: [
+      { type: 'string', pattern: '^n' },
+      { type: 'integer', minimum: 5 },
+    ],
+  },
+  { allOf: [{ type: 'string', minLength: 1 }, { pattern: '^[a-z0-9]*$' }] },
   true,
 );
 const parameters = fc
@@ -61,23 +69,10 @@ describe.each(toolFormats)('required calls in the format %s', (format) => {
           fc.boolean(),
           fc.nat(),
           (schemas, areParallel, seed) => {
-            const tools = schemas.map(
-              (schema, i): Tool => ({ type: 'function', function: { name: `tool_${i}`, parameters: schema } }),
-            );
-            const answer = { tools: format, offered: tools, reasoning: undefined };
-            const source = answerGrammar({
-              calls: { tools, isRequired: true, areParallel },
-              format: answer,
-              prompt: '',
-              chatTemplate,
-            })!;
+            const tools = schemas.map((schema, i): Tool => toolOf(schema, true, `tool_${i}`));
             let matcher: Matcher;
             try {
-              const network = buildNetwork(
-                buildAnswer(structuredClone(source.job) as AnswerJob),
-                vocabulary.controlTokens,
-              );
-              matcher = new Matcher(network, vocabulary, new MatcherMemory(2 ** 24));
+              ({ matcher } = matcherOfCalls({ format, tools, areParallel, chatTemplate }, vocabulary));
             } catch (error) {
               expect(error).toBeInstanceOf(SchemaError);
               return;
@@ -85,8 +80,7 @@ describe.each(toolFormats)('required calls in the format %s', (format) => {
             const output = randomOutput(matcher, new Prng(seed));
             if (output === undefined) return;
             judged++;
-            const parser = parserOf(format, tools);
-            const calls = callsIn([...parser.add(output), ...parser.end()], output);
+            const calls = callsIn(format, tools, output);
             expect(calls.length).toBeGreaterThan(0);
             if (!areParallel) expect(calls).toHaveLength(1);
             for (const call of calls) {
@@ -102,13 +96,3 @@ describe.each(toolFormats)('required calls in the format %s', (format) => {
     },
   );
 });
-
-function callsIn(parts: readonly AnswerPart[], output: string) {
-  const calls: { name: string; text: string }[] = [];
-  for (const part of parts) {
-    if (part.kind === 'call') calls.push({ name: part.name, text: '' });
-    else if (part.kind === 'arguments') calls[part.index]!.text += part.text;
-    else expect([part, output]).toEqual([]);
-  }
-  return calls;
-}

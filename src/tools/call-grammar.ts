@@ -41,8 +41,8 @@ interface CallOptions {
 }
 
 /**
- * One call or more, as the model writes them. Each matches the schema of its tool. A tool whose schema cannot be compiled is not
- * called, with a note.
+ * One call or more, as the model writes them. Each matches the schema of its tool. If the schema cannot be compiled, a note says so: a
+ * strict tool is not called, and another one has any arguments.
  * @throws what `refusalOf` understands, if no tool can be called
  */
 export function callsOf(options: CallOptions): Expression {
@@ -170,11 +170,17 @@ function gemmaCall(tool: ToolText, json: JsonGrammar): Expression {
 const schemaOf = ({ parameters }: ToolText): JsonObject =>
   parameters === undefined ? {} : (readSchema(parameters) as JsonObject);
 
+/** An object, also if the schema allows other values: a call with others is none. */
 function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
   const parameters = schemaOf(tool);
-  return Object.keys(parameters).length === 0
-    ? json.object
-    : json.schema({ type: 'object', ...parameters }, tool.strict);
+  if (Object.keys(parameters).length === 0) return json.object;
+  const compiler = json.compiler(parameters, tool.strict);
+  const { atoms } = compiler;
+  const written = compiler.valueOf([atoms.link(parameters, '#'), atoms.plain({ type: 'object' }, '#')]);
+  compiler.buildRules();
+  const built = written.kind === 'rule' ? json.rules.get(written.name)! : written;
+  if (built.kind === 'choice' && built.options.length === 0) throw new SchemaError('#', 'no arguments are allowed');
+  return written;
 }
 
 /** The calls of the tools whose schemas can be compiled. */
@@ -190,9 +196,13 @@ function possible(
     } catch (error) {
       const refusal = refusalOf(error);
       if (refusal === undefined || (refusal.isTooLarge && !budget.isLargest)) throw error;
-      errors.push(error);
-      note(`the tool \`${tool.name}\` cannot be called: ${refusal.problem}`);
-      return [];
+      if (tool.strict) {
+        errors.push(error);
+        note(`the tool \`${tool.name}\` cannot be called: ${refusal.problem}`);
+        return [];
+      }
+      note(`the arguments of the tool \`${tool.name}\` are not restricted: ${refusal.problem}`);
+      return [inTool({ ...tool, parameters: undefined }, call)];
     }
   });
   if (calls.length === 0 && errors.length > 0) throw errors[0];

@@ -170,7 +170,7 @@ export class FunctionTags extends SteppedReader {
     this.#source.drop();
     this.#source.arguments(`${this.#given.size === 0 ? '' : ', '}${JSON.stringify(this.#parameter)}: `);
     this.#given.add(this.#parameter);
-    const isText = isOnlyText(typesOfParameter(this.#tool!, this.#parameter));
+    const isText = isOnlyText(typesOfParameter(this.#tool!.function.parameters, this.#parameter));
     if (isText) this.#source.arguments('"');
     this.#state = isText ? 'text' : 'value';
     this.#hasLines = undefined;
@@ -222,7 +222,8 @@ export class FunctionTags extends SteppedReader {
 
   #endValue(): void {
     if (this.#state === 'text') this.#source.arguments('"');
-    else this.#source.arguments(asJson(this.#value, typesOfParameter(this.#tool!, this.#parameter)));
+    else
+      this.#source.arguments(asJson(this.#value, typesOfParameter(this.#tool!.function.parameters, this.#parameter)));
   }
 }
 

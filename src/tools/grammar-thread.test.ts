@@ -59,7 +59,7 @@ it('large schemas and large calls are compiled on the thread, refused with their
   await expect(grammars.compile(structuredSource(readStructuredOutputs({ choice: values })))).rejects.toThrow(/closed/);
 });
 
-it('a tool whose schema cannot be compiled is not called, with a note; the others are', async () => {
+it('a strict tool whose schema cannot be compiled is not called, and another one has any arguments, with a note', async () => {
   const thread = new GrammarThread();
   const notes: string[] = [];
   const grammars = new Grammars(smallSource, thread, (found, parameter) => void notes.push(`${parameter}: ${found}`));
@@ -80,7 +80,9 @@ it('a tool whose schema cannot be compiled is not called, with a note; the other
     },
   ]);
   const $defs = { ...Object.fromEntries(levels), s20: { type: 'string' } };
-  const largest = tool('largest', { properties: { a: { $ref: '#/$defs/s0' } }, $defs });
+  const large = { properties: { a: { $ref: '#/$defs/s0' } }, $defs };
+  const largest = tool('largest', large, true);
+  const free = tool('free', large);
   const format = { tools: 'hermes', offered: [], reasoning: undefined } as const;
   const compile = (...tools: Tool[]) => {
     const calls = { tools, isRequired: true, areParallel: false };
@@ -103,9 +105,11 @@ it('a tool whose schema cannot be compiled is not called, with a note; the other
     const constraint = await compile(others[0]!, good, others[1]!);
     expect([good, ...others].map((one) => mayCall(constraint, one.function.name))).toEqual([true, false, false]);
   }
+  expect(mayCall(await compile(free), 'free')).toBe(true);
   expect(notes).toEqual([
     expect.stringMatching(/^tools: the tool `bad` cannot be called: .*pattern.* tool `bad`,the tool `unique` cannot/),
     expect.stringMatching(/^tools: the tool `bad` cannot be called: .*,the tool `largest` cannot be called: it/),
+    expect.stringMatching(/^tools: the arguments of the tool `free` are not restricted: it needs more than/),
   ]);
   await expect(compile(bad, unique)).rejects.toThrow(/of the parameters of the tool `bad`/);
   grammars.close();

@@ -1,8 +1,8 @@
-import { namesOf, writeExactJson } from '../base/exact-json.ts';
-import { isJsonObject, type JsonObject } from '../base/json.ts';
+import type { JsonObject } from '../base/json.ts';
 import {
   characters,
   choice,
+  choiceOf,
   type Expression,
   empty,
   optional,
@@ -12,69 +12,61 @@ import {
   until,
 } from '../grammar/expression.ts';
 import type { JsonGrammar } from '../grammar/json-grammar.ts';
-import { plainTextOf } from '../grammar/plain-text.ts';
-import { pointer, SchemaError } from '../grammar/schema-keywords.ts';
+import { membersOfParts, type NamedMember } from '../grammar/json-object.ts';
+import type { SchemaCompiler } from '../grammar/json-schema.ts';
+import type { Conjunct, Plain } from '../grammar/schema-atoms.ts';
+import { isLimited, pointer, SchemaError } from '../grammar/schema-keywords.ts';
+import { argumentTagSyntax, functionTagSyntax } from './function-tags.ts';
 import { quote } from './gemma-values.ts';
-import { asJson, isOnlyText, referencesOf, typesOfSchema } from './written-values.ts';
+import { TaggedValues } from './tagged-values.ts';
+import type { TagSyntax } from './value-end.ts';
 
 /** The grammars of arguments that are not one JSON object: each parameter is written with its name. */
-interface Parameter {
-  readonly name: string;
-  readonly schema: unknown;
-  readonly isRequired: boolean;
+interface Parameters {
+  readonly compiler: SchemaCompiler;
+  readonly list: readonly NamedMember[];
+  /** What parameters without a declared name match; undefined: there are none. */
+  readonly others: readonly Conjunct[] | undefined;
 }
 
 /** Keywords that say something of all parameters together. No grammar here keeps to them. */
-const ofAllParameters = [
-  ...['anyOf', 'oneOf', 'allOf', 'not', 'if', 'dependentRequired', 'dependentSchemas', 'dependencies'],
-  ...['minProperties', 'maxProperties', 'patternProperties', 'propertyNames'],
-];
+const ofAllParameters = ['minProperties', 'maxProperties', 'patternProperties', 'propertyNames'];
+/** Ways to match a schema that combines others. */
+const waysMax = 64;
 
-interface Parameters {
-  /** The root of references. */
-  readonly root: JsonObject;
-  readonly list: readonly Parameter[];
-  /** The schema of parameters without a name; undefined: there are none. */
-  readonly others: unknown;
-  readonly isStrict: boolean;
+/** The arguments in each way to match the schema. */
+function argumentsOf(
+  root: JsonObject,
+  json: JsonGrammar,
+  isStrict: boolean,
+  write: (parameters: Parameters) => Expression,
+): Expression {
+  const compiler = json.compiler(root, isStrict);
+  const { atoms } = compiler;
+  const whole = [atoms.link(root, '#'), atoms.plain({ type: 'object' }, '#')];
+  const ways = compiler.alternativesOf(whole, waysMax) ?? withoutBranches(whole, compiler);
+  const options = ways.flatMap((plain) => {
+    reportUnkept(plain, compiler);
+    const members = membersOfParts(plain, compiler);
+    return members === undefined ? [] : [write({ compiler, list: members.named, others: members.others })];
+  });
+  compiler.buildRules();
+  if (options.length === 0) throw new SchemaError('#', 'no arguments are allowed');
+  return choiceOf(options);
 }
 
-function parametersOf(root: JsonObject, isStrict: boolean): Parameters {
-  const target = typeof root.$ref === 'string' ? referencesOf(root).target(root.$ref, root)?.schema : undefined;
-  const schema = isJsonObject(target) ? target : root;
-  for (const keyword of ofAllParameters) {
-    const value = schema[keyword];
-    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
-    throw new SchemaError(pointer('#', keyword), `the keyword \`${keyword}\` is not supported in this format of calls`);
-  }
-  const properties = isJsonObject(schema.properties) ? schema.properties : {};
-  const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === 'string') : [];
-  const names = [...new Set([...namesOf(properties), ...required])];
-  const { additionalProperties } = schema;
-  const list = names.map((name) => ({
-    name,
-    schema: Object.hasOwn(properties, name) ? properties[name] : additionalProperties,
-    isRequired: required.includes(name),
-  }));
-  return {
-    root,
-    list,
-    isStrict,
-    others: names.length === 0 && additionalProperties !== false ? (additionalProperties ?? true) : undefined,
-  };
+function withoutBranches(conjuncts: readonly Conjunct[], { atoms }: SchemaCompiler): readonly (readonly Plain[])[] {
+  atoms.report('#', 'so many combinations of schemas are not supported in this format of calls');
+  const found = atoms.resolve(conjuncts);
+  return found === undefined ? [] : [found.plain];
 }
 
-/** The JSON of a parameter. References in its schema begin at the root. */
-function jsonOf({ name, schema }: Parameter, { root, isStrict }: Parameters, json: JsonGrammar): Expression {
-  if (!isJsonObject(schema)) return schema === false ? json.schema(false) : json.value;
-  const definitions = Object.fromEntries(
-    ['$defs', 'definitions'].map((key) => [key, root[key]]).filter(([, value]) => value !== undefined),
-  );
-  const place = pointer('#/properties', name);
-  try {
-    return json.schema({ ...definitions, ...schema }, isStrict);
-  } catch (error) {
-    throw error instanceof SchemaError ? error.under(place) : error;
+function reportUnkept(plain: readonly Plain[], { atoms }: SchemaCompiler): void {
+  for (const { schema, path } of plain) {
+    for (const keyword of ofAllParameters) {
+      if (schema[keyword] === undefined) continue;
+      atoms.report(pointer(path, keyword), `the keyword \`${keyword}\` is not supported in this format of calls`);
+    }
   }
 }
 
@@ -87,6 +79,8 @@ export interface ParameterTags {
   readonly close: { readonly before: string; readonly tag: string; readonly after: string };
   /** What no name can have. */
   readonly notInName: RegExp;
+  /** How such calls are read. */
+  readonly syntax: TagSyntax;
 }
 
 /** `<parameter=name>`, a line break, the value, a line break and `</parameter>`. */
@@ -95,6 +89,7 @@ export const parameterTags: ParameterTags = {
   between: '>\n',
   close: { before: '\n', tag: '</parameter>', after: '\n' },
   notInName: /[>\n]/,
+  syntax: functionTagSyntax,
 };
 /** `<arg_key>name</arg_key><arg_value>value</arg_value>`. */
 export const argumentTags: ParameterTags = {
@@ -102,6 +97,7 @@ export const argumentTags: ParameterTags = {
   between: '</arg_key><arg_value>',
   close: { before: '', tag: '</arg_value>', after: '' },
   notInName: /[<\n]/,
+  syntax: argumentTagSyntax,
 };
 
 /** Each parameter with its name and its value in tags. */
@@ -111,56 +107,19 @@ export function taggedArguments(
   isStrict: boolean,
   tags: ParameterTags = parameterTags,
 ): Expression {
-  const parameters = parametersOf(schema, isStrict);
-  const parts = parameters.list.map((parameter) => {
-    const { name, isRequired } = parameter;
-    if (name === '' || tags.notInName.test(name) || name.trim() !== name)
-      throw new SchemaError(pointer('#/properties', name), 'no tag can have this name');
-    const tag = sequence(text(tags.open + name + tags.between), taggedValue(parameter, parameters, json, tags));
-    return isRequired ? tag : optional(tag);
+  return argumentsOf(schema, json, isStrict, ({ compiler, list, others }) => {
+    const values = new TaggedValues(schema, compiler, tags, isStrict);
+    const parts = list.map(({ name, conjuncts, isRequired }) => {
+      if (name === '' || tags.notInName.test(name) || name.trim() !== name)
+        throw new SchemaError(pointer('#/properties', name), 'no tag can have this name');
+      const tag = sequence(text(tags.open + name + tags.between), values.value(name, conjuncts));
+      return isRequired ? tag : optional(tag);
+    });
+    if (others === undefined) return sequence(...parts);
+    const anyName = repeat(characters('az', 'AZ', '09', '_', '-', '.'), 1, 64);
+    const tag = sequence(text(tags.open), anyName, text(tags.between), values.value('*', others));
+    return repeat(tag, 0, Infinity);
   });
-  if (parameters.others === undefined) return sequence(...parts);
-  const anyName = repeat(characters('az', 'AZ', '09', '_', '-', '.'), 1, 64);
-  const value = taggedValue({ name: '*', schema: parameters.others, isRequired: false }, parameters, json, tags);
-  return repeat(sequence(text(tags.open), anyName, text(tags.between), value), 0, Infinity);
-}
-
-function taggedValue(
-  parameter: Parameter,
-  parameters: Parameters,
-  json: JsonGrammar,
-  { close: { before, tag, after } }: ParameterTags,
-): Expression {
-  const close = before + tag + after;
-  const types = typesOfSchema(parameter.schema, parameters.root);
-  if (!types.has('string')) return sequence(jsonOf(parameter, parameters, json), text(close));
-  const schema = isJsonObject(parameter.schema) ? parameter.schema : {};
-  const target =
-    typeof schema.$ref === 'string' ? referencesOf(parameters.root).target(schema.$ref, schema)?.schema : schema;
-  const {
-    const: constant,
-    enum: constants = constant === undefined ? undefined : [constant],
-    ...rest
-  } = isJsonObject(target) ? target : {};
-  const place = pointer('#/properties', parameter.name);
-  if (Array.isArray(constants)) return sequence(constantTexts(constants, types, place, tag), text(close));
-  const limited = isOnlyText(types) ? plainTextOf(rest, place) : undefined;
-  // A value that may be a text or something else can be any text.
-  return limited === undefined ? sequence(until(tag), text(after)) : sequence(limited, text(close));
-}
-
-/** Constants that are read as they are written. */
-function constantTexts(
-  constants: readonly unknown[],
-  types: ReturnType<typeof typesOfSchema>,
-  place: string,
-  tag: string,
-): Expression {
-  const written = constants
-    .map((value) => ({ raw: typeof value === 'string' ? value : writeExactJson(value), value: writeExactJson(value) }))
-    .filter(({ raw, value }) => asJson(raw, types) === value && !raw.includes(tag));
-  if (written.length === 0) throw new SchemaError(place, 'no value can be written without quotes');
-  return choice(...[...new Set(written.map(({ raw }) => raw))].map(text));
 }
 
 /** How a format writes parameters with their names. */
@@ -169,13 +128,13 @@ interface NamedStyle {
   readonly equals: string;
   readonly comma: string;
   readonly name: RegExp;
-  value(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression;
+  value(conjuncts: readonly Conjunct[], compiler: SchemaCompiler): Expression;
 }
 
 const pythonStyle: NamedStyle = {
   ...{ language: 'Python', equals: '=', comma: ', ' },
   name: /^[^\s=(),[\]{}'"]+$/,
-  value: jsonOf,
+  value: (conjuncts, compiler) => compiler.valueOf(conjuncts),
 };
 const gemmaStyle: NamedStyle = {
   ...{ language: 'Gemma', equals: ':', comma: ',' },
@@ -185,39 +144,39 @@ const gemmaStyle: NamedStyle = {
 
 /** `name=value, name=value`: required parameters first. Values are JSON, which the reader of calls takes as it takes Python. */
 export const namedArguments = (schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression =>
-  membersOf(parametersOf(schema, isStrict), json, pythonStyle);
+  argumentsOf(schema, json, isStrict, (parameters) => membersOf(parameters, pythonStyle));
 
 /** `name:value,name:value`: required parameters first. Any text is between `<|"|>`; other values are JSON, which the reader of calls takes. */
 export const gemmaArguments = (schema: JsonObject, json: JsonGrammar, isStrict: boolean): Expression =>
-  membersOf(parametersOf(schema, isStrict), json, gemmaStyle);
+  argumentsOf(schema, json, isStrict, (parameters) => membersOf(parameters, gemmaStyle));
 
 /** A text with a limit is JSON, because its limit could allow the mark that ends a text. */
-function gemmaValue(parameter: Parameter, parameters: Parameters, json: JsonGrammar): Expression {
-  const { schema } = parameter;
-  const isText = isJsonObject(schema) && namesOf(schema).every((name) => name === 'type' || name === 'description');
-  if (!isText || !isOnlyText(typesOfSchema(schema, parameters.root))) return jsonOf(parameter, parameters, json);
+function gemmaValue(conjuncts: readonly Conjunct[], compiler: SchemaCompiler): Expression {
+  const { plain = [], branches = [] } = compiler.atoms.resolve(conjuncts) ?? {};
+  const isText = plain.every(
+    ({ schema, facts }) => schema.type === 'string' && facts === undefined && !isLimited(schema),
+  );
+  if (!isText || plain.length === 0 || branches.length > 0) return compiler.valueOf(conjuncts);
   return sequence(text(quote), until(quote));
 }
 
-function membersOf(parameters: Parameters, json: JsonGrammar, style: NamedStyle): Expression {
+function membersOf({ compiler, list, others }: Parameters, style: NamedStyle): Expression {
   const comma = text(style.comma);
-  const member = (parameter: Parameter): Expression => {
-    const { name } = parameter;
+  const member = ({ name, conjuncts }: NamedMember): Expression => {
     if (!style.name.test(name))
       throw new SchemaError(pointer('#/properties', name), `no argument of ${style.language} can have this name`);
-    return sequence(text(`${name}${style.equals}`), style.value(parameter, parameters, json));
+    return sequence(text(`${name}${style.equals}`), style.value(conjuncts, compiler));
   };
-  if (parameters.others !== undefined) {
+  if (others !== undefined) {
     const anyName = sequence(characters('az', 'AZ', '_'), repeat(characters('az', 'AZ', '09', '_'), 0, 63));
-    const value = style.value({ name: '*', schema: parameters.others, isRequired: false }, parameters, json);
-    const any = sequence(anyName, text(style.equals), value);
+    const any = sequence(anyName, text(style.equals), style.value(others, compiler));
     return optional(sequence(any, repeat(sequence(comma, any), 0, Infinity)));
   }
-  const required = parameters.list.filter(({ isRequired }) => isRequired).map(member);
-  const others = parameters.list.filter(({ isRequired }) => !isRequired).map(member);
-  const more = others.map((other) => optional(sequence(comma, other)));
+  const required = list.filter(({ isRequired }) => isRequired).map(member);
+  const optionals = list.filter(({ isRequired }) => !isRequired).map(member);
+  const more = optionals.map((other) => optional(sequence(comma, other)));
   if (required.length > 0) {
     return sequence(...required.flatMap((one, i) => (i === 0 ? [one] : [comma, one])), ...more);
   }
-  return choice(empty, ...others.map((other, i) => sequence(other, ...more.slice(i + 1))));
+  return choice(empty, ...optionals.map((other, i) => sequence(other, ...more.slice(i + 1))));
 }

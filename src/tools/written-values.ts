@@ -2,20 +2,14 @@ import { ExactNumber, readExactJson } from '../base/exact-json.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
 import { SchemaReferences } from '../grammar/schema-references.ts';
 import { pythonToJson } from './python-values.ts';
-import type { Tool } from './tool.ts';
 
 /** The kinds of values that a JSON schema can ask for. An integer is a number too. */
 export type ValueType = 'string' | 'number' | 'integer' | 'boolean' | 'null' | 'object' | 'array';
 const allTypes: readonly ValueType[] = ['string', 'number', 'integer', 'boolean', 'null', 'object', 'array'];
 
 /** The types of a parameter's values. A parameter that the schema does not name can have any. */
-export function typesOfParameter({ function: { parameters = {} } }: Tool, name: string): ReadonlySet<ValueType> {
-  return typesOfBits(new TypeReader(parameters).readMember(parameters, name));
-}
-
-/** `root`: of references. */
-export function typesOfSchema(schema: unknown, root: JsonObject): ReadonlySet<ValueType> {
-  return typesOfBits(new TypeReader(root).read(schema));
+export function typesOfParameter(parameters: JsonObject | undefined, name: string): ReadonlySet<ValueType> {
+  return typesOfBits(parameters === undefined ? allBits : new TypeReader(parameters).readMember(parameters, name));
 }
 
 const typesOfBits = (bits: number): ReadonlySet<ValueType> =>
@@ -28,7 +22,7 @@ const allBits = 2 ** allTypes.length - 1;
 const known = new WeakMap<JsonObject, SchemaReferences>();
 
 /** Of the schema of a tool's parameters, which is read for each parameter. */
-export function referencesOf(root: JsonObject): SchemaReferences {
+function referencesOf(root: JsonObject): SchemaReferences {
   const references = known.get(root) ?? new SchemaReferences(root);
   known.set(root, references);
   return references;

@@ -1,4 +1,4 @@
-# Schemas of pydantic 2 for the examples of its documentation, one case a line, for `test/data/schemas/pydantic.jsonl`. See README.md.
+# Types of pydantic 2, mostly the examples of its documentation.
 import sys, json, enum, dataclasses, decimal, datetime, uuid, pathlib, ipaddress, re, typing
 from typing import *
 from typing_extensions import TypedDict, NotRequired, Required
@@ -8,16 +8,10 @@ from pydantic.networks import *
 from pydantic.dataclasses import dataclass as pdc
 import annotated_types as at
 import collections, dataclasses, decimal, datetime, uuid, enum, re
-cases=[]
+import library
 def add(name, t, valid=(), invalid=(), mode='validation', **kw):
-    try:
-        s=TypeAdapter(t).json_schema(mode=mode, **kw)
-    except Exception as e:
-        print('unrepresentable', name, str(e)[:80], file=sys.stderr); return
-    for v in valid:
-        try: TypeAdapter(t).validate_json(json.dumps(v))
-        except Exception as e: print('pydantic refuses', name, v, str(e)[:100], file=sys.stderr)
-    cases.append(dict(name=name, schema=s, valid=list(valid), invalid=list(invalid)))
+    adapter = TypeAdapter(t)
+    library.add('pydantic', name, lambda: adapter.json_schema(mode=mode, **kw), adapter.validate_json, valid, invalid)
 add('bool', bool, [True]); add('int', int, [1]); add('float', float, [1.5]); add('str', str, ['a'])
 add('bytes', bytes, ['a']); add('None', type(None), [None])
 add('list[int]', list[int], [[1,2]]); add('list', list, [[1,'a']])
@@ -162,4 +156,4 @@ for mod,n,v in [('color','Color',['red']),('mac_address','MacAddress',['00:11:22
     try:
         m=__import__('pydantic_extra_types.'+mod, fromlist=[n]); add('extra '+n, getattr(m,n), v)
     except Exception as e: print(mod, str(e)[:60], file=sys.stderr)
-for case in cases: print(json.dumps(case, ensure_ascii=False, separators=(',', ':')))
+library.run()

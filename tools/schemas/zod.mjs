@@ -1,12 +1,16 @@
-// Schemas of zod 4 for the examples of its documentation (zod.dev), one case a line, for `test/data/schemas/zod.jsonl`. See README.md.
+// Types of zod 4, mostly the examples of its documentation (zod.dev).
 import { z } from 'zod';
-const cases = [];
-const add = (name, schema, valid = [], invalid = [], options = {}) => {
-  let json;
-  try { json = z.toJSONSchema(schema, options); } catch (e) { console.error('unrepresentable', name, e.message); return; }
-  for (const v of valid) if (!schema.safeParse(v).success && options.io !== 'input') console.error('zod refuses', name, JSON.stringify(v));
-  cases.push({ name, schema: json, valid, invalid });
-};
+import { Cases } from './library.mjs';
+
+const cases = new Cases('zod');
+const add = (name, type, valid, invalid, options = {}) =>
+  cases.add(name, {
+    schema: () => z.toJSONSchema(type, options),
+    accepts: (value) => type.safeParse(value).success,
+    valid,
+    invalid,
+  });
+
 // formats of strings
 add('z.string()', z.string(), ['', 'a "b" \n é🐦']);
 add('z.number()', z.number(), [1, -1.5, 1e3]);
@@ -188,4 +192,4 @@ add('refine', z.string().refine((v) => v.length > 0), ['a']);
 add('describe', z.object({ a: z.string().describe('text') }).describe('d'), [{ a: 'x' }]);
 add('large', z.object({ id: z.uuid(), email: z.email(), created: z.iso.datetime(), tags: z.array(z.string().min(1).max(20)).max(5), address: z.object({ zip: z.string().regex(/^\d{5}(-\d{4})?$/), country: z.string().length(2) }), role: z.enum(['admin', 'user']), site: z.url().optional(), ip: z.union([z.ipv4(), z.ipv6()]) }),
   [{ id: '123e4567-e89b-12d3-a456-426614174000', email: 'a@example.com', created: '2024-02-29T12:34:56Z', tags: ['a'], address: { zip: '12345', country: 'DE' }, role: 'user', ip: '::1' }]);
-process.stdout.write(cases.map((given) => `${JSON.stringify(given)}\n`).join(''));
+await cases.run();
