@@ -15,7 +15,7 @@ export const administrationMutants: readonly Mutant[] = [
     breaks: ['is in the wrong list'],
     seed: 31,
     file: 'src/kv/pinned-prefixes.ts',
-    find: 'if (hasExpired) this.#pool.sortIdle();',
+    find: 'if (hasExpired) this.#pool.sortCached();',
     replace: '',
   },
   {
