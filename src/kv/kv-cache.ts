@@ -79,7 +79,7 @@ export class KvCache {
       cached,
       computing: new PrefixIndex(spec.blockCount),
       pins: new PinnedPrefixes(pool, cached, Math.floor((options.pinShare ?? 0) * (spec.blockCount - 1))),
-      wanted: new WantedContent(pool, cached),
+      wanted: new WantedContent(pool, cached, options.enablePrefixCaching),
       requests: [],
     };
     this.#hash = options.hash;
@@ -104,7 +104,7 @@ export class KvCache {
     const request = new KvRequest(slot, tokens, chains, { cacheSalt, adapterName: adapter?.name });
     requests[slot] = request;
     // Hashes here and not in `plan`, because requests arrive while a step is in flight.
-    if (this.parts.enablePrefixCaching) this.parts.wanted.add(request);
+    this.parts.wanted.add(request);
     return request;
   }
 
@@ -403,7 +403,7 @@ export class KvCache {
   /** Releases all blocks: it waits again. Cached blocks stay cached; others that wait for a block become its owner. */
   release(request: KvRequest): void {
     this.#releaseAll(request);
-    if (this.parts.enablePrefixCaching) this.parts.wanted.add(request);
+    this.parts.wanted.add(request);
   }
 
   /** See `cache-events.ts`. Called once, before the first request. */

@@ -14,6 +14,7 @@ import type { PrefixIndex } from './prefix-index.ts';
  * keys share a counter, a block is evicted later than necessary.
  */
 export class WantedContent {
+  readonly #isEnabled: boolean;
   readonly #pool: BlockPool;
   readonly #cached: PrefixIndex;
   /** By a part of the key: blocks of all tables that requests without blocks will have. */
@@ -21,7 +22,9 @@ export class WantedContent {
   /** The sum of all counters. */
   #total = 0;
 
-  constructor(pool: BlockPool, cached: PrefixIndex) {
+  /** Not `isEnabled`: no request looks for blocks. */
+  constructor(pool: BlockPool, cached: PrefixIndex, isEnabled: boolean) {
+    this.#isEnabled = isEnabled;
     this.#pool = pool;
     this.#cached = cached;
     this.#counts = new Int32Array(Math.max(COUNTERS_MIN, 2 ** Math.ceil(Math.log2(pool.blockCount * 4))));
@@ -33,6 +36,7 @@ export class WantedContent {
 
   /** The request has no blocks. Hashes its full blocks. O(blocks). */
   add({ chains, tokens }: KvRequest): void {
+    if (!this.#isEnabled) return;
     for (let group = groupIndex(0); group < chains.length; group++) {
       chains[group]!.extend(tokens);
       const { count, words } = chains[group]!;
@@ -43,6 +47,7 @@ export class WantedContent {
 
   /** The request gets blocks now or ends. Takes back `add`. O(blocks). */
   remove({ chains }: KvRequest): void {
+    if (!this.#isEnabled) return;
     for (let group = groupIndex(0); group < chains.length; group++) {
       const { count, words } = chains[group]!;
       for (let index = blockIndex(0); index < count; index++) {
@@ -58,7 +63,7 @@ export class WantedContent {
   checkInvariants(requests: readonly (KvRequest | undefined)[]): void {
     let total = 0;
     for (const request of requests) {
-      if (request === undefined || request.admitted) continue;
+      if (request === undefined || request.admitted || !this.#isEnabled) continue;
       for (let group = groupIndex(0); group < request.chains.length; group++) {
         const { count, words } = request.chains[group]!;
         total += count;
