@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { type BlockId, type BlockIndex, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 import type { BlockPool } from './block-pool.ts';
 import type { KvRequest } from './kv-request.ts';
@@ -30,7 +30,7 @@ export class WantedContent {
     this.#counts = new Int32Array(Math.max(COUNTERS_MIN, 2 ** Math.ceil(Math.log2(pool.blockCount * 4))));
     pool.isWanted = (block) => {
       const group = cached.groupOf(block);
-      return group !== undefined && this.#counts[this.#counterOf(group, cached.digestOf(block), blockIndex(0))]! > 0;
+      return group !== undefined && this.#counts[this.#counterOf(group, cached.wordOf(block))]! > 0;
     };
   }
 
@@ -40,7 +40,8 @@ export class WantedContent {
     for (let group = groupIndex(0); group < chains.length; group++) {
       chains[group]!.extend(tokens);
       const { count, words } = chains[group]!;
-      for (let index = blockIndex(0); index < count; index++) this.#counts[this.#counterOf(group, words, index)]!++;
+      for (let index = blockIndex(0); index < count; index++)
+        this.#counts[this.#counterOf(group, words[index * DIGEST_WORDS]!)]!++;
       this.#total += count;
     }
   }
@@ -51,7 +52,7 @@ export class WantedContent {
     for (let group = groupIndex(0); group < chains.length; group++) {
       const { count, words } = chains[group]!;
       for (let index = blockIndex(0); index < count; index++) {
-        const counter = this.#counterOf(group, words, index);
+        const counter = this.#counterOf(group, words[index * DIGEST_WORDS]!);
         const left = --this.#counts[counter]!;
         if (left === 0 && this.#pool.wantedCount > 0) this.#notWanted(this.#cached.find(group, words, index));
       }
@@ -68,7 +69,7 @@ export class WantedContent {
         const { count, words } = request.chains[group]!;
         total += count;
         for (let index = blockIndex(0); index < count; index++)
-          if (this.#counts[this.#counterOf(group, words, index)]! <= 0)
+          if (this.#counts[this.#counterOf(group, words[index * DIGEST_WORDS]!)]! <= 0)
             assert(false, 'a waiting request wants nothing');
       }
     }
@@ -80,8 +81,8 @@ export class WantedContent {
   }
 
   /** The words of a digest are uniform; an odd factor spreads the groups. */
-  #counterOf(group: GroupIndex, words: Uint32Array, index: BlockIndex): number {
-    return (words[index * DIGEST_WORDS]! ^ Math.imul(group, 0x9e3779b1)) & (this.#counts.length - 1);
+  #counterOf(group: GroupIndex, word: number): number {
+    return (word ^ Math.imul(group, 0x9e3779b1)) & (this.#counts.length - 1);
   }
 }
 
