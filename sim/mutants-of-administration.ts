@@ -19,6 +19,22 @@ export const administrationMutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'the content of an admitted request is still kept for it',
+    breaks: ['requests want'],
+    seed: 1,
+    file: 'src/kv/kv-cache.ts',
+    find: '    this.parts.wanted.remove(request);\n    this.#admitted++;',
+    replace: '    this.#admitted++;',
+  },
+  {
+    bug: 'the content of a preempted request is not kept for it',
+    breaks: ['a waiting request wants nothing', 'requests want'],
+    seed: 1,
+    file: 'src/kv/kv-cache.ts',
+    find: '    this.#releaseAll(request);\n    this.parts.wanted.add(request);',
+    replace: '    this.#releaseAll(request);',
+  },
+  {
     bug: 'pinned blocks are evicted first',
     breaks: ['was evicted before other blocks', 'is in the index already'],
     seed: 1,
