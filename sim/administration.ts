@@ -148,6 +148,11 @@ export class Administration {
         const isKnown = scheduler.inspector.cachedKeys().has(key) || scheduler.stats().transfers.open > 0;
         assert(isKnown, `${key} is being saved, but no transfer and no cached block has it`);
       }
+    // A pin names content that the prompt has, each once.
+    const { keys } = prefixes.pinOf(prompt);
+    assert(new Set(keys).size === keys.length, 'a pin names a block twice');
+    const known = new Set(prefixes.blocksOf(prompt).map(({ key }) => key));
+    for (const key of keys) assert(known.has(key), `a pin names ${key}, which is no block of the prompt`);
     // What a prefetch would load has no more tokens than the prompt, and only the last of them is computed.
     const counted = { usesPool: true, found: prefixes.blocksOf(prompt) };
     const loadable = prefixes.loadablePart(prompt, counted);

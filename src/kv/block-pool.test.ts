@@ -101,3 +101,33 @@ test('the pool rejects calls that would make its counts wrong', () => {
   expect(() => pool.reference(block)).toThrow('is free');
   expect(() => pool.reference(NULL_BLOCK)).toThrow('null block');
 });
+
+test('blocks that waiting requests want are evicted after other cached blocks, and in their old order when no request wants them', () => {
+  const { pool, cacheBlock } = makePool(7);
+  const blocks = take(pool, 6) as BlockId[];
+  const wanted = new Set([blocks[0], blocks[1], blocks[3]]);
+  pool.isWanted = (block) => wanted.has(block);
+  for (const block of blocks.slice(0, 5)) cacheBlock(block);
+  for (const block of blocks) pool.release(block);
+  expect(take(pool, 2)).toEqual([blocks[5], blocks[2]]);
+  expect([pool.wantedCount, pool.available, pool.cached]).toEqual([2, 4, 4]);
+  pool.checkInvariants();
+  wanted.clear();
+  // From the beginning of the request to its end: the end was released first.
+  pool.notWanted(blocks[1]!);
+  pool.notWanted(blocks[0]!);
+  expect(pool.wantedCount).toBe(0);
+  pool.checkInvariants();
+  expect(take(pool, 4)).toEqual([blocks[0], blocks[1], blocks[3], blocks[4]]);
+});
+
+test('wanted blocks are evicted if there are no others, but before protected ones', () => {
+  const { pool, cacheBlock } = makePool(4);
+  const blocks = take(pool, 3) as [BlockId, BlockId, BlockId];
+  for (const block of blocks) cacheBlock(block);
+  pool.isProtected = (block) => block === blocks[0];
+  pool.isWanted = () => true;
+  for (const block of blocks) pool.release(block);
+  expect(take(pool, 3)).toEqual([blocks[1], blocks[2], blocks[0]]);
+  expect(pool.protectedEvictions).toBe(1);
+});

@@ -10,20 +10,28 @@ import type { PrefixIndex } from './prefix-index.ts';
  *   cached       it has no reference and no pin, but requests still find its content by its key
  *   free         it has no reference, no pin and no cached content
  *
- * Free and cached blocks are in one list, in the order of allocation: free blocks first, then cached blocks in the
- * order of their release. A cached block is evicted when the pool allocates it, or when its KV is invalid. Cached blocks of
- * pinned prefixes (`pinned-prefixes.ts`) are in a second list, which is allocated when the first is empty.
+ * Blocks that the pool can allocate are in four lists. It allocates from the first list that is not empty:
+ *
+ *   free        free blocks
+ *   cached      cached blocks in the order of their release
+ *   wanted      cached blocks that were at the front of the list before, but waiting requests will look for them (`wanted-content.ts`)
+ *   protected   cached blocks of pinned prefixes (`pinned-prefixes.ts`)
+ *
+ * A cached block is evicted when the pool allocates it, or when its KV is invalid.
  */
 export class BlockPool {
   readonly blockCount: number;
   readonly #index: PrefixIndex;
   readonly #references: Int32Array;
   readonly #pinCount: Int32Array;
-  readonly #idle: IntrusiveList;
+  readonly #free: IntrusiveList;
+  readonly #cached: IntrusiveList;
+  readonly #wanted: IntrusiveList;
   readonly #protected: IntrusiveList;
-  #cachedIdle = 0;
   #protectedEvictions = 0;
-  /** Whether a cached block is evicted after all others. If the answer changes for a block, `sortIdle` follows. */
+  /** Whether a request without blocks will look for the content of a cached block. If no longer, `notWanted` follows. */
+  isWanted: ((block: BlockId) => boolean) | undefined;
+  /** Whether a cached block is evicted after all others. If the answer changes for a block, `sortCached` follows. */
   isProtected: ((block: BlockId) => boolean) | undefined;
   /** Called for each block that the pool allocates. */
   onAllocate: ((block: BlockId) => void) | undefined;
@@ -34,14 +42,21 @@ export class BlockPool {
     this.#index = index;
     this.#references = new Int32Array(blockCount);
     this.#pinCount = new Int32Array(blockCount);
-    this.#idle = new IntrusiveList(blockCount);
+    this.#free = new IntrusiveList(blockCount);
+    this.#cached = new IntrusiveList(blockCount);
+    this.#wanted = new IntrusiveList(blockCount);
     this.#protected = new IntrusiveList(blockCount);
-    for (let block = NULL_BLOCK + 1; block < blockCount; block++) this.#idle.pushBack(block);
+    for (let block = NULL_BLOCK + 1; block < blockCount; block++) this.#free.pushBack(block);
   }
 
   /** Blocks that `allocate` can return now: free and cached blocks. */
   get available(): number {
-    return this.#idle.size + this.#protected.size;
+    return this.#free.size + this.cached;
+  }
+
+  /** Cached blocks that are kept for waiting requests. */
+  get wantedCount(): number {
+    return this.#wanted.size;
   }
 
   /** Available blocks that are evicted last. */
@@ -56,7 +71,7 @@ export class BlockPool {
 
   /** Available blocks with cached content. */
   get cached(): number {
-    return this.#cachedIdle;
+    return this.#cached.size + this.#wanted.size + this.#protected.size;
   }
 
   references(block: BlockId): number {
@@ -64,7 +79,7 @@ export class BlockPool {
   }
 
   isAvailable(block: BlockId): boolean {
-    return this.#idle.has(block) || this.#protected.has(block);
+    return this.#listWith(block) !== undefined;
   }
 
   pinCount(block: BlockId): number {
@@ -75,12 +90,12 @@ export class BlockPool {
     return this.#pinCount[block]! > 0;
   }
 
-  /** Allocates the first block of the list with one reference, and evicts its cached content. */
+  /** Allocates the first block of the lists with one reference, and evicts its cached content. */
   allocate(): BlockId {
-    const first = this.#idle.first() ?? this.#protected.first();
+    const first = this.#free.first() ?? this.#firstUnwanted() ?? this.#wanted.first() ?? this.#protected.first();
     const block = assertDefined(first, 'no block is available: check `available` first') as BlockId;
-    if (this.#idle.size === 0) this.#protectedEvictions++;
-    this.#takeFromIdle(block);
+    if (this.#protected.size > 0 && this.available === this.#protected.size) this.#protectedEvictions++;
+    this.#takeIfAvailable(block);
     if (this.#index.has(block)) this.#index.remove(block);
     if (this.#pinCount[block] !== 0 || this.#references[block] !== 0) fail(`block ${block} is in use`);
     this.#references[block] = 1;
@@ -91,10 +106,8 @@ export class BlockPool {
   /** One more block table has the block. The block must be referenced, pinned or cached. */
   reference(block: BlockId): void {
     assert(block !== NULL_BLOCK, 'the null block has no references');
-    if (this.isAvailable(block)) {
-      if (!this.#index.has(block)) fail(`block ${block} is free, so it has no content to share`);
-      this.#takeFromIdle(block);
-    }
+    if (this.#free.has(block)) fail(`block ${block} is free, so it has no content to share`);
+    this.#takeIfAvailable(block);
     this.#references[block]!++;
   }
 
@@ -102,13 +115,13 @@ export class BlockPool {
   release(block: BlockId): void {
     if (this.#references[block]! <= 0) fail(`block ${block} has no reference to release`);
     this.#references[block]!--;
-    this.#idleIfUnused(block);
+    this.#availableIfUnused(block);
   }
 
   /** A transfer is about to read or write the block. The pool does not allocate the block before `unpin` (I5). */
   pin(block: BlockId): void {
     assert(block !== NULL_BLOCK, 'the null block has no transfers');
-    if (this.isAvailable(block)) this.#takeFromIdle(block);
+    this.#takeIfAvailable(block);
     this.#pinCount[block]!++;
   }
 
@@ -116,70 +129,97 @@ export class BlockPool {
   unpin(block: BlockId): void {
     if (this.#pinCount[block]! <= 0) fail(`block ${block} is not pinned`);
     this.#pinCount[block]!--;
-    this.#idleIfUnused(block);
+    this.#availableIfUnused(block);
   }
 
   /** Removes the block from the prefix cache. References and pins stay. */
   evict(block: BlockId): void {
-    const wasIdle = this.isAvailable(block);
-    if (wasIdle) this.#takeFromIdle(block);
+    const wasAvailable = this.#takeIfAvailable(block);
     this.#index.remove(block);
-    if (wasIdle) this.#pushIdle(block);
+    if (wasAvailable) this.#free.pushFront(block);
   }
 
-  /** Moves the available blocks to the list that `isProtected` says. O(available blocks). */
-  sortIdle(): void {
-    for (const list of [this.#protected, this.#idle])
+  /** No request wants the block any more. Of several blocks, that which was released last is first. */
+  notWanted(block: BlockId): void {
+    if (!this.#wanted.has(block)) return;
+    this.#wanted.remove(block);
+    this.#cached.pushFront(block);
+  }
+
+  /** Moves the cached blocks to the list that `isProtected` says. O(available blocks). */
+  sortCached(): void {
+    for (const list of [this.#protected, this.#wanted, this.#cached])
       for (let at = list.first(), next: number | undefined; at !== undefined; at = next) {
         next = list.after(at);
-        const block = at as BlockId;
-        if (this.#listOf(block) === list) continue;
-        list.remove(block);
-        this.#listOf(block).pushBack(block);
+        const right = this.#listOf(at as BlockId);
+        if ((right === this.#protected) === (list === this.#protected)) continue;
+        list.remove(at);
+        right.pushBack(at);
       }
   }
 
   /** Checks the part of I7 that needs only the pool. O(blocks). */
   checkInvariants(): void {
-    this.#idle.checkInvariants();
-    this.#protected.checkInvariants();
-    let cached = 0;
-    let idle = 0;
+    for (const list of this.#lists()) list.checkInvariants();
+    let available = 0;
     for (let block = NULL_BLOCK + 1; block < this.blockCount; block++) {
       const references = this.#references[block]!;
       const pinCount = this.#pinCount[block]!;
       if (references < 0 || pinCount < 0) fail(`block ${block} has negative counts`);
-      const isIdle = this.isAvailable(block as BlockId);
-      if (isIdle && !this.#listOf(block as BlockId).has(block)) fail(`block ${block} is in the wrong list`);
-      if (isIdle !== (references === 0 && pinCount === 0))
-        fail(`block ${block} has ${references} references and ${pinCount} pins, but idle is ${isIdle}`);
-      if (isIdle) idle++;
-      if (isIdle && this.#index.has(block as BlockId)) cached++;
+      const list = this.#listWith(block as BlockId);
+      if ((list !== undefined) !== (references === 0 && pinCount === 0))
+        fail(
+          `block ${block} has ${references} references and ${pinCount} pins, but is in a list: ${list !== undefined}`,
+        );
+      if (list === undefined) continue;
+      available++;
+      const right = this.#listOf(block as BlockId);
+      if (list !== right && (list !== this.#wanted || right !== this.#cached))
+        fail(`block ${block} is in the wrong list`);
     }
     assert(this.#references[NULL_BLOCK] === 0 && !this.isAvailable(NULL_BLOCK), 'the null block is referenced or idle');
-    if (idle !== this.available) fail(`${idle} blocks are idle, but the lists have ${this.available}`);
-    if (cached !== this.#cachedIdle) fail(`${cached} idle blocks are cached, but the counter is ${this.#cachedIdle}`);
+    if (available !== this.available) fail(`${available} blocks are available, but the lists have ${this.available}`);
   }
 
-  #idleIfUnused(block: BlockId): void {
+  #availableIfUnused(block: BlockId): void {
     if (this.#references[block] !== 0 || this.#pinCount[block] !== 0) return;
-    if (this.#index.has(block)) this.#cachedIdle++;
-    this.#pushIdle(block);
+    const list = this.#listOf(block);
+    if (list === this.#free) list.pushFront(block);
+    else list.pushBack(block);
   }
 
-  #pushIdle(block: BlockId): void {
-    if (this.#index.has(block)) this.#listOf(block).pushBack(block);
-    else this.#idle.pushFront(block);
-  }
-
+  /** Where an available block is. It moves from the cached to the wanted blocks when it is the next to be evicted. */
   #listOf(block: BlockId): IntrusiveList {
-    const isLast = this.#index.has(block) && this.isProtected?.(block) === true;
-    return isLast ? this.#protected : this.#idle;
+    if (!this.#index.has(block)) return this.#free;
+    return this.isProtected?.(block) === true ? this.#protected : this.#cached;
   }
 
-  #takeFromIdle(block: BlockId): void {
-    (this.#protected.has(block) ? this.#protected : this.#idle).remove(block);
-    if (this.#index.has(block)) this.#cachedIdle--;
+  #lists(): readonly IntrusiveList[] {
+    return [this.#free, this.#cached, this.#wanted, this.#protected];
+  }
+
+  #listWith(block: BlockId): IntrusiveList | undefined {
+    if (this.#cached.has(block)) return this.#cached;
+    if (this.#free.has(block)) return this.#free;
+    if (this.#wanted.has(block)) return this.#wanted;
+    return this.#protected.has(block) ? this.#protected : undefined;
+  }
+
+  /** The first cached block that no waiting request wants. Moves the wanted blocks before it: each at most once. */
+  #firstUnwanted(): number | undefined {
+    let first = this.#cached.first();
+    for (; first !== undefined && this.isWanted?.(first as BlockId) === true; first = this.#cached.first()) {
+      this.#cached.remove(first);
+      this.#wanted.pushBack(first);
+    }
+    return first;
+  }
+
+  /** Returns whether it was available. */
+  #takeIfAvailable(block: BlockId): boolean {
+    const list = this.#listWith(block);
+    list?.remove(block);
+    return list !== undefined;
   }
 }
 

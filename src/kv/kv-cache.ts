@@ -28,11 +28,12 @@ import { PinnedPrefixes } from './pinned-prefixes.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
-import { releaseBlock, releaseKept, releaseReserved, releaseSkipped, restoreReserved } from './release.ts';
+import { releaseAll, releaseKept, releaseSkipped, restoreReserved } from './release.ts';
 import { resetPrefixCache } from './reset.ts';
 import { Residency } from './residency.ts';
 import { startLoads, uncomputedBlocks } from './start-loads.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
+import { WantedContent } from './wanted-content.ts';
 
 export interface KvCacheOptions {
   /** If false, blocks are neither looked up nor shared nor cached. */
@@ -78,6 +79,7 @@ export class KvCache {
       cached,
       computing: new PrefixIndex(spec.blockCount),
       pins: new PinnedPrefixes(pool, cached, Math.floor((options.pinShare ?? 0) * (spec.blockCount - 1))),
+      wanted: new WantedContent(pool, cached, options.enablePrefixCaching),
       requests: [],
     };
     this.#hash = options.hash;
@@ -97,18 +99,19 @@ export class KvCache {
       const root = { fingerprint: spec.fingerprint, cacheSalt, adapter: adapter?.digest };
       const capacity = this.parts.enablePrefixCaching ? Math.floor(tokens.capacity / blockSize) : 0;
       const chain = same ?? new HashChain(this.#hash, blockSize, root, capacity);
-      // Hashed here and not in `plan`, because requests arrive while a step is in flight.
-      if (this.parts.enablePrefixCaching) chain.extend(tokens);
       chains.push(chain);
     }
     const request = new KvRequest(slot, tokens, chains, { cacheSalt, adapterName: adapter?.name });
     requests[slot] = request;
+    // Hashes here and not in `plan`, because requests arrive while a step is in flight.
+    this.parts.wanted.add(request);
     return request;
   }
 
   /** Releases all blocks. The request must not be used again. */
   close(request: KvRequest): void {
-    if (request.admitted) this.release(request);
+    if (request.admitted) this.#releaseAll(request);
+    else this.parts.wanted.remove(request);
     request.isOpen = false;
     this.parts.requests[request.slot] = undefined;
     this.#freeSlots.push(request.slot);
@@ -188,6 +191,7 @@ export class KvCache {
       }
     }
     request.admitted = true;
+    this.parts.wanted.remove(request);
     this.#admitted++;
     request.admission = ++this.#admissions;
     planRequest(this.parts, this.#proposal.groups, request);
@@ -396,25 +400,10 @@ export class KvCache {
     request.nextToken = end - 1;
   }
 
-  /**
-   * Releases all blocks. Cached blocks stay cached. If other requests wait for a block, one of them becomes its owner.
-   */
+  /** Releases all blocks: it waits again. Cached blocks stay cached; others that wait for a block become its owner. */
   release(request: KvRequest): void {
-    assert(request.admitted, 'the request has no blocks');
-    this.#proposedFor = undefined;
-    releaseReserved(this.parts, request);
-    releaseKept(this.parts, request);
-    for (let group = groupIndex(0); group < request.tables.length; group++) {
-      const table = request.tables[group]!;
-      // The last block first, so the prefix stays cached longest.
-      for (let index = blockIndex(table.length - 1); index >= request.firstAllocated[group]!; index--) {
-        const block = table.at(index);
-        if (block !== NULL_BLOCK) releaseBlock(this.parts, request, { group, index, block });
-      }
-      table.clear();
-    }
-    request.reset();
-    this.#admitted--;
+    this.#releaseAll(request);
+    this.parts.wanted.add(request);
   }
 
   /** See `cache-events.ts`. Called once, before the first request. */
@@ -447,6 +436,13 @@ export class KvCache {
   checkInvariants(isStepInFlight: boolean): void {
     verifyKvCache(this.parts);
     if (!isStepInFlight) verifyPlans(this.parts);
+  }
+
+  #releaseAll(request: KvRequest): void {
+    assert(request.admitted, 'the request has no blocks');
+    this.#proposedFor = undefined;
+    releaseAll(this.parts, request);
+    this.#admitted--;
   }
 
   /** Tokens [start, end) are computed in this step, so later tokens of the step may read their KV. */

@@ -7,6 +7,7 @@ import type { KvRequest } from './kv-request.ts';
 import type { PinnedPrefixes } from './pinned-prefixes.ts';
 import type { PrefixIndex } from './prefix-index.ts';
 import type { Residency } from './residency.ts';
+import type { WantedContent } from './wanted-content.ts';
 
 /** The parts of the cache. `KvCache` owns them; the other files of this folder have functions over them. */
 export interface KvParts {
@@ -20,6 +21,7 @@ export interface KvParts {
   /** Blocks that their owner is computing or loading, by the keys that they will have. */
   readonly computing: PrefixIndex;
   readonly pins: PinnedPrefixes;
+  readonly wanted: WantedContent;
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
   /** Called for each block that is cached after its tokens were computed: a connector may store it. */

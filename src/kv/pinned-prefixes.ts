@@ -83,14 +83,14 @@ export class PinnedPrefixes {
   /** Pins the first blocks of the prefix, as many as there is room for; undefined: none. Replaces the pin of this name. */
   pin(prefix: PrefixToPin, nowMs: number): PinnedPrefix | undefined {
     this.#pins.pin(prefix, nowMs);
-    this.#pool.sortIdle();
+    this.#pool.sortCached();
     return this.list().find(({ name }) => name === prefix.name);
   }
 
   /** False: there is no such pin. */
   unpin(name: string): boolean {
     const wasPinned = this.#pins.unpin(name);
-    if (wasPinned) this.#pool.sortIdle();
+    if (wasPinned) this.#pool.sortCached();
     return wasPinned;
   }
 
@@ -104,7 +104,7 @@ export class PinnedPrefixes {
   setTime(nowMs: number): void {
     if (this.#pins.size === 0) return;
     const hasExpired = this.#pins.setTime(nowMs);
-    if (hasExpired) this.#pool.sortIdle();
+    if (hasExpired) this.#pool.sortCached();
   }
 
   checkInvariants(): void {

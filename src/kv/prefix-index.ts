@@ -53,6 +53,11 @@ export class PrefixIndex {
     return this.#digests.subarray(block * DIGEST_WORDS, (block + 1) * DIGEST_WORDS);
   }
 
+  /** A word of the digest of a block in the index, without a view. */
+  wordOf(block: BlockId): number {
+    return this.#digests[block * DIGEST_WORDS]!;
+  }
+
   /** Whether another block has the key of this block, which is in the index. */
   hasTwin(block: BlockId): boolean {
     const group = this.#groups[block]!;

@@ -75,10 +75,35 @@ export function restoreReserved(parts: KvParts, request: KvRequest): void {
   request.reserved.length = left;
 }
 
-/** Releases the reserved blocks: the request ends or is preempted. */
-export function releaseReserved(parts: KvParts, request: KvRequest): void {
+/** Releases all blocks of the request, which is then as before its admission. */
+export function releaseAll(parts: KvParts, request: KvRequest): void {
   for (const place of request.reserved) releaseBlock(parts, request, place);
   request.reserved.length = 0;
+  releaseKept(parts, request);
+  releaseTables(parts, request);
+  request.reset();
+}
+
+/**
+ * Releases the blocks in all tables, from the last tokens to the first. The pool evicts in this order. So the beginning
+ * of the request stays cached longest, in all groups: a window or a state is used only with the blocks before it.
+ */
+function releaseTables(parts: KvParts, request: KvRequest): void {
+  const { tables, firstAllocated } = request;
+  const lefts = tables.map(({ length }) => length);
+  for (;;) {
+    let last = groupIndex(0);
+    let lastEnd = 0;
+    for (let group = groupIndex(0); group < tables.length; group++) {
+      const end = lefts[group]! > firstAllocated[group]! ? lefts[group]! * parts.spec.groups[group]!.blockSize : 0;
+      if (end > lastEnd) [last, lastEnd] = [group, end];
+    }
+    if (lastEnd === 0) break;
+    const index = blockIndex(--lefts[last]!);
+    const block = tables[last]!.at(index);
+    if (block !== NULL_BLOCK) releaseBlock(parts, request, { group: last, index, block });
+  }
+  for (const table of tables) table.clear();
 }
 
 /** Releases one block of the request. If the request is its owner, the ownership is transferred or ends. */

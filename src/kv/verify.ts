@@ -33,6 +33,7 @@ export function verifyKvCache(parts: KvParts): void {
   cached.checkInvariants();
   computing.checkInvariants();
   parts.pins.checkInvariants();
+  parts.wanted.checkInvariants(parts.requests);
   const scratch = scratchOf(parts);
   const references = scratch.references.fill(0);
   const sizes = scratch.sizes.fill(0);

@@ -19,11 +19,10 @@ const file = join(folder, 'mine.mjs');
 writeFileSync(
   file,
   `export class Mine {
-     constructor(config) { Mine.configs.push(config); }
+     constructor(config) { globalThis.configsOfMine.push(config); }
      async openScheduler() { return { name: 'mine', close: async () => {} }; }
      async openWorker() { return { shutdown: async () => {} }; }
-   }
-   Mine.configs = [];`,
+   }`,
 );
 const keys = join(folder, 'keys');
 writeFileSync(keys, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600 });
@@ -49,15 +48,16 @@ const create = (...args: Parameters<typeof configOf>) => createConnector(configO
 
 describe('a list of connectors', () => {
   it('is made of built-in connectors and those of modules, each with its own settings', async () => {
+    const configs: unknown[] = [];
+    Object.assign(globalThis, { configsOfMine: configs });
     const own = { ...mine, engine_id: 'own', kv_connector_extra_config: { x: 1 } };
     const connector = await create([shared(), own, { kvConnector: 'Mine', kvConnectorModulePath: file }], {
       engine_id: 'list',
       kv_load_failure_policy: 'fail',
     });
     expect(connector).toBeInstanceOf(MultiConnector);
-    const { Mine } = (await import(file)) as { Mine: { configs: unknown[] } };
     const given = { kvRole: 'kv_both', kvLoadFailurePolicy: 'fail', kvConnectorModulePath: file };
-    expect(Mine.configs).toMatchObject([
+    expect(configs).toMatchObject([
       { ...given, engineId: 'own', kvConnectorExtraConfig: { x: 1 } },
       { ...given, engineId: 'list', kvConnectorExtraConfig: {} },
     ]);
