@@ -8,9 +8,10 @@ export interface CpuTimes {
 }
 
 /**
- * On the machine of `calibrationSeconds`. Generous: neighbours on the same cores and cold caches can double the time of a file.
+ * On the machine of `calibrationSeconds`. Twice the largest file of a fresh clone, whose first run compiles kernels: neighbours on the same
+ * cores can double the time of a file.
  */
-const budgetSeconds = 180;
+const budgetSeconds = 100;
 /** Of `workOfCalibration` on an idle core of an AMD EPYC of the third generation, at which the budget was set. */
 const calibrationSeconds = 0.3;
 

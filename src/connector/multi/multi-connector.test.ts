@@ -21,7 +21,8 @@ const newStorage = (): string => join(root, `${serial++}`);
 /** Each prompt has blocks in both directories, so its loads have two parts. One connector has its faults in the tier, the other around its sides. */
 connectorSuite('a list of two connectors', {
   modes: inLongForm(['async', 'sync'], ['async']),
-  ranks: [1, 2],
+  // Two ranks are in the cases below.
+  ranks: inLongForm([1, 2], [1]),
   newStorage,
   create: (storage, settings) => halves(storage, settings, ['HalfConnector', 'OwnSidesHalf']),
 });
@@ -36,7 +37,10 @@ function someCases(name: string, names: RegExp, create: Parameters<typeof connec
 }
 someCases(
   'a list in a list',
-  /loads in one engine|only the blocks of a hole|the fault bitFlip|after random faults/,
+  inLongForm(
+    /loads in one engine|only the blocks of a hole|the fault bitFlip|after random faults/,
+    /after random faults/,
+  ),
   (storage, settings) => halves(storage, settings, ['HalfConnector', 'MultiConnector']),
 );
 someCases(
