@@ -55,7 +55,7 @@ const onlyLong = isLongForm
         ...['connector-kill', 'cpu-builds', 'gemma3-in-doubles', 'leak', 'long-context', 'own-sides-faults'],
         ...['e2e/bench-recovery', 'e2e/removed-folder', 'e2e/demo-planted-bugs', 'e2e/disaggregated', 'e2e/fleet'],
         ...['e2e/offloading-guide', 'e2e/service-manager', 'hits-kept', 'nth-failure', 'prefix-retention'],
-        ...['answer-schemas', 'e2e/generated-clients', 'e2e/judges', 'e2e/ollama-go', 'e2e/soak'],
+        ...['e2e/generated-clients', 'e2e/judges', 'e2e/ollama-go', 'e2e/soak'],
       ].map((name) => `test/${name}.test.ts`),
       'bench/command.test.ts',
       'src/connector/tier/redis/redis-cluster.test.ts',
