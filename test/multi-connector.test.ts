@@ -78,11 +78,14 @@ async function ask(engine: AsyncEngine): Promise<{ readonly text: string; readon
   return { text: JSON.stringify(await Promise.all(prompts.map(one))), loaded };
 }
 
-const hybrid = ['windows and states', { model: 'models/kvasir-hybrid.gguf', kvCacheMemory: 24 << 20 }] as const;
-/** Two ranks of the contract are in `src/connector/multi`, and of an engine in `test/e2e`. */
+const hybrid: Partial<EngineOptions> = { model: 'models/kvasir-hybrid.gguf', kvCacheMemory: 24 << 20 };
 const kinds = inLongForm<readonly (readonly [string, Partial<EngineOptions>])[]>(
-  [['the demo model', {}], hybrid, ['two ranks', { pipelineParallelSize: 2 }]],
-  [hybrid],
+  [
+    ['the demo model', {}],
+    ['windows and states', hybrid],
+    ['two ranks', { pipelineParallelSize: 2 }],
+  ],
+  [['windows and states on two ranks', { ...hybrid, pipelineParallelSize: 2 }]],
 );
 
 describe.each(kinds)('the texts stay the same with %s', (_, options) => {

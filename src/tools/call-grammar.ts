@@ -170,7 +170,7 @@ function gemmaCall(tool: ToolText, json: JsonGrammar): Expression {
 const schemaOf = ({ parameters }: ToolText): JsonObject =>
   parameters === undefined ? {} : (readSchema(parameters) as JsonObject);
 
-/** An object, also if the schema allows other values: a call with others is none. */
+/** An object, also where the schema allows other values, because the arguments of a call are an object. */
 function argumentsOf(tool: ToolText, json: JsonGrammar): Expression {
   const parameters = schemaOf(tool);
   if (Object.keys(parameters).length === 0) return json.object;

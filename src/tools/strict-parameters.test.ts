@@ -179,7 +179,7 @@ describe.each([...formats, 'lfm2', 'gemma4', 'hermes'] as const)('a tool that is
     ['a root that is no object', { type: 'array' }, /no arguments are allowed/],
     ['a parameter without values', { ...object({ a: false }, ['a']) }, /no arguments are allowed/],
     ['another document', { $ref: 'https://example.com/a.json' }, /only references inside/],
-    ['a type that is none', { type: 'object', properties: { a: { type: 'text' } } }, /expected one of the types/],
+    ['an unknown type', { type: 'object', properties: { a: { type: 'text' } } }, /expected one of the types/],
   ])('is served with %s', (_name, parameters, note) => {
     const tools = [toolOf(parameters, false)];
     const { matcher, notes } = matcherOfCalls({ format, tools }, vocabulary);
