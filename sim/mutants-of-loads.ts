@@ -92,4 +92,13 @@ export const loadMutants: readonly Mutant[] = [
     find: 'if (takesBlock(proposal, next, isAvailable)) later--;',
     replace: '',
   },
+  {
+    bug: 'requests that share a load each compute the tokens after it',
+    breaks: ['I3'],
+    seed: 83,
+    scenario: 'offload',
+    file: 'src/kv/plan-request.ts',
+    find: 'block = computedBefore(parts, request, parts.computing.find(group, chain.words, index));',
+    replace: 'block = NULL_BLOCK;',
+  },
 ];

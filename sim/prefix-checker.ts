@@ -15,7 +15,8 @@ import type { PoolMemory } from './minimal-repair.ts';
 /**
  * I3 for models with any groups, if the tier keeps every block that it is offered and no block becomes invalid. A request does not
  * compute the tokens of a prefix whose KV the tier had when the request was admitted, or the pool has when the request begins to
- * compute. This holds in a short pool, too. An engine that uses prefixes only, as vLLM does, computes all tokens after the prefix.
+ * compute, or will have after the step, because a request that was admitted before computes it in the same plan. This holds in a short
+ * pool, too. An engine that uses prefixes only, as vLLM does, computes all tokens after the prefix.
  *
  * The checker sees which keys are stored, admissions, plans and the fake runner's memory. It uses nothing of the KV core but the
  * keys of blocks.
@@ -30,6 +31,9 @@ export class PrefixChecker {
   readonly #stored = new Map<BlockKey, number>();
   /** How many blocks were stored when the request was admitted. */
   readonly #admitted = new Map<RequestId, number>();
+  /** The order of all admissions. */
+  readonly #order = new Map<RequestId, number>();
+  #admissions = 0;
   readonly #unanswered = new Set<RequestId>();
   readonly #prefixes = new Map<RequestId, number>();
   #preemptions = 0;
@@ -64,6 +68,7 @@ export class PrefixChecker {
 
   admitted(id: RequestId): void {
     this.#prefixes.delete(id);
+    this.#order.set(id, this.#admissions++);
     if (this.#unanswered.delete(id)) this.#admitted.delete(id);
     else this.#admitted.set(id, this.#stored.size);
   }
@@ -89,13 +94,15 @@ export class PrefixChecker {
   planned({ sequences }: ScheduledStep, allocated: readonly BlockId[], preemptions: number): void {
     if (preemptions > this.#preemptions) this.fillerLost();
     this.#preemptions = preemptions;
+    const coming: Coming = new Map();
     for (const sequence of sequences) {
       const { requestId, tokens } = sequence;
       const storedCount = this.#admitted.get(requestId);
       if (storedCount !== undefined) {
         this.#admitted.delete(requestId);
-        const inTier = this.#prefixOf(sequence, this.#inTier(sequence, storedCount));
-        const inPool = this.#prefixOf(sequence, this.#inPool(sequence, new Set(allocated)));
+        const keys = this.#keysOf(sequence);
+        const inTier = this.#prefixOf(sequence, this.#inTier(keys, storedCount));
+        const inPool = this.#prefixOf(sequence, this.#inPool(sequence, keys, new Set(allocated), coming));
         this.#prefixes.set(requestId, Math.max(inTier, inPool));
         if (inTier > 0 || inPool > 0) this.checked++;
       }
@@ -106,29 +113,57 @@ export class PrefixChecker {
             false,
             `I3: ${requestId} computes token ${start}, but tier or pool had the first ${prefix} of ${tokens.length} tokens`,
           );
+      this.#addComing(sequence, coming);
     }
   }
 
-  /** By group and index: whether the tier had the block when it had so many blocks. */
-  #inTier({ requestId, tokens }: SequencePlan, storedCount: number): boolean[][] {
+  /** Blocks that have all their KV after the sequence's step. */
+  #addComing(sequence: SequencePlan, coming: Coming): void {
+    const order = this.#order.get(sequence.requestId)!;
+    const keys = this.#keysOf(sequence);
+    for (const [group, { blockSize, kind }] of this.#spec.groups.entries())
+      for (const { start, end } of spansOfTokens(sequence, sequence.tokens.length))
+        for (let index = Math.floor(start / blockSize); (index + 1) * blockSize <= end; index++) {
+          const key = keys[group]![index];
+          const isWhole = kind === 'state' || start <= index * blockSize;
+          if (key !== undefined && isWhole && !coming.has(key)) coming.set(key, order);
+        }
+  }
+
+  /** By group: the keys of the full blocks. */
+  #keysOf({ requestId, tokens }: SequencePlan): BlockKey[][] {
     const { cacheSalt, adapter } = this.#requests.get(requestId)!;
     const buffer = new TokenBuffer(Array.from({ length: tokens.length }, (_, i) => tokens.at(i)));
     return this.#spec.groups.map(({ blockSize }, group) => {
       const root = { fingerprint: this.#spec.fingerprint, cacheSalt, adapter: adapter?.digest };
       const chain = new HashChain(sha256, blockSize, root);
       chain.extend(buffer);
-      return Array.from({ length: chain.count }, (_, index) => {
-        const order = this.#stored.get(blockKey(groupIndex(group), chain.words, blockIndex(index)));
-        return order !== undefined && order < storedCount;
-      });
+      return Array.from({ length: chain.count }, (_, index) =>
+        blockKey(groupIndex(group), chain.words, blockIndex(index)),
+      );
     });
   }
 
-  /** By group and index: whether any block of the pool has the content of the full block, before the step. */
-  #inPool({ requestId, tokens }: SequencePlan, allocated: ReadonlySet<number>): boolean[][] {
+  /** By group and index: whether the tier had the block when it had so many blocks. */
+  #inTier(keys: readonly (readonly BlockKey[])[], storedCount: number): boolean[][] {
+    return keys.map((group) => group.map((key) => (this.#stored.get(key) ?? Infinity) < storedCount));
+  }
+
+  /**
+   * By group and index: whether any block of the pool has the content of the full block before the step, or after the part of the
+   * plan that comes before this sequence.
+   */
+  #inPool(
+    { requestId, tokens }: SequencePlan,
+    keys: readonly (readonly BlockKey[])[],
+    allocated: ReadonlySet<number>,
+    coming: Coming,
+  ): boolean[][] {
     const reference = this.#referenceOf(requestId)!;
+    const order = this.#order.get(requestId)!;
     return this.#spec.groups.map(({ blockSize, kind }, group) =>
       Array.from({ length: Math.floor(tokens.length / blockSize) }, (_, index) => {
+        if ((coming.get(keys[group]![index]!) ?? Infinity) < order) return true;
         const [start, end] = [index * blockSize, (index + 1) * blockSize];
         for (let block = 1; block < this.#spec.blockCount; block++) {
           if (allocated.has(block)) continue;
@@ -162,3 +197,6 @@ export class PrefixChecker {
     return true;
   }
 }
+
+/** Blocks that a step computes, with the place in the order of admissions of the request that computes them. */
+type Coming = Map<BlockKey, number>;
