@@ -9,6 +9,8 @@ export interface EncodingVocab {
   /** Valid in every thread of this process while the model is open. `llama_tokenize` only reads the vocabulary. */
   readonly pointer: VocabPtr;
   readonly cutRule: CutRule;
+  /** Characters: tests lower it. */
+  readonly runLengthMax: number;
   readonly specialTokens: SpecialTokens;
   /** libllama alone takes `</s>` for a control token (`vocabulary-check.ts`). */
   readonly hasEndTag: boolean;
@@ -54,13 +56,14 @@ export class TextEncoding {
    * libllama would take long to find many tokens.
    */
   #encodeParts(vocab: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
-    const { pointer, cutRule, specialTokens, hasEndTag } = vocab;
+    const { pointer, specialTokens, hasEndTag } = vocab;
+    const cutsOf = (part: string): number[] => cutLongRuns(part, vocab.cutRule, vocab.runLengthMax);
     const needsSplit = text.length > wholeTextMax || (hasEndTag && text.includes('</s>'));
-    if (!needsSplit && cutLongRuns(text, cutRule).length === 0) return [this.#encodePiece(pointer, text, parseSpecial)];
+    if (!needsSplit && cutsOf(text).length === 0) return [this.#encodePiece(pointer, text, parseSpecial)];
     const parts = splitAtSpecialTokens(text, specialTokens, parseSpecial);
     return parts.flatMap((part) => {
       if (typeof part === 'number') return [Int32Array.of(part)];
-      const cuts = cutLongRuns(part, cutRule);
+      const cuts = cutsOf(part);
       return [0, ...cuts].map((start, i) => this.#encodePiece(pointer, part.slice(start, cuts[i]), false));
     });
   }

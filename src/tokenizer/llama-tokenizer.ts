@@ -5,6 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, FimTokens, PairTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
+import { RUN_LENGTH_MAX } from './long-runs.ts';
 import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
@@ -22,7 +23,11 @@ const DECODE_PART_TOKENS = 16_384;
  * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
  * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
-export async function openTokenizer(file: GgufFile, thread = openTextThread()): Promise<Tokenizer> {
+export async function openTokenizer(
+  file: GgufFile,
+  thread = openTextThread(),
+  runLengthMax = RUN_LENGTH_MAX,
+): Promise<Tokenizer> {
   const vocabulary = await checkVocabulary(file);
   const native = loadNative();
   const model = await native.loadVocabulary(file.path);
@@ -33,7 +38,7 @@ export async function openTokenizer(file: GgufFile, thread = openTextThread()): 
     native.llama_model_free(model);
     throw vocabularyInvalid({ path: file.path, problem: `it adds ${missing} to prompts, but has no such token` });
   }
-  return new LlamaTokenizer(native, model, vocab, { file, thread, ...vocabulary });
+  return new LlamaTokenizer(native, model, vocab, { file, thread, runLengthMax, ...vocabulary });
 }
 
 /** Loads the vocabulary again, with the log. Returns the error in it, without the name of the C function. */
@@ -101,6 +106,7 @@ const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
 interface VocabularySource extends CheckedVocabulary {
   readonly file: GgufFile;
   readonly thread: TextThread;
+  readonly runLengthMax: number;
 }
 
 class LlamaTokenizer implements Tokenizer {
@@ -134,7 +140,7 @@ class LlamaTokenizer implements Tokenizer {
   #model: ModelPtr | undefined;
 
   constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, source: VocabularySource) {
-    const { file, thread, tokenBytesMax, endTag } = source;
+    const { file, thread, tokenBytesMax, endTag, runLengthMax } = source;
     const { metadata } = file;
     this.#endTag = endTag?.id;
     this.#native = native;
@@ -168,6 +174,7 @@ class LlamaTokenizer implements Tokenizer {
     this.#encodingVocab = {
       pointer: vocab,
       cutRule: kind === 'gpt2' || kind === 'gemma4' ? cutRuleOf(preTokenizerOf(file)) : 'never',
+      runLengthMax,
       specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
       hasEndTag: endTag !== undefined,
       ...tokensAround(native, vocab),

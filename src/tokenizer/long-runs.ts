@@ -9,18 +9,19 @@ export const RUN_LENGTH_MAX = 32_000;
 export const SLOW_SPACES_MIN = 64;
 
 /**
- * The offsets at which a text must be cut, so that no match of libllama's pre-tokenizer is longer than RUN_LENGTH_MAX.
- * Real texts have no such match. The tokens at a cut may differ from llama.cpp's.
+ * The offsets at which a text must be cut, so that no match of libllama's pre-tokenizer is longer than `lengthMax` characters.
+ * Real texts have no match of RUN_LENGTH_MAX. The tokens at a cut may differ from llama.cpp's.
  */
-export function cutLongRuns(text: string, rule: CutRule): number[] {
+export function cutLongRuns(text: string, rule: CutRule, lengthMax = RUN_LENGTH_MAX): number[] {
   const cuts: number[] = [];
-  if (rule === 'never' || (rule !== 'spaces' && text.length <= RUN_LENGTH_MAX)) return cuts;
-  for (let cut = nextCut(text, 0, rule); cut !== undefined; cut = nextCut(text, cut, rule)) cuts.push(cut);
+  if (rule === 'never' || (rule !== 'spaces' && text.length <= lengthMax)) return cuts;
+  let cut = nextCut(text, 0, rule, lengthMax);
+  for (; cut !== undefined; cut = nextCut(text, cut, rule, lengthMax)) cuts.push(cut);
   return cuts;
 }
 
 /** The first cut after `from`, where a match begins. Undefined: the rest needs none. */
-function nextCut(text: string, from: number, rule: CutRule): number | undefined {
+function nextCut(text: string, from: number, rule: CutRule, lengthMax: number): number | undefined {
   const matches = new OpenMatches();
   const words = rule === 'words' ? new OpenWords() : undefined;
   for (let at = from; at < text.length; at++) {
@@ -30,8 +31,8 @@ function nextCut(text: string, from: number, rule: CutRule): number | undefined 
     words?.add(at, code);
     // No cut within a character.
     if (isLowSurrogate(code)) continue;
-    if (matches.length(at) > RUN_LENGTH_MAX) return at;
-    if (words !== undefined && words.length(at) > RUN_LENGTH_MAX) return words.cut(at);
+    if (matches.length(at) > lengthMax) return at;
+    if (words !== undefined && words.length(at) > lengthMax) return words.cut(at);
   }
   return undefined;
 }

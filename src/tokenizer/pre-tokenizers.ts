@@ -16,12 +16,11 @@ import type { GgufFile } from '../ggml/gguf.ts';
 export type CutRule = 'never' | 'runs' | 'words' | 'spaces';
 
 /**
- * Refused: `whitespace` aborts the process for a token with a space, and the time of `superbpe` for a long number is
- * unbounded.
+ * Refused: `whitespace` may abort the process, and the time of `superbpe` has no bound.
  */
 export const refusedPreTokenizers: ReadonlySet<string> = new Set(['whitespace', 'superbpe']);
 
-/** `pre-tokenizers.test.ts` runs each of them with long texts. Unknown names are refused by libllama. */
+/** `pre-tokenizers.test.ts` runs each of them with long texts. libllama refuses unknown names. */
 const withoutRecursion = new Set([
   // The loop for GPT-2's expression; some also split off single digits, or a few characters, with an expression.
   ...['gpt-2', 'phi-2', 'jina-es', 'jina-de', 'gigachat', 'jina-v2-es', 'jina-v2-de', 'a.x-4.0', 'mellum'],

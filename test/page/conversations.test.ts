@@ -324,8 +324,9 @@ describe('the page on other devices and servers', needs(hasChromium, needsChromi
   itInLongForm('shows answers that are nested too deep for the browser as their source', async () => {
     const nested = (count: number) => `$${'\\frac{1}{'.repeat(count)}x${'}'.repeat(count)}$`;
     const { engine, page } = await openChat(browser, { maxModelLen: 20_000 });
-    const answer = [nested(5), nested(300), `${'> '.repeat(400)}quote`, `${'- '.repeat(400)}item`].join('\n\n');
-    for (const text of [answer, '>'.repeat(4000), `${'['.repeat(3000)}x`, `${'*a **b '.repeat(400)}`]) {
+    // A little deeper than the page's limit.
+    const answer = [nested(5), nested(60), `${'> '.repeat(310)}quote`, `${'- '.repeat(310)}item`].join('\n\n');
+    for (const text of [answer, '>'.repeat(310), `${'['.repeat(300)}x`, `${'*a **b '.repeat(40)}`]) {
       engine.answer = text;
       await send(page, 'Nest');
       await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'hidden' });
@@ -336,7 +337,7 @@ describe('the page on other devices and servers', needs(hasChromium, needsChromi
     await send(page, `Again a${'\u0301'.repeat(100)}`);
     await answers(page).locator('.katex').waitFor();
     await idle(page);
-    expect(await answers(page).textContent()).toContain(nested(300));
+    expect(await answers(page).textContent()).toContain(nested(60));
     expect(await answers(page).textContent()).toContain('> > > ');
     const accents = /\u0301+/g;
     const question = (await page.getByRole('article', { name: 'You' }).textContent())!;
