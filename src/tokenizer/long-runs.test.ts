@@ -1,9 +1,10 @@
 import { expect, it } from 'vitest';
-import { cutLongRuns, RUN_LENGTH_MAX, SLOW_SPACES_MIN } from './long-runs.ts';
+import { cutLongRuns, SLOW_SPACES_MIN } from './long-runs.ts';
 
-const max = RUN_LENGTH_MAX;
+/** Lower than in the product. */
+const max = 100;
 const half = max / 2;
-const runs = (text: string) => cutLongRuns(text, 'runs');
+const runs = (text: string) => cutLongRuns(text, 'runs', max);
 
 it('a long text without long words is not cut', () => {
   expect(runs('')).toEqual([]);
@@ -33,11 +34,11 @@ it('no cut is within a character', () => {
 
 it('many words with single spaces are cut between two words if they are one match', () => {
   const words = 'word '.repeat(max);
-  const cuts = cutLongRuns(words, 'words');
+  const cuts = cutLongRuns(words, 'words', max);
   expect(cuts[0]).toBe(max - 1);
   expect(cuts.every((cut, i) => words[cut] === ' ' && cut - (cuts[i - 1] ?? 0) <= max)).toBe(true);
-  expect(cutLongRuns('a few words. '.repeat(max), 'words')).toEqual([]);
-  expect(cutLongRuns('a'.repeat(max + 1), 'words')).toEqual([max]);
+  expect(cutLongRuns('a few words. '.repeat(max), 'words', max)).toEqual([]);
+  expect(cutLongRuns('a'.repeat(max + 1), 'words', max)).toEqual([max]);
 });
 
 it('white space whose time would be quadratic is cut from the next character', () => {
@@ -48,5 +49,5 @@ it('white space whose time would be quadratic is cut from the next character', (
 });
 
 it('nothing is cut for a pre-tokenizer that does not recurse', () => {
-  expect(cutLongRuns('a'.repeat(3 * max), 'never')).toEqual([]);
+  expect(cutLongRuns('a'.repeat(3 * max), 'never', max)).toEqual([]);
 });

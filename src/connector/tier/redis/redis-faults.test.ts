@@ -233,9 +233,9 @@ describe('the network', redis, () => {
   );
 
   it.each([
-    ['nothing', '$-1\r\n$-1\r\n'],
     ['a number', ':1\r\n'],
-    ['an error and nothing', '-ERR no command\r\n$-1\r\n'],
+    ['texts', '+OK\r\n+OK\r\n'],
+    ['an error and a number', '-ERR no command\r\n:1\r\n'],
   ])('answers without a command (%s) end the connection and not the process', async (_, bytes) => {
     const tier = await open({ url: proxy.url, connections: 0 });
     await put(tier, 'a');

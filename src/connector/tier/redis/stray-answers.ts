@@ -8,8 +8,8 @@ interface ClientParts {
 }
 
 /**
- * Closes a connection that gets an answer without a command. The client itself throws outside of any call if such an answer
- * is null, which ends the process. So each such answer gets a command here.
+ * Closes a connection that gets an answer without a command. The client itself may throw outside of any call, which ends the process. So
+ * each such answer gets a command here.
  */
 export function closeAtStrayAnswers(client: object): void {
   const parts = client as ClientParts;
