@@ -10,7 +10,7 @@ const root = packageRoot();
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'src/worker', 'sim'];
 /** What the simulators do not import of these: some connectors, and ranks in processes. */
 const unused =
-  /\bsrc\/(?:connector\/(?:(?:fault|shared-storage)$|tier\/(?:disk|host|redis|s3)$)|worker\/(?:worker-|rank-process|node-flags|error-codec))/;
+  /\bsrc\/(?:connector\/(?:(?:fault|shared-storage)$|offloading\/(?:offloading-connector|open-tier|own-tier)\.ts$|tier\/(?:disk|redis|s3)$)|worker\/(?:worker-|rank-process|node-flags|error-codec))/;
 
 /** One source file of the simulator with one text replaced. */
 export interface Change {

@@ -30,6 +30,8 @@ export interface ClusterFaults extends TierFaultRates {
   readonly tierHangs: number;
   readonly tierSlow: number;
   readonly tierWipes: number;
+  /** An administrator pins or removes blocks, clears, detaches or attaches tiers of a replica. */
+  readonly orders: number;
 }
 
 export const noClusterFaults: ClusterFaults = {
@@ -46,6 +48,7 @@ export const noClusterFaults: ClusterFaults = {
   tierHangs: Infinity,
   tierSlow: Infinity,
   tierWipes: Infinity,
+  orders: Infinity,
 };
 export const clusterFaultNames = Object.keys(noClusterFaults) as (keyof ClusterFaults)[];
 
@@ -67,6 +70,7 @@ export function randomClusterFaults(prng: Prng, scale: number): ClusterFaults {
     tierHangs: seconds(),
     tierSlow: seconds(),
     tierWipes: seconds(),
+    orders: seconds(),
   };
 }
 

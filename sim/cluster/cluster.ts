@@ -15,6 +15,7 @@ import { Replica, type RouterPort } from './replica.ts';
 import { Router, type RouterOptions } from './router.ts';
 import { SharedTier, type SharedTierOptions } from './shared-tier.ts';
 import { SimulatedTime } from './simulated-time.ts';
+import type { StackShape } from './stack-shelf.ts';
 
 export interface TierOptions {
   /** For all replicas together, in each direction. */
@@ -32,8 +33,10 @@ export interface ClusterOptions {
   readonly costs: Costs;
   /** Undefined: the replicas share nothing. */
   readonly tier: TierOptions | undefined;
-  /** So many such tiers, with faults of their own. Replicas have a list of connectors with one tier each. Default: one. */
+  /** So many such tiers, with faults of their own. Without a stack, replicas have a list of connectors with one tier each. Default: one. */
   readonly tierCount?: number;
+  /** Replicas have one connector with host memory and all tiers below it. Default: none. */
+  readonly stack?: StackShape | undefined;
   readonly loadPolicy: KvLoadPolicy;
   readonly routing: RouterOptions['routing'];
   /** The network of a replica. */
@@ -65,6 +68,8 @@ const bytesPerMsOfGigabit = 125_000;
 /** In the calm, a cluster that delivers no token for so long has lost its requests. */
 const stalledMs = 180_000;
 const watchMs = 20_000;
+/** For writes that wait for tiers, and for leases. */
+const settleMs = 120_000;
 
 /**
  * A cluster in simulated time: clients, a router, replicas that come and go, and a shared tier. The replicas have the real scheduler, KV cache and
@@ -131,6 +136,7 @@ export class Cluster {
     this.#watch();
     await time.run(() => this.#overCount === this.#conversations.length || signal?.aborted === true);
     signal?.throwIfAborted();
+    if (this.#options.stack !== undefined) await this.#settle();
     const sum = (of: (replica: Replica) => number): number =>
       this.#replicas.reduce((total, replica) => total + of(replica), 0);
     return {
@@ -148,6 +154,17 @@ export class Cluster {
         stores: sumOf(this.#tiers, 'stores'),
       },
     };
+  }
+
+  /** No requests are left: all blocks that wait are written, and none stays pinned for it. */
+  async #settle(): Promise<void> {
+    const time = this.#time;
+    this.#faultTimes.calm();
+    const untilMs = this.#faultTimes.calmMs + settleMs;
+    const areSettled = (): boolean => this.#replicas.every(({ isSettled }) => isSettled);
+    await time.run(() => areSettled() || time.nowMs() > Math.max(untilMs, this.#progressMs + settleMs));
+    assert(areSettled(), 'I8: blocks wait to be written, or stay pinned in host memory, without an end');
+    if (this.#tiers.every(({ isLossless }) => isLossless)) for (const replica of this.#replicas) replica.checkWritten();
   }
 
   #talk(conversation: Conversation): void {
@@ -246,6 +263,7 @@ function engineOptions(options: ClusterOptions): EngineProcessOptions {
       targetInterTokenLatency: 'auto',
     },
     loadPolicy: options.loadPolicy,
+    stack: options.tier === undefined ? undefined : options.stack,
     stepTimes: new StepTimes(costs),
     checkEvery: options.checkEvery,
   };

@@ -1,4 +1,5 @@
 import { assert } from '../../src/base/assert.ts';
+import type { Prng } from '../../src/base/prng.ts';
 import { sha256 } from '../../src/base/sha256.ts';
 import {
   type ConnectorContext,
@@ -7,10 +8,6 @@ import {
   type KvLoadPolicy,
   type WorkerConnector,
 } from '../../src/connector/connector.ts';
-import { MultiScheduler } from '../../src/connector/multi/multi-scheduler.ts';
-import { MultiWorker } from '../../src/connector/multi/multi-worker.ts';
-import { TierScheduler } from '../../src/connector/places/tier-scheduler.ts';
-import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
 import type { RequestId } from '../../src/core/ids.ts';
 import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
@@ -20,14 +17,20 @@ import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../../src/sc
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { StepTimes } from './costs.ts';
 import { LinearRunner } from './linear-runner.ts';
-import { type SharedTier, TierConnection } from './shared-tier.ts';
+import { Operator } from './operator.ts';
+import { ProcessLife } from './process-life.ts';
+import type { SharedTier } from './shared-tier.ts';
+import { directShelf, type Shelf } from './shelf.ts';
 import type { SimulatedTime } from './simulated-time.ts';
+import { type StackShape, StackShelf } from './stack-shelf.ts';
 
 export interface EngineProcessOptions {
   readonly spec: KvCacheSpec;
   readonly identity: KvIdentity;
   readonly scheduler: SchedulerOptions;
   readonly loadPolicy: KvLoadPolicy;
+  /** Undefined: no host memory; each tier has a connector of its own. */
+  readonly stack: StackShape | undefined;
   readonly stepTimes: StepTimes;
   /** All invariants of the scheduler are checked after one in so many steps. */
   readonly checkEvery: number;
@@ -53,16 +56,11 @@ export interface EngineProcessEvents {
   closed(): void;
 }
 
-/** Limits of the real connector (`shared-storage-connector.ts`, `offloading-settings.ts`). */
-const tierLimits = { loadsAtOnce: 8, savesAtOnce: 4, saveTimeoutMs: 30_000, lookupTimeoutMs: 1000 };
-/** Blocks that wait to be stored; further blocks are not saved. */
-const saveBufferBlocks = 256;
 const closeTimeoutMs = 10_000;
 
 /**
- * One life of a replica, from its start to its end: the real scheduler and KV cache, both sides of the real connector (`connector/tier`) on
- * each tier, and
- * a fake runner. Its loop is that of `engine/step.ts`, in simulated time.
+ * One life of a replica, from its start to its end: the real scheduler and KV cache, both sides of the real connector on the
+ * tiers, and a fake runner. Its loop is that of `engine/step.ts`, in simulated time.
  */
 export class EngineProcess {
   readonly #time: SimulatedTime;
@@ -70,8 +68,11 @@ export class EngineProcess {
   readonly #events: EngineProcessEvents;
   readonly #runner: LinearRunner;
   readonly #scheduler: Scheduler;
-  readonly #worker: WorkerConnector | undefined;
-  #isDead: boolean = false;
+  readonly #life: ProcessLife;
+  readonly #shelf: Shelf;
+  /** Undefined: there is no stack. */
+  readonly #operator: Operator | undefined;
+  #worker: WorkerConnector | undefined;
   #isClosing: boolean = false;
   #pausedUntilMs = 0;
   #wakeUp: () => void = () => undefined;
@@ -90,18 +91,19 @@ export class EngineProcess {
     this.#events = events;
     const { spec, identity, loadPolicy } = options;
     this.#runner = new LinearRunner(spec.blockCount, spec.groups[0]!.blockSize, garbage);
-    const context: ConnectorContext = { clock: time, timers: time, wake: () => this.#notify() };
-    const sides = tiers.map((tier) => sidesOf(tier, context, identity));
-    const schedulers = sides.map(({ scheduler }) => scheduler);
-    const workers = sides.map(({ worker }) => worker);
-    const connector = sides.length > 1 ? new MultiScheduler(schedulers, time) : schedulers[0];
-    this.#worker = sides.length > 1 ? new MultiWorker(workers) : workers[0];
-    this.#worker?.registerKvCaches(this.#runner);
+    this.#life = new ProcessLife(time);
+    const life = this.#life;
+    const context: ConnectorContext = { clock: life, timers: life, wake: () => this.#notify() };
+    const stack = options.stack && new StackShelf(tiers, life, context, { identity, shape: options.stack });
+    this.#shelf = stack ?? directShelf(tiers, life, context, identity);
+    const connector = this.#shelf.scheduler;
     this.#scheduler = new Scheduler(spec, options.scheduler, sha256, { connector, loadPolicy });
+    this.#operator = stack && new Operator(life, this.#scheduler, stack);
     this.#run().catch((error: unknown) => time.fail(error));
   }
 
   add(request: EngineRequest): void {
+    this.#operator?.saw(request);
     this.#scheduler.add(request);
     this.#wakeUp();
   }
@@ -118,7 +120,7 @@ export class EngineProcess {
 
   /** The process ends at once, and its memory is lost. */
   kill(): void {
-    this.#isDead = true;
+    this.#life.end();
     this.#wakeUp();
   }
 
@@ -128,10 +130,29 @@ export class EngineProcess {
     this.#wakeUp();
   }
 
+  /** What the prompt's blocks are and where they are changes by an order. False: there is nothing to order. */
+  order(prng: Prng): boolean {
+    if (this.#worker === undefined || this.#operator === undefined) return false;
+    const ordered = this.#operator.order(this.#worker, prng);
+    ordered.catch((error: unknown) => this.#time.fail(error));
+    return true;
+  }
+
+  /** Of a stack: nothing is being written. */
+  get isSettled(): boolean {
+    return this.#worker === undefined || this.#shelf.isWriting !== true;
+  }
+
+  checkWritten(): void {
+    if (this.#worker !== undefined && this.#shelf instanceof StackShelf) this.#shelf.checkWritten();
+  }
+
   async #run(): Promise<void> {
+    this.#worker = await this.#shelf.openWorker();
+    this.#worker?.registerKvCaches(this.#runner);
     for (;;) {
       await this.#whilePaused();
-      if (this.#isDead) return;
+      if (this.#life.isOver) return;
       const plan = this.#scheduler.plan(this.#time.nowMs());
       if (plan !== undefined) await this.#step(plan);
       else if (this.#isClosing && !this.#scheduler.hasWork()) break;
@@ -139,15 +160,15 @@ export class EngineProcess {
     }
     this.#time.needTurns(closingTurns);
     await this.#worker?.shutdown({ timeoutMs: closeTimeoutMs });
-    if (this.#isDead) return;
-    this.#isDead = true;
+    if (this.#life.isOver) return;
+    this.#life.end();
     this.#events.closed();
   }
 
   async #step(plan: ScheduledStep): Promise<void> {
     const { checkEvery } = this.#options;
     const result = await this.#execute(plan);
-    if (this.#isDead) return;
+    if (this.#life.isOver) return;
     const replies = this.#scheduler
       .apply(plan, result, this.#time.nowMs())
       .map(({ requestId, newTokens, finish, stats }): Reply => {
@@ -155,7 +176,10 @@ export class EngineProcess {
         const tokens = newTokens.map(({ token }) => token);
         return { id: requestId, tokens, ...(finish === undefined ? {} : { end: { ...stats } }) };
       });
-    if (++this.steps % checkEvery === 0) this.#scheduler.checkInvariants();
+    if (++this.steps % checkEvery === 0) {
+      this.#scheduler.checkInvariants();
+      this.#shelf.check?.();
+    }
     this.computedTokens += plan.tokenCount;
     if (replies.length > 0) this.#events.replied(replies);
   }
@@ -192,28 +216,16 @@ export class EngineProcess {
   async #whilePaused(): Promise<void> {
     for (;;) {
       const leftMs = this.#pausedUntilMs - this.#time.nowMs();
-      if (leftMs <= 0 || this.#isDead) return;
+      if (leftMs <= 0 || this.#life.isOver) return;
       await this.#time.sleep(leftMs);
     }
   }
 
   #notify(): void {
-    if (this.#isDead) return;
+    if (this.#life.isOver) return;
     this.#scheduler.notifyTransfers(this.#time.nowMs());
     this.#wakeUp();
   }
-}
-
-/** Both sides of a connector on the tier. */
-function sidesOf(tier: SharedTier, context: ConnectorContext, identity: KvIdentity) {
-  const connection = new TierConnection(tier);
-  const { lookupTimeoutMs, ...ofWorker } = tierLimits;
-  const ofScheduler = { role: 'kv_both', mode: 'async', lookupTimeoutMs } as const;
-  const saveBufferBytes = saveBufferBlocks * identity.blockBytes;
-  return {
-    scheduler: new TierScheduler([connection], { ...context, identities: [identity] }, ofScheduler),
-    worker: new TierWorker(connection, { ...context, identity }, { ...ofWorker, saveBufferBytes }),
-  };
 }
 
 /** Turns of Node's event loop in which the worker's shutdown copies the rest of the saves and ends. */

@@ -23,6 +23,7 @@ export const timedFaults = [
   'tierHangs',
   'tierSlow',
   'tierWipes',
+  'orders',
 ] as const satisfies readonly (keyof ClusterFaults)[];
 type TimedFault = (typeof timedFaults)[number];
 /** How often each fault has happened. */
@@ -37,6 +38,7 @@ export const noFaultCounts: FaultCounts = {
   tierHangs: 0,
   tierSlow: 0,
   tierWipes: 0,
+  orders: 0,
 };
 
 /** Decides when faults of processes, networks and the tier happen, until the calm. */
@@ -83,6 +85,7 @@ export class FaultTimes {
     const replica = prng.pick(replicas);
     const untilMs = this.#time.nowMs() + prng.unit() * this.#faultMsMax;
     if (fault === 'leaves') return this.#targets.leave((ids) => prng.pick(ids));
+    if (fault === 'orders') return replica.order(prng);
     if (fault.startsWith('tier') && tiers.length === 0) return false;
     const tier = tiers.length > 1 ? prng.pick(tiers) : tiers[0];
     this.calmMs = Math.max(this.calmMs, untilMs);

@@ -1,4 +1,5 @@
 import type { Change } from '../compiled-copies.ts';
+import { stackMutants } from './mutants-of-stacks.ts';
 
 /** A planted bug in a part of a cluster. */
 export interface ClusterMutant extends Change {
@@ -7,7 +8,7 @@ export interface ClusterMutant extends Change {
   readonly breaks: readonly string[];
 }
 
-export const clusterMutants: readonly ClusterMutant[] = [
+const ofClusters: readonly ClusterMutant[] = [
   {
     bug: 'a replica loads what the tier has under the key, and does not verify it',
     breaks: ['I2', 'I10'],
@@ -63,7 +64,7 @@ export const clusterMutants: readonly ClusterMutant[] = [
     breaks: ['I2', 'I10'],
     file: 'sim/cluster/engine-process.ts',
     find: 'this.#scheduler = new Scheduler(',
-    replace: 'const life = garbage % 1000;\n    this.#scheduler = (time.kept ??= [])[life] ??= new Scheduler(',
+    replace: 'const of = garbage % 1000;\n    this.#scheduler = (time.kept ??= [])[of] ??= new Scheduler(',
   },
   {
     bug: 'a replica that drains ends before its requests',
@@ -108,3 +109,5 @@ export const clusterMutants: readonly ClusterMutant[] = [
     replace: 'loads: loads.map((load) => loadOf(1 - i, load))',
   },
 ];
+
+export const clusterMutants: readonly ClusterMutant[] = [...ofClusters, ...stackMutants];

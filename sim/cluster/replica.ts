@@ -1,4 +1,6 @@
+import { Prng } from '../../src/base/prng.ts';
 import { requestId } from '../../src/core/ids.ts';
+import type { EngineRequest } from '../../src/core/request.ts';
 import { makeRequest } from '../workload.ts';
 import { EngineProcess, type EngineProcessOptions, type Reply, type Surroundings } from './engine-process.ts';
 import type { Link } from './link.ts';
@@ -80,8 +82,18 @@ export class Replica {
   generate(id: string, prompt: Int32Array, maxTokens: number): void {
     this.#unlessPaused(() => {
       if (this.#state !== 'ready') this.#send((router) => router.refused(id));
-      else this.#engine!.add(makeRequest(id, prompt, { params: { maxTokens, ignoreEos: true } }));
+      else this.#engine!.add(this.#request(id, prompt, maxTokens));
     });
+  }
+
+  /** Equal ids have an equal salt: the answers of all replicas to a request are equal. */
+  #request(id: string, prompt: Int32Array, maxTokens: number): EngineRequest {
+    const { stack } = this.#options.engine;
+    const drawn = new Prng(Number(id.replace(/\D/g, '')));
+    const cacheSalt = stack?.quotaBlocks === undefined ? {} : { cacheSalt: `salt ${drawn.between(1, 3)}` };
+    const isLeased = stack !== undefined && drawn.chance(stack.remoteDecodeShare);
+    const transfer = isLeased ? { kvTransferParams: { do_remote_decode: true } } : {};
+    return makeRequest(id, prompt, { ...cacheSalt, ...transfer, params: { maxTokens, ignoreEos: true } });
   }
 
   cancel(id: string): void {
@@ -94,7 +106,22 @@ export class Replica {
     });
   }
 
-  // --- Faults ---
+  // --- Faults and orders ---
+
+  /** False: there is nothing to order. */
+  order(prng: Prng): boolean {
+    return this.#state === 'ready' && this.#engine!.order(prng);
+  }
+
+  /** Nothing is being written to tiers. */
+  get isSettled(): boolean {
+    return this.#engine?.isSettled ?? true;
+  }
+
+  /** See `StackShelf`. */
+  checkWritten(): void {
+    this.#engine?.checkWritten();
+  }
 
   crash(): void {
     if (this.#state !== 'starting') this.#restart();

@@ -6,6 +6,7 @@ import { BlockCodec, headerBytes } from '../../src/connector/tier/block-header.t
 import type { LookupAnswers } from '../../src/connector/tier/look-up.ts';
 import type { StoreAnswer, Tier } from '../../src/connector/tier/tier.ts';
 import type { TierFaultRates } from './cluster-faults.ts';
+import type { ProcessLife } from './process-life.ts';
 import type { SimulatedTime } from './simulated-time.ts';
 
 export interface SharedTierOptions {
@@ -55,6 +56,8 @@ export class SharedTier {
   #hungUntilMs = 0;
   #slowUntilMs = 0;
   #slowness = 1;
+  /** All blocks that were stored are there, undamaged. */
+  isLossless: boolean;
   readonly counts = { loads: 0, loadFailures: 0, stores: 0, evictions: 0 };
 
   constructor(time: SimulatedTime, prng: Prng, options: SharedTierOptions) {
@@ -63,6 +66,8 @@ export class SharedTier {
     this.time = time;
     this.#prng = prng;
     this.#faults = options.faults;
+    const { corrupt, swap, truncate, vanish } = options.faults;
+    this.isLossless = corrupt + swap + truncate + vanish === 0;
     this.reads = new Wire(options.bytesPerMs);
     this.writes = new Wire(options.bytesPerMs);
   }
@@ -84,6 +89,7 @@ export class SharedTier {
   }
 
   wipe(): void {
+    this.isLossless = false;
     this.#blocks.clear();
   }
 
@@ -119,6 +125,11 @@ export class SharedTier {
     return this.#blocks.has(key);
   }
 
+  remove(key: BlockKey): void {
+    this.isLossless = false;
+    this.#blocks.delete(key);
+  }
+
   read(key: BlockKey): Uint8Array | undefined {
     if (this.#prng.chance(this.#faults.vanish)) this.#blocks.delete(key);
     const stored = this.#blocks.get(key);
@@ -145,6 +156,7 @@ export class SharedTier {
       for (const oldest of this.#blocks.keys()) {
         this.#blocks.delete(oldest);
         this.counts.evictions++;
+        this.isLossless = false;
         break;
       }
     return 'stored';
@@ -167,43 +179,60 @@ export class SharedTier {
 
 /** A replica's connection to the shared tier. Loads verify what they read, as the tiers of `src/connector/tier` do. */
 export class TierConnection implements Tier {
-  readonly name = 'shared';
+  readonly name: string;
   readonly #tier: SharedTier;
+  readonly #life: ProcessLife;
   readonly #reads: Wire;
   readonly #writes: Wire;
+  /** Stores that have no answer, with the time of their call. */
+  readonly openStores = new Set<{ readonly key: BlockKey; readonly sinceMs: number }>();
 
-  constructor(tier: SharedTier) {
+  constructor(tier: SharedTier, life: ProcessLife, name = 'shared') {
     this.#tier = tier;
+    this.#life = life;
+    this.name = name;
     this.#reads = new Wire(tier.options.replicaBytesPerMs);
     this.#writes = new Wire(tier.options.replicaBytesPerMs);
   }
 
   async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
-    await this.#tier.answer(signal);
+    await this.#answer(signal);
     return keys.map((key) => this.#tier.has(key));
   }
 
+  /** Bytes that are on the wire are still received after an abort. */
   async load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
     const tier = this.#tier;
-    await tier.answer(signal);
+    await this.#answer(signal);
     tier.counts.loads++;
     const stored = tier.read(key);
     if (stored !== undefined) await this.#pass(tier.reads, this.#reads);
-    signal.throwIfAborted();
+    await this.#life.check();
     const reason = stored === undefined ? 'missing' : decode(tier.codec, key, stored, into);
+    signal.throwIfAborted();
     if (reason !== undefined) tier.counts.loadFailures++;
     return reason;
   }
 
+  /** Reads the bytes when they have passed the wire. */
   async store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
     const tier = this.#tier;
-    await this.#pass(this.#writes, tier.writes);
-    await tier.answer(signal);
-    return tier.write(key, bytes);
+    const open = { key, sinceMs: this.#life.nowMs() };
+    this.openStores.add(open);
+    try {
+      await this.#life.check();
+      await this.#pass(this.#writes, tier.writes);
+      await this.#life.check();
+      await tier.answer(signal);
+      return tier.write(key, bytes);
+    } finally {
+      this.openStores.delete(open);
+    }
   }
 
-  delete(): Promise<void> {
-    return Promise.reject(new Error('replicas delete no blocks'));
+  async delete(key: BlockKey): Promise<void> {
+    await this.#answer(new AbortController().signal);
+    this.#tier.remove(key);
   }
 
   takeEvicted(): readonly BlockKey[] {
@@ -216,6 +245,12 @@ export class TierConnection implements Tier {
 
   close(): Promise<void> {
     return Promise.resolve();
+  }
+
+  async #answer(signal: AbortSignal): Promise<void> {
+    await this.#life.check();
+    await this.#tier.answer(signal);
+    await this.#life.check();
   }
 
   /** The bytes of a block pass both wires. */

@@ -60,8 +60,23 @@ export class SimulatedTime implements Clock, Timers {
     this.#failure ??= { error };
   }
 
-  /** Runs events until `isDone`. Returns false if there are no more events. Throws what `fail` was given first. */
+  /**
+   * Runs events until `isDone`. Returns false if there are no more events. Throws what `fail` was given first, or what no code has
+   * caught: a failed assertion ends the process of a server.
+   */
   async run(isDone: () => boolean): Promise<boolean> {
+    const others = process.rawListeners('unhandledRejection') as NodeJS.UnhandledRejectionListener[];
+    process.removeAllListeners('unhandledRejection');
+    process.on('unhandledRejection', (error) => this.fail(error));
+    try {
+      return await this.#run(isDone);
+    } finally {
+      process.removeAllListeners('unhandledRejection');
+      for (const listener of others) process.on('unhandledRejection', listener);
+    }
+  }
+
+  async #run(isDone: () => boolean): Promise<boolean> {
     for (;;) {
       for (; this.#turns > 0; this.#turns--) await nextTurn();
       if (this.#failure !== undefined) throw this.#failure.error;

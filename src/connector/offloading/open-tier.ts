@@ -1,6 +1,4 @@
-import { formatBytes } from '../../base/bytes.ts';
 import type { Crc32, KvIdentity, MacKeys, PlaceKind } from '../connector.ts';
-import { tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { anyIdentity } from '../tier/identity.ts';
@@ -9,11 +7,8 @@ import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
 import { findTierClass, openOwnTier } from './own-tier.ts';
+import { maxBytesOf, quotaOf, s3PackBytes } from './rank-share.ts';
 import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
-
-const remoteStoresAtOnce = 8;
-const s3PackBytes = 8 * 1024 ** 2;
-const s3StoresMax = 64;
 
 export interface OpenTierOptions {
   readonly identity: KvIdentity;
@@ -56,34 +51,10 @@ export async function checkTier({ name, spec }: NamedSpec): Promise<void> {
   else await (await openTier({ name, spec }, options)).close();
 }
 
-/** How many blocks are written to the tier at once. A bucket packs the blocks that come together into one object. */
-export function storesAtOnce(spec: SecondarySpec, { blockBytes }: KvIdentity): number {
-  if (spec.kind === 'disk') return spec.writeThreads;
-  if (spec.kind === 'redis' || spec.kind === 'own') return remoteStoresAtOnce;
-  return Math.min(s3StoresMax, 2 * Math.ceil(s3PackBytes / blockBytes));
-}
-
 /** What the tier is for `kv_load_tiers`. */
 export function kindOf(spec: SecondarySpec): PlaceKind {
   if (spec.kind === 'own') return { medium: 'STORAGE', locality: spec.locality };
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
-}
-
-/** The bound of one rank's part: the ranks share the bytes of a tier. */
-const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
-  Math.max(1, Math.floor(maxBytes / worldSize));
-
-/**
- * The quota of one rank's part.
- * @throws KvasirError `tiersInvalid` if no block fits into it.
- */
-export function quotaOf({ quotaBytes }: { readonly quotaBytes?: number }, identity: KvIdentity): number | undefined {
-  if (quotaBytes === undefined) return undefined;
-  const bytes = maxBytesOf({ maxBytes: quotaBytes }, identity);
-  const blockBytes = headerBytes + identity.blockBytes;
-  if (bytes >= blockBytes) return bytes;
-  const reason = `a quota of ${formatBytes(quotaBytes)} is ${formatBytes(bytes)} for each rank, but one block needs ${formatBytes(blockBytes)}. Make it larger`;
-  throw tiersInvalid({ reason });
 }
 
 function openS3(name: string, spec: S3Spec, options: OpenTierOptions): Promise<Tier> {

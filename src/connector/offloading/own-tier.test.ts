@@ -6,7 +6,8 @@ import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { readOffloadingSettings } from './offloading-settings.ts';
-import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
+import { kindOf, openTier } from './open-tier.ts';
+import { storesAtOnce } from './rank-share.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-own-'));
 afterAll(() => rmSync(folder, { recursive: true }));

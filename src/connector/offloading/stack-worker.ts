@@ -11,7 +11,7 @@ import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stuckMax } from '../transfer/stall-watch.ts';
 import type { NamedSpec, OffloadingSettings } from './offloading-settings.ts';
-import { quotaOf, storesAtOnce } from './open-tier.ts';
+import { quotaOf, storesAtOnce } from './rank-share.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import type { SecondarySpec } from './tier-spec.ts';
 import { TierStack } from './tier-stack.ts';
