@@ -5,6 +5,11 @@ export type TokenMask = Uint32Array;
 
 export const isAllowed = (mask: TokenMask, token: number): boolean => ((mask[token >> 5]! >>> (token & 31)) & 1) === 1;
 
+/** Only while the mask is made. */
+export function allow(mask: TokenMask, token: number): void {
+  mask[token >> 5] = mask[token >> 5]! | (1 << (token & 31));
+}
+
 /** A place in the grammar. Immutable, and a function of the grammar and the output tokens only. */
 export type ConstraintState = object;
 

@@ -1,7 +1,8 @@
 import type { OutputConstraint } from '../core/constraint.ts';
 import { limitsAtOnce } from './budget.ts';
 import { grammarUnsupported } from './errors.ts';
-import { Matcher, MatcherMemory } from './matcher.ts';
+import { Matcher } from './matcher.ts';
+import { MatcherMemory } from './matcher-memory.ts';
 import { buildNetwork, type Network } from './network.ts';
 import { type BuildAnswer, type BuildJob, decodeNetwork } from './network-codec.ts';
 import { type GrammarSource, refusalOf, refused } from './structured-grammar.ts';

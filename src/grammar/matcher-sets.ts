@@ -1,7 +1,7 @@
 /** Rules that are entered and not finished: the places where the grammar continues, as a set of stacks. */
 export interface Stack {
   readonly id: number;
-  /** Ascending. See `frameOf...` in `matcher.ts`. */
+  /** Ascending. See `frameOf...` in `matcher-steps.ts`. */
   readonly frames: readonly number[];
   /** Parallel to `frames`: the stacks below. Undefined below the last frame. */
   readonly parents: readonly (Stack | undefined)[];
@@ -16,17 +16,29 @@ export interface Position {
   readonly stacks: readonly Stack[];
   /** Whether the output may end here. */
   readonly accepts: boolean;
-  /** Results by symbol class; null: not allowed. */
-  readonly next: (Position | null | undefined)[];
-  /** The cost of each result. */
-  readonly costs: number[];
-  /** The last mask for which the cost was counted. */
-  readonly counted: number[];
+  /** By symbol class. */
+  readonly steps: (Step | undefined)[];
+  /** `withEnd` and `isEmpty`: only if the output may end here. */
   mask: { readonly inside: Uint32Array; readonly withEnd: Uint32Array; readonly isEmpty: boolean } | undefined;
   canonical: Position | undefined;
   /** The kinds of bytes that lead back here, one bit each. */
-  loops: number | undefined;
+  loops: Counted<{ readonly kinds: number }> | undefined;
+  /** Where every plain character leads. */
+  plain: Counted<{ readonly to: Position | 'several' | null }> | undefined;
 }
+
+/** What a symbol leads to. Symbols that lead to the same states share it, also those of different positions. */
+export type Step = Counted<{
+  /** Null: the grammar does not allow the symbol. */
+  readonly to: Position | null;
+}>;
+
+type Counted<Result> = Result & {
+  /** States that were visited to find the result. Infinity: too many. */
+  readonly cost: number;
+  /** The last mask for which the cost was counted. */
+  counted: number;
+};
 
 let ids = 0;
 
@@ -36,6 +48,9 @@ let ids = 0;
  */
 export class MatcherSets {
   readonly generation: number;
+  /** By the states that a symbol leads to, each with its stack. */
+  readonly steps = new Map<number | string, Step>();
+  readonly canonicalStacks = new Map<Stack, Stack>();
   readonly #stacks = new Map<string, Stack>();
   readonly #positions = new Map<string, Position>();
   readonly #unions = new Map<string, Stack>();
@@ -68,12 +83,11 @@ export class MatcherSets {
         states,
         stacks,
         accepts,
-        next: [],
-        costs: [],
-        counted: [],
+        steps: [],
         mask: undefined,
         canonical: undefined,
         loops: undefined,
+        plain: undefined,
       };
       this.#positions.set(key, position);
       this.#size += 1 + states.length;

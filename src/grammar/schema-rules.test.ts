@@ -6,7 +6,8 @@ import { inLongForm, isLongForm } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { Budget, grammarLimits } from './budget.ts';
 import { JsonGrammar } from './json-grammar.ts';
-import { Matcher, MatcherMemory } from './matcher.ts';
+import { Matcher } from './matcher.ts';
+import { MatcherMemory } from './matcher-memory.ts';
 import { buildNetwork } from './network.ts';
 import { layoutOf, refusalOf, structuredGrammar } from './structured-grammar.ts';
 

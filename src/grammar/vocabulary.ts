@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from '../base/assert.ts';
+import { allow } from '../core/constraint.ts';
 import type { ControlTokens } from './network.ts';
 import { allUtf8States, betweenCharacters, isFirstByte, utf8Before, utf8Next } from './utf8-states.ts';
 
@@ -32,14 +33,22 @@ export interface TokenTree {
   readonly depthMax: number;
 }
 
+/** Tokens of up to `plainLengthMax` whole characters that have a meaning neither in a string of JSON nor in text between tags: most tokens. */
+export interface PlainTokens {
+  readonly tree: TokenTree;
+  /** `masks[length]`: the tokens of at most `length` characters. */
+  readonly masks: readonly Uint32Array[];
+}
+
 export interface Vocabulary {
   readonly source: VocabularySource;
-  readonly tree: TokenTree;
+  readonly plain: PlainTokens;
+  readonly others: TokenTree;
   readonly controlTokens: ControlTokens;
 }
 
 /** Bytes that grammars mostly treat alike: a grammar that allows all bytes of a kind allows whole subtrees. */
-export const kindCount = 8;
+export const kindCount = 9;
 /** The kind of the bytes of characters that have several. */
 export const wideKind = 1;
 export const brokenText = 1 << kindCount;
@@ -54,8 +63,15 @@ function kindOf(byte: number): number {
   if (/[0-9]/.test(letter)) return 4;
   if (letter === '"') return 5;
   if (letter === '\\') return 6;
-  return 7;
+  if (letter === '<') return 7;
+  return 8;
 }
+
+const allKinds = (1 << kindCount) - 1;
+const specialKinds = [...'\n"\\<'].reduce((kinds, letter) => kinds | (1 << kindOf(letter.charCodeAt(0))), 0);
+export const plainKinds = allKinds & ~specialKinds;
+/** Characters of a plain token. Few tokens have more. */
+export const plainLengthMax = 24;
 
 /** Tokens between two turns of the event loop: about 2 ms. */
 const tokensAtOnce = 2048;
@@ -76,17 +92,34 @@ export async function readVocabulary(source: VocabularySource): Promise<Vocabula
     if (bucket === undefined) buckets.set(key, [id]);
     else bucket.push(id);
   }
-  const tree = new TreeBuilder();
+  const plain = new TreeBuilder();
+  const others = new TreeBuilder();
+  const masks = Array.from({ length: plainLengthMax + 1 }, () => new Uint32Array((source.vocabSize + 31) >>> 5));
   let added = 0;
   for (const key of [...buckets.keys()].sort((a, b) => a - b)) {
     const ids = buckets.get(key)!;
     ids.sort((a, b) => compareBytes(source.tokenBytes(a), source.tokenBytes(b)) || a - b);
     for (const id of ids) {
-      tree.add(source.tokenBytes(id), id);
+      const bytes = source.tokenBytes(id);
+      const length = plainLength(bytes);
+      (length === undefined ? others : plain).add(bytes, id);
+      for (let most = length ?? Infinity; most <= plainLengthMax; most++) allow(masks[most]!, id);
       if (++added % tokensAtOnce === 0) await nextTurn();
     }
   }
-  return { source, tree: tree.finish(), controlTokens: names };
+  return { source, plain: { tree: plain.finish(), masks }, others: others.finish(), controlTokens: names };
+}
+
+/** The characters of a plain token. Undefined if it is none. */
+function plainLength(bytes: Uint8Array): number | undefined {
+  let state = betweenCharacters;
+  let length = 0;
+  for (const byte of bytes) {
+    state = utf8Next[state * 256 + byte]!;
+    if (state === -1 || (plainKinds & (1 << byteKinds[byte]!)) === 0) return undefined;
+    if (state === betweenCharacters) length++;
+  }
+  return state === betweenCharacters && length <= plainLengthMax ? length : undefined;
 }
 
 function compareBytes(a: Uint8Array, b: Uint8Array): number {

@@ -1,6 +1,7 @@
 import { expect } from 'vitest';
 import type { JsonObject } from '../../src/base/json.ts';
-import { Matcher, MatcherMemory } from '../../src/grammar/matcher.ts';
+import { Matcher } from '../../src/grammar/matcher.ts';
+import { MatcherMemory } from '../../src/grammar/matcher-memory.ts';
 import { buildNetwork } from '../../src/grammar/network.ts';
 import { type AnswerJob, answerGrammar, buildAnswer } from '../../src/tools/answer-grammar.ts';
 import { parserOf, type ToolFormat } from '../../src/tools/formats.ts';

@@ -2,7 +2,8 @@
 import { createInterface } from 'node:readline';
 import { Prng } from '../../dist/src/base/prng.js';
 import { isAllowed } from '../../dist/src/core/constraint.js';
-import { Matcher, MatcherMemory } from '../../dist/src/grammar/matcher.js';
+import { Matcher } from '../../dist/src/grammar/matcher.js';
+import { MatcherMemory } from '../../dist/src/grammar/matcher-memory.js';
 import { buildNetwork } from '../../dist/src/grammar/network.js';
 import { structuredGrammar } from '../../dist/src/grammar/structured-grammar.js';
 import { readVocabulary } from '../../dist/src/grammar/vocabulary.js';
