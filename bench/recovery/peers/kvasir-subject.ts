@@ -17,7 +17,7 @@ export interface KvasirOptions {
 export class KvasirSubject implements Subject {
   readonly name = 'Kvasir';
   /** A block is one file. */
-  readonly without = ['oneFile'] as const;
+  readonly without = ['folders'] as const;
   readonly version: string;
   readonly #options: KvasirOptions;
 

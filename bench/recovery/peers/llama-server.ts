@@ -12,7 +12,7 @@ import type { Answer, Answers, Setup, Subject, SubjectServer } from './subject.t
 export class LlamaServer implements Subject {
   readonly name = 'llama-server';
   /** It has no loads that report a failure. */
-  readonly without = ['oneFile', 'late', 'lost'] as const;
+  readonly without = ['folders', 'late', 'lost'] as const;
   readonly version: string;
   readonly #options: PeerOptions;
 

@@ -1,4 +1,5 @@
-import { copyFile } from 'node:fs/promises';
+import { copyFile, rmdir, unlink } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import type { Prng } from '../../../src/base/prng.ts';
 import { cutShort, type Damage, flipBit, flipBitsOfTail, removeFile, zeroTail } from '../damage.ts';
 import type { ModelChange } from './changed-model.ts';
@@ -31,12 +32,19 @@ const damaged = (how: Damage, files: 'all' | 'one' = 'all'): Pick<PeerFault, 'da
   damage: { how: (path, prng) => how({ path }, prng), files },
 });
 
+/** The folder goes with its last file. */
+async function removeWithFolder(path: string): Promise<void> {
+  await unlink(path);
+  await rmdir(dirname(path)).catch(() => undefined);
+}
+
 export const undisturbed: PeerFault = { name: 'none' };
 
 export const peerFaultsOf = (lateMs: number, lostRequests: number): readonly PeerFault[] => [
   undisturbed,
   { name: 'missing', ...damaged(removeFile) },
-  { name: 'one file of several missing', kind: 'oneFile', ...damaged(removeFile, 'one') },
+  { name: 'missing with their folder', kind: 'folders', damage: { how: removeWithFolder, files: 'all' } },
+  { name: 'one file of several missing', kind: 'folders', ...damaged(removeFile, 'one') },
   { name: 'truncated', ...damaged(cutShort, 'one') },
   { name: 'one bit flip', ...damaged(flipBit, 'one') },
   { name: 'a bit flip in each 4 KiB', ...damaged(flipBitsOfTail) },

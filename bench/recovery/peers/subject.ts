@@ -14,7 +14,7 @@ export interface Answer {
 export type Answers = readonly (Answer | undefined)[];
 
 /** Kinds of faults that only some programs can have. */
-export type FaultKind = 'oneFile' | 'late' | 'lost' | 'adapter';
+export type FaultKind = 'folders' | 'late' | 'lost' | 'adapter';
 
 /** The two scales of an adapter. */
 export type Scale = 'whole' | 'quarter';
