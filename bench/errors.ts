@@ -41,6 +41,11 @@ export const peerPromptDiffers = defineError(
   'The server has read {counted} tokens where {sent} were sent: it serves another model, or adds tokens to prompts. Serve the same model file there.',
   502,
 );
+export const peerNotInstalled = defineError(
+  'KVASIR_BENCH_PEER_NOT_INSTALLED',
+  'The Python {python} has no package {peer}: {reason}. Install it in a virtual environment as docs/performance.md says, and name its Python with --peer-python.',
+  500,
+);
 export const transferFailed = defineError(
   'KVASIR_BENCH_TRANSFER_FAILED',
   'A transfer to or from {tier} failed: {reason}. Correct the cause and run the bench again.',

@@ -3,9 +3,11 @@
  * the arguments of the containers. docs/operations.md says what this does not show.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { parseAllDocuments } from 'yaml';
 import { zigVersion } from '../scripts/prebuild/zig.ts';
 import { defaultCacheFolder } from '../src/base/cache-folder.ts';
 import { needs } from './support/needs.ts';
@@ -14,7 +16,7 @@ import { runHere } from './support/run-here.ts';
 const tools = join(defaultCacheFolder() ?? '', 'kubeconform-v0.7.0');
 const folder = 'deploy/kubernetes';
 const manifests = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.yaml'))
+  .filter((name) => name.endsWith('.yaml') && !name.endsWith('kustomization.yaml'))
   .map((name) => join(folder, name))
   .sort();
 const dockerfile = readFileSync('Dockerfile', 'utf8');
@@ -86,6 +88,89 @@ describe('the manifests', () => {
       for (const line of ['runAsNonRoot: true', 'readOnlyRootFilesystem: true', 'drop: [ALL]'])
         expect(text).toContain(line);
     }
+  });
+});
+
+interface Container {
+  readonly args: readonly string[];
+  readonly env?: readonly { readonly name: string; readonly value?: string }[];
+}
+
+interface Manifest {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly template: {
+      readonly spec: { readonly containers: readonly Container[]; readonly initContainers?: readonly Container[] };
+    };
+  };
+}
+
+describe('the components', () => {
+  const kustomize = join(tools, 'kustomize');
+  const hasTools = existsSync(kustomize) && existsSync(join(tools, 'kubeconform'));
+  const missing = 'no kustomize with schemas: .ci/install-kubeconform';
+  const overlays = realpathSync(mkdtempSync(join(tmpdir(), 'kvasir-overlays-')));
+  afterAll(() => rmSync(overlays, { recursive: true }));
+
+  /** The manifests of a folder with a kustomization. */
+  function build(path: string) {
+    const { status, stdout, stderr } = spawnSync(kustomize, ['build', path], { encoding: 'utf8' });
+    expect(stderr).toBe('');
+    expect(status).toBe(0);
+    const manifests = parseAllDocuments(stdout).map((document) => document.toJS() as Manifest);
+    expect(kubeconform(['-'], stdout)).toMatchObject({ messages: [], valid: manifests.length, skipped: 0 });
+    const isServer = ({ kind, metadata }: Manifest): boolean =>
+      /^(Deployment|StatefulSet)$/.test(kind) && metadata.name === 'kvasir';
+    const { template } = manifests.find(isServer)!.spec;
+    return { manifests, ...template.spec };
+  }
+
+  /** An overlay of one server, or of several, with these components. */
+  function overlay(base: string, components: readonly string[]): string {
+    const path = mkdtempSync(join(overlays, 'overlay-'));
+    const lines = [
+      ...['resources:', `  - ${relative(path, realpathSync(base))}`],
+      ...[
+        'components:',
+        ...components.map((name) => `  - ${relative(path, realpathSync(join(folder, 'components', name)))}`),
+      ],
+    ];
+    writeFileSync(join(path, 'kustomization.yaml'), `${lines.join('\n')}\n`);
+    return path;
+  }
+
+  const names = readdirSync(join(folder, 'components'));
+
+  it.each(names)('%s fits one server, and several if it does not scale', needs(hasTools, missing), (name) => {
+    for (const base of name === 'autoscaling' ? ['several'] : ['', 'several']) {
+      const { containers } = build(overlay(join(folder, base), [name]));
+      expect(containers[0]!.args[0]).toBe('serve');
+    }
+  });
+
+  it(
+    'give the token to the container that downloads, and no network to a server that needs none',
+    needs(hasTools, missing),
+    () => {
+      const variables = (container: Container | undefined) => container?.env?.map(({ name }) => name) ?? [];
+      const one = (name: string) => build(overlay(folder, [name]));
+      expect(variables(one('hub-token').containers[0])).toEqual(['HF_TOKEN']);
+      const pulled = one('pulled-before');
+      expect(variables(pulled.containers[0])).toEqual(['HF_HUB_OFFLINE']);
+      expect(variables(pulled.initContainers?.[0])).toEqual(['HF_TOKEN']);
+      expect(pulled.initContainers?.[0]?.args).toEqual(['pull', pulled.containers[0]!.args[1]]);
+      const mounted = one('mounted-model');
+      expect(mounted.containers[0]!.args[1]).toBe('/model-files/model.gguf');
+      expect(variables(mounted.containers[0])).toEqual(['HF_HUB_OFFLINE']);
+    },
+  );
+
+  it('are in an overlay to copy', needs(hasTools, missing), () => {
+    const { manifests } = build(join(folder, 'overlay'));
+    expect(manifests.map(({ kind }) => kind)).toEqual(
+      expect.arrayContaining(['StatefulSet', 'PodDisruptionBudget', 'PodMonitor', 'ScaledObject', 'InferencePool']),
+    );
   });
 });
 

@@ -13,6 +13,8 @@ import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { interrupted } from '../errors.ts';
 import type { LoadMode } from './case-run.ts';
 import { runMatrix } from './matrix.ts';
+import { runPeerBench } from './peers/peer-command.ts';
+import { type PeerName, peerNames } from './peers/peers.ts';
 import { isBroken, markdownTable, summarize, textTable } from './report.ts';
 import { runSchedules } from './schedules.ts';
 import { type SamplingName, samplingNames } from './workload.ts';
@@ -37,6 +39,8 @@ interface RecoveryFlags {
   readonly ranks?: string;
   readonly schedules?: number;
   readonly encrypt: boolean;
+  readonly peer?: PeerName;
+  readonly peerPython: string;
   readonly markdown: boolean;
   readonly json: boolean;
 }
@@ -74,6 +78,19 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
     .addOption(new Option('--ranks <n>', 'only this number of ranks (default: 1 and 2)').choices(['1', '2']))
     .option('--schedules <n>', 'run this number of random schedules of faults instead of the table', integerFrom(1))
     .option('--encrypt', 'stores have encrypted blocks', false)
+    .addOption(
+      new Option(
+        '--peer <peer>',
+        'the same damaged files on another program too, which you install (docs/performance.md)',
+      )
+        .choices([...peerNames])
+        .conflicts(['schedules', 'mode', 'sampling', 'ranks', 'encrypt']),
+    )
+    .addOption(
+      new Option('--peer-python <path>', 'Python of the virtual environment with the peer')
+        .env('KVASIR_PEER_PYTHON')
+        .default('python3'),
+    )
     .option('--markdown', 'print the table in Markdown', false)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
     .action(async (flags: RecoveryFlags) => exit(await run(context, flags)));
@@ -101,19 +118,25 @@ async function measure(
   const model = flags.model ?? demoModelPath();
   const { vocabSize } = readModelConfig(await readGguf(model));
   const groups = await readModelGroups(model, flags.blockSize);
+  const workload = {
+    seed: flags.seed,
+    requests: flags.requests,
+    prefixes: flags.prefixes,
+    prefixLength: flags.prefixLen,
+    promptLength: flags.promptLen,
+    generateLength: flags.genLen,
+    vocabSize,
+  };
+  const { peer } = flags;
+  if (peer !== undefined) {
+    const bench = { model, groups, workload, serverArgs: serverArgsOf(flags), folder };
+    return runPeerBench(context, { ...flags, peer }, bench, signal);
+  }
   const options = {
-    workload: {
-      seed: flags.seed,
-      requests: flags.requests,
-      prefixes: flags.prefixes,
-      prefixLength: flags.prefixLen,
-      promptLength: flags.promptLen,
-      generateLength: flags.genLen,
-      vocabSize,
-    },
+    workload,
     faults: { part: Math.min(1, Math.max(0, flags.part)), slowMs: flags.slowMs, downSeconds: flags.downSeconds },
     groups,
-    serverArgs: serverArgsOf(model, flags),
+    serverArgs: [model, ...serverArgsOf(flags)],
     storeArgs: flags.encrypt ? await encryptionArgs(folder) : [],
     folder,
     modes: flags.mode === undefined ? (['sync', 'async'] as const) : [flags.mode],
@@ -145,9 +168,8 @@ async function measure(
   return rows.some(isBroken) ? 1 : 0;
 }
 
-function serverArgsOf(model: string, { threads, blockSize, kvCacheMemory, requests }: RecoveryFlags): string[] {
+function serverArgsOf({ threads, blockSize, kvCacheMemory, requests }: RecoveryFlags): string[] {
   return [
-    model,
     '--block-size',
     String(blockSize),
     '--max-num-seqs',

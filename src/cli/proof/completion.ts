@@ -18,6 +18,7 @@ export interface Completion {
   readonly answer: string;
   readonly text: string;
   readonly tokens: readonly number[];
+  readonly logprobs: readonly number[];
   readonly finishReason: string | undefined;
   /** From the first attempt to the first token. */
   readonly firstTokenMs: number;
@@ -33,7 +34,9 @@ export interface Completion {
 export interface CompletionUsage {
   /** Tokens that were computed for the request in all steps. */
   readonly computedTokens: number;
-  /** Of these, tokens that were computed again, because their load failed or the request was preempted. */
+  /** Tokens of the prompt that were cached or loaded. */
+  readonly cachedTokens: number;
+  /** Of the computed tokens, those that were computed again, because their load failed or the request was preempted. */
   readonly recomputedTokens: number;
   /** Tokens that the connector promised, including those of failed loads. */
   readonly externalTokens: number;
@@ -155,12 +158,14 @@ async function attempt(
     answer: JSON.stringify([text, tokens, logprobs]),
     text,
     tokens,
+    logprobs,
     finishReason,
     firstTokenMs,
     longestWaitMs,
     betweenTokensMs,
     usage: {
       computedTokens: counts.computed_tokens ?? 0,
+      cachedTokens: counts.cached_tokens ?? 0,
       recomputedTokens: counts.recomputed_tokens ?? 0,
       externalTokens: counts.external_tokens ?? 0,
       loadedTokens: loadedTokens(counts),
