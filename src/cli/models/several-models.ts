@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { backgroundTimers } from '../../base/background-timers.ts';
 import { formatBytes } from '../../base/bytes.ts';
+import { systemClock } from '../../base/clock.ts';
 import { memoryLimit } from '../../base/memory-limit.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
 import { invalidParameter } from '../../core/errors.ts';
@@ -90,6 +91,7 @@ export async function openSeveral(
     idleTimeoutMs: flags.modelIdleTimeout === 0 ? Infinity : flags.modelIdleTimeout * 1000,
     waitMaxMs: flags.maxLoadWait * 1000,
     timers: backgroundTimers,
+    clock: systemClock,
     log,
   });
   const entries = await catalog.list();

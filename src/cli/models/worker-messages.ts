@@ -14,11 +14,21 @@ export interface ModelSetup {
   readonly socketPath: string;
 }
 
-export type ToModel = { readonly kind: 'load'; readonly setup: ModelSetup } | { readonly kind: 'stop' };
+export type ToModel =
+  | { readonly kind: 'load'; readonly setup: ModelSetup }
+  | { readonly kind: 'ping' }
+  | { readonly kind: 'stop' };
 
 export type FromModel =
   | { readonly kind: 'progress'; readonly status: LoadStatus }
   | { readonly kind: 'ready'; readonly facts: ServedFacts }
   /** Sent when it changes. */
   | { readonly kind: 'busy'; readonly isBusy: boolean }
-  | { readonly kind: 'failed'; readonly error: ErrorMessage };
+  | { readonly kind: 'failed'; readonly error: ErrorMessage }
+  /** The engine computes nothing any more, and the process ends. */
+  | { readonly kind: 'broken'; readonly reason: string }
+  | { readonly kind: 'pong' };
+
+/** A process that does not answer for so long is killed. */
+export const workerTimeoutMs = ({ workerTimeout }: Pick<ServeFlags, 'workerTimeout'>): number =>
+  workerTimeout > 0 ? workerTimeout * 1000 : Infinity;

@@ -35,7 +35,12 @@ export interface ModelProcessHooks {
   onProgress(status: LoadStatus): void;
   /** Called when `isBusy` has become false. */
   onIdle(): void;
+  /** Its engine computes nothing any more. The process ends soon. */
+  onBroken(reason: string): void;
 }
+
+/** The process has ended before its model was loaded. */
+export class ProcessEnded extends Error {}
 
 /** What the process says when it serves. */
 export interface ServedFacts {
@@ -55,6 +60,8 @@ export interface ModelProcess {
   readonly gone: Promise<string>;
   /** Whether the engine has work, such as a response in the background, also without an open request. */
   readonly isBusy: boolean;
+  /** How long it has not answered, if that is unusually long. */
+  readonly silentMs: number | undefined;
   /** Refuses new requests, finishes the running ones within the shutdown timeout, and ends. */
   stop(): void;
   /** Ends at once. */
@@ -71,6 +78,8 @@ export interface ModelReport {
   readonly progress?: LoadStatus;
   /** Why the last load failed, or how the process ended. */
   readonly failure?: { readonly code: string; readonly message: string };
+  /** `silentMs` of its process. */
+  readonly silentMs?: number;
   readonly facts?: ServedFacts;
   readonly bytes?: number;
   readonly gpuBytes?: number;

@@ -1,0 +1,104 @@
+/** A server of several models whose processes break, hang and end. Each fault ends the requests of one model, and its next request loads it. */
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { buildCommand, killCommands, mainInModules, serve } from '../support/cli-process.ts';
+import { modelFaults } from '../support/model-faults.ts';
+import { childrenOf } from '../support/processes.ts';
+import { until } from '../support/until.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-heal-'));
+const models = join(folder, 'models');
+const demo = join('models', 'kvasir-demo.gguf');
+const faults = modelFaults(folder);
+beforeAll(async () => {
+  mkdirSync(models);
+  for (const name of ['first', 'second']) copyFileSync(demo, join(models, `${name}.gguf`));
+  await buildCommand();
+}, 60_000);
+afterEach(killCommands);
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function start(...args: readonly string[]) {
+  const server = await serve(['--model-dir', models, ...args], faults.environment, { main: mainInModules });
+  const json = async (path: string) => (await (await fetch(server.origin + path)).json()) as Record<string, unknown>;
+  const textOf = async (model: string): Promise<string> => {
+    const answer = await server.complete({ model, max_tokens: 8, temperature: 0 });
+    return ((await answer.json()) as { choices: [{ text: string }] }).choices[0].text;
+  };
+  const stateOf = async (model: string) => (await json(`/v1/models/${model}`)).status;
+  return { ...server, json, textOf, stateOf };
+}
+
+describe('a model of several', () => {
+  it('whose step runs out of memory fails, is named by health, and its next request loads it', async () => {
+    const { json, textOf, complete, stateOf, child } = await start();
+    const text = await textOf('first');
+    expect(await textOf('second')).toBe(text);
+    const before = childrenOf(child.pid!);
+    faults.order('first', 'memory');
+    const stream = await complete({ model: 'first', max_tokens: 100, ignore_eos: true, stream: true });
+    await stream.text();
+    await expect.poll(() => stateOf('first')).toBe('failed');
+    expect(await json('/health')).toMatchObject({
+      status: 'degraded',
+      message: expect.stringContaining('The engine of the model first stopped after an error'),
+      troubles: [{ model: 'first', state: 'failed' }],
+    });
+    expect(await stateOf('second')).toBe('loaded');
+    expect([await textOf('first'), await textOf('second')]).toEqual([text, text]);
+    expect(await json('/health')).toMatchObject({ status: 'ok' });
+    expect(childrenOf(child.pid!).filter((id) => before.includes(id))).toHaveLength(1);
+  });
+
+  it.each([
+    ['does not answer', 'loop', 'did not answer for 2 s and was killed'],
+    ['computes a step without an end', 'step', 'computed one step for'],
+  ] as const)('whose process %s is killed, and other models answer meanwhile', async (_, fault, reason) => {
+    const { json, textOf, complete, logged, post, origin } = await start('--worker-timeout', '2');
+    const text = await textOf('first');
+    await textOf('second');
+    const stored = (await (
+      await post('/v1/responses', { model: 'second', input: 'x', max_output_tokens: 2 })
+    ).json()) as {
+      readonly id: string;
+    };
+    faults.order('first', fault);
+    const hangs = complete({ model: 'first', max_tokens: 100 });
+    await expect.poll(() => textOf('second')).toBe(text);
+    const answers = await Promise.all([
+      fetch(`${origin}/v1/responses/${stored.id}`),
+      fetch(`${origin}/metrics`),
+      fetch(`${origin}/health`),
+    ]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    await logged(new RegExp(`model first .*${reason}`));
+    await (await hangs).text();
+    expect(await json('/health')).toMatchObject({ troubles: [{ model: 'first', state: 'failed' }] });
+    expect(await textOf('first')).toBe(text);
+  });
+
+  it('that is stopped by SIGSTOP is named by health, and replaced', async () => {
+    const { json, textOf, complete, logged, child } = await start('--worker-timeout', '2');
+    const text = await textOf('first');
+    const [first] = childrenOf(child.pid!);
+    process.kill(first!, 'SIGSTOP');
+    const hangs = complete({ model: 'first', max_tokens: 100 });
+    await expect.poll(async () => (await json('/health')).status).toBe('degraded');
+    await logged(/model first did not answer for 2 s and was killed/);
+    expect((await hangs).status).toBe(503);
+    expect(await textOf('first')).toBe(text);
+  });
+});
+
+it('SIGTERM while a model loads ends the server at once', async () => {
+  const { complete, child, json, exited, log } = await start('--shutdown-timeout', '600');
+  const waits = complete({ model: 'first', max_tokens: 1 });
+  await until(() => childrenOf(child.pid!).length === 1);
+  expect(await json('/v1/models/first')).toMatchObject({ status: 'loading' });
+  child.kill('SIGTERM');
+  expect((await waits).status).toBe(503);
+  await exited;
+  expect([child.exitCode, log()]).toEqual([0, expect.stringContaining('the running request ended')]);
+});
