@@ -1,8 +1,12 @@
 /** A server of several models whose processes break, hang and end. Each fault ends the requests of one model, and its next request loads it. */
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { CliContext } from '../../src/cli/context.ts';
+import { ModelCatalog } from '../../src/cli/models/model-catalog.ts';
+import { SocketFolder } from '../../src/cli/models/socket-folder.ts';
+import { type ServeFlags, serveCommand } from '../../src/cli/serve.ts';
 import { buildCommand, killCommands, mainInModules, serve } from '../support/cli-process.ts';
 import { modelFaults } from '../support/model-faults.ts';
 import { childrenOf } from '../support/processes.ts';
@@ -11,9 +15,12 @@ import { until } from '../support/until.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-heal-'));
 const models = join(folder, 'models');
 const demo = join('models', 'kvasir-demo.gguf');
+const longFolder = join(folder, 'long'.repeat(30));
 const faults = modelFaults(folder);
 beforeAll(async () => {
   mkdirSync(models);
+  mkdirSync(longFolder);
+  symlinkSync('.', join(models, 'self'));
   for (const name of ['first', 'second']) copyFileSync(demo, join(models, `${name}.gguf`));
   await buildCommand();
 }, 60_000);
@@ -92,6 +99,17 @@ describe('a model of several', () => {
   });
 });
 
+it.each([
+  ['a TMPDIR whose path is too long for sockets', () => ({ TMPDIR: longFolder })],
+  ['a folder of models that links to itself', () => ({})],
+])('%s does not matter', async (_, environment) => {
+  const server = await serve(['--model-dir', models], environment());
+  expect((await server.complete({ model: 'first', max_tokens: 1 })).status).toBe(200);
+  expect((await server.complete({ model: 'second', max_tokens: 1 })).status).toBe(200);
+  await server.stop();
+  expect(server.child.exitCode).toBe(0);
+});
+
 it('SIGTERM while a model loads ends the server at once', async () => {
   const { complete, child, json, exited, log } = await start('--shutdown-timeout', '600');
   const waits = complete({ model: 'first', max_tokens: 1 });
@@ -101,4 +119,24 @@ it('SIGTERM while a model loads ends the server at once', async () => {
   expect((await waits).status).toBe(503);
   await exited;
   expect([child.exitCode, log()]).toEqual([0, expect.stringContaining('the running request ended')]);
+});
+
+it('a file that is rewritten while its model loads is named as the cause', async () => {
+  const path = join(folder, 'rewritten.gguf');
+  copyFileSync(demo, path);
+  const command = serveCommand({ version: '1' } as CliContext, () => undefined);
+  const flags: ServeFlags = { ...command.opts<ServeFlags>(), threads: 1, kvCacheMemory: 64 * 1024 ** 2 };
+  const sockets = new SocketFolder();
+  const given = new Map([['rewritten', path]]);
+  const parts = { given, hub: 'none', flagsOf: () => flags, socketPath: () => sockets.next() } as const;
+  const catalog = new ModelCatalog(parts, { memoryMaxBytes: 1024 ** 3, shareOnGpu: undefined });
+  const prepared = await catalog.prepare((await catalog.find('rewritten'))!, () => undefined);
+  // Another program has written half of the new file.
+  truncateSync(path, statSync(path).size / 2);
+  const process = prepared.start({ onProgress: () => undefined, onIdle: () => undefined, onBroken: () => undefined });
+  await expect(process.ready).rejects.toThrow();
+  await expect(prepared.checkFiles?.()).rejects.toMatchObject({ code: 'KVASIR_MODEL_FILE_CHANGED' });
+  process.kill();
+  await process.gone;
+  sockets.remove();
 });

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server as NetServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { modelFileChanged } from '../../src/ggml/errors.ts';
 import { hubRefused } from '../../src/hub/errors.ts';
 import type { LoadStatus } from '../../src/server/loading-routes.ts';
 import {
@@ -127,6 +128,8 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
   const started: HereProcess[] = [];
   const time = new ManualTime();
   const lines: string[] = [];
+  /** Models whose files have changed. */
+  const changed = new Set<string>();
   let startFailure: Error | undefined;
   const source: ModelSource = {
     list: async () => [...entries.values()],
@@ -141,6 +144,9 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     prepare: async (entry): Promise<PreparedModel> => ({
       bytes: (entry as { readonly bytes?: number }).bytes ?? 1,
       gpuBytes: (entry as { readonly gpuBytes?: number }).gpuBytes ?? 0,
+      checkFiles: async () => {
+        if (changed.has(entry.name)) throw modelFileChanged({ path: entry.name, problem: 'it is half' });
+      },
       start: (hooks) => {
         const failure = startFailure;
         startFailure = undefined;
@@ -171,7 +177,7 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
   const failNextStart = (error: Error): void => {
     startFailure = error;
   };
-  return { pool, entries, started, processOf, time, lines, close, states, failNextStart };
+  return { pool, entries, started, processOf, time, lines, close, states, failNextStart, changed };
 }
 
 /** A server of several models, whose processes are servers in this process. */

@@ -27,6 +27,8 @@ export interface PreparedModel {
   readonly bytes: number;
   /** The same in the memory of the GPU; default: 0. */
   readonly gpuBytes?: number;
+  /** Called after a failed load. Rejects if the files of the model have changed since `prepare`. */
+  checkFiles?(): Promise<void>;
   /** Starts a process, which loads the model. */
   start(hooks: ModelProcessHooks): ModelProcess;
 }

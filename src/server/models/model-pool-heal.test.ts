@@ -155,3 +155,15 @@ it('the end of the server kills processes that load', async () => {
   await drained;
   expect(started[0]!.wasStopped).toBe(false);
 });
+
+it('a load that fails while its file is rewritten says so', async () => {
+  const { pool, started, changed } = start({ loads: false });
+  const waits = pool.acquire('a');
+  await until(() => started.length === 1);
+  changed.add('a');
+  started[0]!.fail(new Error('a strange error'));
+  await expect(waits).rejects.toMatchObject({
+    code: 'KVASIR_MODEL_NOT_STARTED',
+    fields: { code: 'KVASIR_MODEL_FILE_CHANGED' },
+  });
+});

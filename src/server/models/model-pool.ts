@@ -8,7 +8,7 @@ import { engineBroken } from '../../engine/errors.ts';
 import type { LoadStatus } from '../loading-routes.ts';
 import type { Download } from '../ollama/model-orders.ts';
 import { clientGone, modelLoading } from '../server-errors.ts';
-import { type ModelEntry, type ModelReport, type ModelSource, ProcessEnded } from './contract.ts';
+import { type ModelEntry, type ModelReport, type ModelSource, type PreparedModel, ProcessEnded } from './contract.ts';
 import { modelNotStarted, modelOverMemory, modelProcessEnded, modelUnknown } from './errors.ts';
 import { PooledModel, type Waiter } from './pooled-model.ts';
 
@@ -277,6 +277,7 @@ export class ModelPool {
     const onProgress = (status: LoadStatus): void => {
       model.progress = status;
     };
+    let started: PreparedModel | undefined;
     try {
       const prepared = await this.#source.prepare(model.entry, onProgress);
       const { bytes, gpuBytes = 0 } = prepared;
@@ -292,6 +293,7 @@ export class ModelPool {
         },
       });
       model.started(process);
+      started = prepared;
       void process.gone.then((reason) => this.#ended(model, reason));
       // The end of the process before its model is loaded is the end of the load.
       model.facts = await process.ready;
@@ -305,7 +307,9 @@ export class ModelPool {
       this.#advance(model);
       this.#idle(model);
     } catch (error) {
-      this.#failed(model, error);
+      // Half a file has any error, or ends the process.
+      const changed = await started?.checkFiles?.().catch((cause: unknown) => cause);
+      this.#failed(model, changed ?? error);
     }
   }
 
