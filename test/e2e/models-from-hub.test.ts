@@ -145,6 +145,7 @@ async function serveAnyModel(which: 'any' | 'downloaded' = 'any') {
     memoryMaxBytes: 1,
     idleTimeoutMs: Infinity,
     waitMaxMs: 1,
+    responseStoreMaxBytes: 1,
     timers: backgroundTimers,
     clock: systemClock,
     log: unused,

@@ -3,6 +3,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, tr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { writeAdapter } from '../../bench/make-model/adapter-maker.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import { ModelCatalog } from '../../src/cli/models/model-catalog.ts';
 import { SocketFolder } from '../../src/cli/models/socket-folder.ts';
@@ -121,6 +122,23 @@ it('SIGTERM while a model loads ends the server at once', async () => {
   expect([child.exitCode, log()]).toEqual([0, expect.stringContaining('the running request ended')]);
 });
 
+it('an adapter that is loaded at run time is found by its name, until it is unloaded', async () => {
+  const adapter = join(folder, 'adapter.lora');
+  await writeAdapter(adapter, demo);
+  const server = await serve(['--model-dir', models, '--enable-runtime-lora', '--api-key', 'secret']);
+  const key = { authorization: 'Bearer secret' };
+  const post = async (path: string, body: object) => (await server.post(path, body, key)).status;
+  const ask = () => post('/v1/completions', { model: 'sql', prompt: 'x', max_tokens: 1 });
+  expect(await post('/v1/completions', { model: 'first', prompt: 'x', max_tokens: 1 })).toBe(200);
+  expect(await ask()).toBe(404);
+  expect(await post('/v1/load_lora_adapter?model=first', { lora_name: 'sql', lora_path: adapter })).toBe(200);
+  expect(await ask()).toBe(200);
+  const listed = await (await fetch(`${server.origin}/v1/models/sql`, { headers: key })).json();
+  expect(listed).toMatchObject({ id: 'sql', root: 'first' });
+  expect(await post('/v1/unload_lora_adapter?model=sql', { lora_name: 'sql' })).toBe(200);
+  expect(await ask()).toBe(404);
+});
+
 it('a file that is rewritten while its model loads is named as the cause', async () => {
   const path = join(folder, 'rewritten.gguf');
   copyFileSync(demo, path);
@@ -133,7 +151,9 @@ it('a file that is rewritten while its model loads is named as the cause', async
   const prepared = await catalog.prepare((await catalog.find('rewritten'))!, () => undefined);
   // Another program has written half of the new file.
   truncateSync(path, statSync(path).size / 2);
-  const process = prepared.start({ onProgress: () => undefined, onIdle: () => undefined, onBroken: () => undefined });
+  const nothing = (): void => undefined;
+  const hooks = { onProgress: nothing, onIdle: nothing, onBroken: nothing, onStored: nothing, responses: new Map() };
+  const process = prepared.start(hooks);
   await expect(process.ready).rejects.toThrow();
   await expect(prepared.checkFiles?.()).rejects.toMatchObject({ code: 'KVASIR_MODEL_FILE_CHANGED' });
   process.kill();

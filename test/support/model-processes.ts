@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server as NetServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ParentKeeper } from '../../src/cli/models/parent-keeper.ts';
 import { modelFileChanged } from '../../src/ggml/errors.ts';
 import { hubRefused } from '../../src/hub/errors.ts';
 import type { LoadStatus } from '../../src/server/loading-routes.ts';
@@ -32,6 +33,7 @@ export class HereProcess implements ModelProcess {
   wasStopped = false;
   readonly #hooks: ModelProcessHooks;
   readonly #server: Server;
+  readonly #keeper: ParentKeeper;
   readonly #names: readonly string[];
   #settle!: { resolve(facts: ServedFacts): void; reject(error: Error): void };
   #end!: (reason: string) => void;
@@ -48,7 +50,9 @@ export class HereProcess implements ModelProcess {
     this.#hooks = hooks;
     this.engine = new LetterEngine({ maxModelLen: 4096, ...options });
     Object.assign(this.engine.model, { name, aliases });
-    this.#server = new Server(this.engine, { version: '0.0.0', logLevel: 'silent', ...options });
+    this.#keeper = new ParentKeeper(hooks.responses, (tenant, response) => hooks.onStored(tenant, response));
+    const own = { version: '0.0.0', logLevel: 'silent', responseKeeper: this.#keeper } as const;
+    this.#server = new Server(this.engine, { ...own, ...options });
     this.ready = new Promise((resolve, reject) => {
       this.#settle = { resolve, reject };
     });
@@ -76,6 +80,10 @@ export class HereProcess implements ModelProcess {
   idle(): void {
     this.isBusy = false;
     this.#hooks.onIdle();
+  }
+
+  forget(tenant: string | undefined, id: string): void {
+    this.#keeper.forget(tenant, id);
   }
 
   /** The engine is broken. Its process has not ended yet. */
@@ -162,6 +170,7 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     memoryMaxBytes: 2,
     idleTimeoutMs: Infinity,
     waitMaxMs: 60_000,
+    responseStoreMaxBytes: 1024 ** 2,
     timers: time,
     clock: time,
     log: (_, message) => void lines.push(message),

@@ -37,7 +37,8 @@ export class ForkedModel implements ModelProcess {
   /** Why this process killed it. */
   #killedBecause: string | undefined;
 
-  constructor(setup: ModelSetup, hooks: ModelProcessHooks) {
+  constructor(given: Omit<ModelSetup, 'responses'>, hooks: ModelProcessHooks) {
+    const setup: ModelSetup = { ...given, responses: hooks.responses };
     this.socketPath = setup.socketPath;
     this.#stopMs = setup.flags.shutdownTimeout * 1000 + closeMs;
     leaveRemovedFolder();
@@ -93,6 +94,9 @@ export class ForkedModel implements ModelProcess {
         this.#killAfter(closeMs);
         hooks.onBroken(message.reason);
         break;
+      case 'stored':
+        hooks.onStored(message.tenant, message.response);
+        break;
       case 'pong':
         this.#watch.answered(false);
         break;
@@ -105,6 +109,10 @@ export class ForkedModel implements ModelProcess {
 
   get isBusy(): boolean {
     return this.#isBusy;
+  }
+
+  forget(tenant: string | undefined, id: string): void {
+    this.#send({ kind: 'forget', tenant, id });
   }
 
   stop(): void {

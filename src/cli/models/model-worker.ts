@@ -4,6 +4,7 @@ import type { AsyncEngine } from '../../engine/contract.ts';
 import { dieWithParent } from '../../ggml/libc.ts';
 import { eventLog } from '../../server/event-log.ts';
 import { readableLog } from '../../server/log-format.ts';
+import type { KeptResponse } from '../../server/responses/response-keeper.ts';
 import { encodeError } from '../../worker/error-codec.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { aborted, Interruption, orInterrupted } from '../interrupt.ts';
@@ -12,6 +13,7 @@ import { openTraces } from '../otlp-traces.ts';
 import { openEngine, readSettings, serverOptionsOf } from '../serve.ts';
 import { ServerEnd } from '../server-end.ts';
 import { watchEngine } from './engine-watch.ts';
+import { ParentKeeper } from './parent-keeper.ts';
 import { type FromModel, type ModelSetup, type ToModel, workerTimeoutMs } from './worker-messages.ts';
 
 /** After the engine broke, the time in which clients get their errors. */
@@ -29,11 +31,17 @@ export function modelWorkerCommand(context: CliContext, exit: (code: ExitCode) =
     if (process.connected !== true) killed();
     const signals = new EventEmitter();
     let isStopped = false;
-    const setup = await new Promise<ModelSetup | undefined>((resolve) => {
+    let keeper: ParentKeeper | undefined;
+    const setup = await new Promise<KeptSetup | undefined>((resolve) => {
       // One listener from start to end: a message without a listener is lost.
       process.on('message', (message: ToModel) => {
-        if (message.kind === 'load') resolve(message.setup);
-        else if (message.kind === 'ping') void send({ kind: 'pong' });
+        if (message.kind === 'load') {
+          const onStored = (tenant: string | undefined, response: KeptResponse): void =>
+            void send({ kind: 'stored', tenant, response });
+          keeper = new ParentKeeper(message.setup.responses, onStored);
+          resolve({ ...message.setup, keeper });
+        } else if (message.kind === 'ping') void send({ kind: 'pong' });
+        else if (message.kind === 'forget') keeper?.forget(message.tenant, message.id);
         else {
           isStopped = true;
           resolve(undefined);
@@ -46,7 +54,11 @@ export function modelWorkerCommand(context: CliContext, exit: (code: ExitCode) =
   });
 }
 
-async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitCode> {
+interface KeptSetup extends ModelSetup {
+  readonly keeper: ParentKeeper;
+}
+
+async function serveModel(setup: KeptSetup, context: CliContext): Promise<ExitCode> {
   const { name, aliases, path, socketPath } = setup;
   const flags = { ...setup.flags, servedModelName: [name, ...aliases] };
   const end = new ServerEnd(flags.shutdownTimeout, silent);
@@ -59,7 +71,7 @@ async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitC
   const watch = new LoadWatch(name, silent, (status) => void send({ kind: 'progress', status }));
   const { Server } = await import('../../server/server.ts');
   const traces = await openTraces(flags.otlpTracesEndpoint, context.version, onEvent);
-  const options = { ...serverOptionsOf(flags), version: context.version, logDestination };
+  const options = { ...serverOptionsOf(flags), version: context.version, logDestination, responseKeeper: setup.keeper };
   const server = new Server({ loadStatus: () => watch.status() }, options);
   let engine: AsyncEngine | undefined;
   try {

@@ -89,6 +89,7 @@ export async function openSeveral(
     memoryMaxBytes,
     ...(gpu?.freeBytes === undefined ? {} : { gpuMaxBytes: gpu.freeBytes }),
     idleTimeoutMs: flags.modelIdleTimeout === 0 ? Infinity : flags.modelIdleTimeout * 1000,
+    responseStoreMaxBytes: flags.responseStoreSize,
     waitMaxMs: flags.maxLoadWait * 1000,
     timers: backgroundTimers,
     clock: systemClock,

@@ -1,5 +1,7 @@
 import type { LoadStatus } from '../loading-routes.ts';
 import type { Download } from '../ollama/model-orders.ts';
+import type { KeptResponse } from '../responses/response-keeper.ts';
+import type { StatesOfTenants } from './kept-responses.ts';
 
 /** A model that a server of several models can load. */
 export interface ModelEntry {
@@ -39,6 +41,10 @@ export interface ModelProcessHooks {
   onIdle(): void;
   /** Its engine computes nothing any more. The process ends soon. */
   onBroken(reason: string): void;
+  /** A response is stored. */
+  onStored(tenant: string | undefined, response: KeptResponse): void;
+  /** What its processes before have stored. */
+  readonly responses: StatesOfTenants;
 }
 
 /** The process has ended before its model was loaded. */
@@ -64,6 +70,8 @@ export interface ModelProcess {
   readonly isBusy: boolean;
   /** How long it has not answered, if that is unusually long. */
   readonly silentMs: number | undefined;
+  /** A stored response was deleted. */
+  forget(tenant: string | undefined, id: string): void;
   /** Refuses new requests, finishes the running ones within the shutdown timeout, and ends. */
   stop(): void;
   /** Ends at once. */

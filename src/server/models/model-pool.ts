@@ -10,6 +10,7 @@ import type { Download } from '../ollama/model-orders.ts';
 import { clientGone, modelLoading } from '../server-errors.ts';
 import { type ModelEntry, type ModelReport, type ModelSource, type PreparedModel, ProcessEnded } from './contract.ts';
 import { modelNotStarted, modelOverMemory, modelProcessEnded, modelUnknown } from './errors.ts';
+import { KeptResponses } from './kept-responses.ts';
 import { PooledModel, type Waiter } from './pooled-model.ts';
 
 export interface ModelPoolOptions {
@@ -19,6 +20,8 @@ export interface ModelPoolOptions {
   readonly gpuMaxBytes?: number;
   /** A model without requests for so long is unloaded. Infinity: never. */
   readonly idleTimeoutMs: number;
+  /** Memory for the ended responses of all models. */
+  readonly responseStoreMaxBytes: number;
   /** How long a request waits for its model. */
   readonly waitMaxMs: number;
   readonly timers: Timers;
@@ -61,6 +64,7 @@ export interface PoolCounts {
  * first load gets its turn.
  */
 export class ModelPool {
+  readonly kept: KeptResponses;
   readonly #source: ModelSource;
   readonly #options: ModelPoolOptions;
   readonly #models = new Map<string, PooledModel>();
@@ -73,6 +77,7 @@ export class ModelPool {
   constructor(source: ModelSource, options: ModelPoolOptions) {
     this.#source = source;
     this.#options = options;
+    this.kept = new KeptResponses(options.responseStoreMaxBytes);
   }
 
   /** Every model of the source, and those that are still loaded although their file is gone. */
@@ -189,6 +194,16 @@ export class ModelPool {
     this.#idle(model);
   }
 
+  /** A loaded model has got an adapter, or lost one: requests name it as they name the model. */
+  adapterChanged(model: string, adapter: string, isLoaded: boolean): void {
+    this.#models.get(model)?.adapterChanged(adapter, isLoaded);
+  }
+
+  /** A stored response of the model was deleted: its process forgets it too. */
+  forget(model: string, tenant: string | undefined, id: string): void {
+    this.#models.get(model)?.process?.forget(tenant, id);
+  }
+
   /** Refuses the requests that wait. Every process finishes its requests and ends; resolves when all have ended. */
   async drain(): Promise<void> {
     this.#isClosing = true;
@@ -291,6 +306,8 @@ export class ModelPool {
         onBroken: (reason) => {
           if (model.process === process) this.#broke(model, reason);
         },
+        onStored: (tenant, response) => this.kept.stored(model.name, tenant, response),
+        responses: this.kept.statesOf(model.name),
       });
       model.started(process);
       started = prepared;

@@ -9,6 +9,7 @@ import { endsModel } from '../ollama/keep-alive.ts';
 import { isOllamaPath } from '../ollama/ollama-paths.ts';
 import { registerPage } from '../page-routes.ts';
 import { responseNotFound } from '../responses/response-errors.ts';
+import { type StoredHandler, type StoredRoute, storedRoutes } from '../responses/response-routes.ts';
 import { fieldMissing } from '../server-errors.ts';
 import { addShortPaths } from '../short-paths.ts';
 import { askAll } from './ask-all.ts';
@@ -54,10 +55,18 @@ export function registerRouter(app: FastifyInstance, pool: ModelPool, options: R
   registerPoolMetrics(app, pool, options.httpMetrics);
   const router = new Router(pool, options);
   for (const { method, url, by, config = {} } of forwardedRoutes)
-    app.route({ method, url, config, exposeHeadRoute: false, handler: (...pair) => router[by](...pair) });
+    app.route({
+      method,
+      url,
+      config,
+      exposeHeadRoute: false,
+      handler: (...pair) => router[by](...pair, `${method} ${url}`),
+    });
 }
 
-class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, reply: FastifyReply) => unknown> {
+class Router
+  implements Record<ForwardedRoute['by'], (request: FastifyRequest, reply: FastifyReply, route: string) => unknown>
+{
   readonly #pool: ModelPool;
   readonly #options: RouterOptions;
 
@@ -94,29 +103,42 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
     return reply;
   }
 
-  async query(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+  async query(request: FastifyRequest, reply: FastifyReply, route: string): Promise<FastifyReply> {
     if (!this.#options.isAccepting()) throw engineClosed();
     const name = await this.#nameOf(request);
     const loaded = await this.#pool.peek(name);
     if (loaded === undefined) throw modelNotLoaded({ model: name.slice(0, 100) });
-    await forward(request, reply, {
-      ...loaded,
-      ...bodyOf(request.body as ForwardedBody | undefined),
-      ...this.#options,
-    });
+    const given = request.body as ForwardedBody | undefined;
+    await forward(request, reply, { ...loaded, ...bodyOf(given), ...this.#options });
+    const adapter = given?.fields.lora_name;
+    if (reply.raw.statusCode !== 200 || typeof adapter !== 'string') return reply;
+    const isLoad = route === 'POST /v1/load_lora_adapter';
+    if (isLoad || route === 'POST /v1/unload_lora_adapter') this.#pool.adapterChanged(loaded.model, adapter, isLoad);
     return reply;
   }
 
   /** A model that is not loaded is described by its file: clients ask this of each model in a list. */
-  async file(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | object> {
+  async file(request: FastifyRequest, reply: FastifyReply, route: string): Promise<FastifyReply | object> {
     const name = await this.#nameOf(request);
     const found = await this.#pool.find(name);
     if (found === undefined) throw modelUnknown({ parameter: 'model', requested: name.slice(0, 100) });
-    return found.state === 'loaded' ? this.query(request, reply) : showModel(await describeReport(found));
+    return found.state === 'loaded' ? this.query(request, reply, route) : showModel(await describeReport(found));
   }
 
-  /** Each stored response is in one process. All are asked at once, so that one that hangs does not delay the answer of another. */
-  async every(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+  /**
+   * The server keeps ended responses itself. Another one is in one process: all are asked at once, so that one that hangs does not delay the
+   * answer of another.
+   */
+  async every(request: FastifyRequest, reply: FastifyReply, route: string): Promise<unknown> {
+    const { id } = request.params as StoredRoute['Params'];
+    const { tenant } = request.caller;
+    const kept = this.#pool.kept.find(tenant, id);
+    if (kept !== undefined) {
+      const handler: StoredHandler = storedRoutes[route as keyof typeof storedRoutes];
+      const answer = await handler(kept.responses, request as FastifyRequest<StoredRoute>, reply, this.#options);
+      if (request.method === 'DELETE') this.#pool.forget(kept.model, tenant, id);
+      return answer;
+    }
     const targets = this.#pool.loaded.map(({ name: model, socketPath }) => {
       return { model, socketPath, ...bodyOf(request.body as ForwardedBody | undefined), ...this.#options };
     });
@@ -128,7 +150,6 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
     }
     const [silent] = found.silent;
     if (silent !== undefined) throw modelSilent({ model: silent });
-    const { id } = request.params as { readonly id: string };
     throw responseNotFound({ id: id.slice(0, 100) });
   }
 

@@ -136,6 +136,12 @@ export class PooledModel {
     this.#servesSinceMs = undefined;
   }
 
+  adapterChanged(adapter: string, isLoaded: boolean): void {
+    if (this.facts === undefined) return;
+    const others = this.facts.names.filter((name) => name !== adapter);
+    this.facts = { ...this.facts, names: isLoaded ? [...others, adapter] : others };
+  }
+
   refuseAll(error: Error): void {
     for (const waiter of [...this.waiters]) waiter.refuse(error);
   }
