@@ -25,6 +25,16 @@ export const modelNameTwice = defineError(
   'Two models have the name `{name}`. Give one of them another name in the section `models` of the file of --config.',
   400,
 );
+export const modelFolderTooLarge = defineError(
+  'KVASIR_MODEL_FOLDER_TOO_LARGE',
+  'The folder of models {path} has more than {limit} files and folders below it. Give --model-dir a folder that has only models.',
+  400,
+);
+export const noSocketFolder = defineError(
+  'KVASIR_NO_SOCKET_FOLDER',
+  'No folder can hold the sockets of the models: {tried}. Set TMPDIR to a folder with a short path that can be written.',
+  500,
+);
 export const textNotUtf8 = defineError(
   'KVASIR_TEXT_NOT_UTF8',
   'The {what} from {path} is not valid UTF-8. Convert it to UTF-8.',

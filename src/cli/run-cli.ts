@@ -25,7 +25,7 @@ import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from
 import { logLine } from '../server/event-log.ts';
 import { tlsUnusable } from '../server/server-errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
-import { configFileInvalid, modelNameTwice } from './cli-errors.ts';
+import { configFileInvalid, modelFolderTooLarge, modelNameTwice } from './cli-errors.ts';
 import { readConfigFlag } from './config-file.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { CommandInterrupted, findModel } from './hub/model-flag.ts';
@@ -113,6 +113,7 @@ const commandLineErrors = new Set(
     tlsUnusable,
     configFileInvalid,
     modelNameTwice,
+    modelFolderTooLarge,
   ].map(({ definition }) => definition.code),
 );
 

@@ -20,6 +20,7 @@ import { handleHangUp } from './hang-up.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
 import { type KeyLimitFlags, keyLimitsFlag, keyLimitsOf } from './key-limits-flag.ts';
 import { LoadWatch } from './load-watch.ts';
+import type { SeveralModels, SeveralParts } from './models/several-models.ts';
 import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
@@ -313,14 +314,9 @@ async function serve(
   if (signal.aborted) return interruption.exitCode;
   const options = { ...serverOptionsOf(flags), version: context.version, logDestination, ...(tls && { tls }) };
   const several = areSeveral(models, flags)
-    ? await (await import('./models/several-models.ts')).openSeveral(models, flags, {
-        fresh,
-        logDestination,
-        shareOnGpu: context.shareOnGpu?.bind(context),
-        check: async (each, own) =>
-          context.checkEngineOptions?.(engineOptionsOf(each, own, await readSettings(own)), true),
-      })
+    ? await orInterrupted(openModels(models, flags, context, { fresh, logDestination, signal }), signal)
     : undefined;
+  if (signal.aborted) return interruption.exitCode;
   const server = new Server(several?.app ?? { loadStatus: () => watch.status() }, options);
   const { signals } = context;
   const onRenewed = (message: string): unknown => notices.write(`${message}\n`);
@@ -361,6 +357,20 @@ async function serve(
     // The requests that `close` aborts have spans too.
     await Promise.all([engine?.close(), several?.close(), traces?.close(end.tracesMs)]);
   }
+}
+
+async function openModels(
+  models: readonly string[],
+  flags: ServeFlags,
+  context: CliContext,
+  parts: Pick<SeveralParts, 'fresh' | 'logDestination' | 'signal'>,
+): Promise<SeveralModels> {
+  const { openSeveral } = await import('./models/several-models.ts');
+  return openSeveral(models, flags, {
+    ...parts,
+    shareOnGpu: context.shareOnGpu?.bind(context),
+    check: async (each, own) => context.checkEngineOptions?.(engineOptionsOf(each, own, await readSettings(own)), true),
+  });
 }
 
 /** A server with one model has it in its own process, from its start to its end. */

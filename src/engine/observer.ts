@@ -3,6 +3,8 @@ import type { RequestPhase } from '../scheduler/contract.ts';
 
 /** For metrics and traces. The engine calls the methods in its loop: they must be cheap and must not throw. */
 export interface EngineObserver {
+  /** A step is computed from now on. `cost`: of `stepCost`. */
+  stepBegan?(cost: number): void;
   /** A step was applied. */
   stepEnded?(step: StepReport): void;
   /** A completion got tokens; `times` already has the time of these tokens. */

@@ -5,6 +5,7 @@ import type { EngineRequest, FinishReason } from '../core/request.ts';
 import { hasMoreLayers, type SequencePlan } from '../core/step.ts';
 import type { ExecutedStep, RequestPhase, ScheduledStep } from '../scheduler/contract.ts';
 import type { Inspector } from '../scheduler/inspector.ts';
+import { stepCost } from '../worker/worker-watch.ts';
 import type { CompletionTimes, EngineObserver, RequestArrival, TraceHeaders } from './observer.ts';
 import type { RequestHandle } from './request-handle.ts';
 import type { StepParts } from './step.ts';
@@ -93,6 +94,7 @@ export class Observers {
     let executeMs = 0;
     let deliverMs = 0;
     const measuredExecute = async (plan: ScheduledStep): Promise<ExecutedStep> => {
+      for (const observer of this.#observers) observer.stepBegan?.(stepCost(plan));
       const startMs = this.#nowMs();
       const result = await executor.execute(plan);
       executeMs = this.#nowMs() - startMs;

@@ -58,6 +58,7 @@ import { registerOpenApi } from './openapi/openapi.ts';
 import { registerPage } from './page-routes.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOf, needsOfTokens } from './request-needs.ts';
+import type { ResponseKeeper } from './responses/response-keeper.ts';
 import { registerResponseRoutes } from './responses/response-routes.ts';
 import { registerScoreRoutes } from './scores.ts';
 import { sendJson } from './send-json.ts';
@@ -78,6 +79,7 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
+  readonly responseKeeper?: ResponseKeeper;
   readonly memory: RequestMemory;
   readonly unknownFields: UnknownFields | undefined;
   /** Absent: the endpoints have their own. */

@@ -4,6 +4,7 @@ import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
 import type { Callers } from './callers.ts';
 import type { KeyLimit } from './key-queues.ts';
 import type { RequestMemory } from './request-memory.ts';
+import type { ResponseKeeper } from './responses/response-keeper.ts';
 import type { TlsIdentity } from './tls.ts';
 import type { UnknownFields } from './unknown-fields.ts';
 
@@ -35,6 +36,8 @@ export interface ServerOptions {
   readonly choicesMax?: number;
   /** Memory for the stored responses of `/v1/responses`; the oldest are removed. */
   readonly responseStoreMaxBytes?: number;
+  /** Default: stored responses end with the server. */
+  readonly responseKeeper?: ResponseKeeper;
   /** Requests that may need more memory for their answer are refused. */
   readonly requestMaxBytes?: number;
   /** Memory that all requests may need together; further ones wait or are refused. */

@@ -47,9 +47,9 @@ export class WorkerWatch {
     }
   }
 
-  /** Time since a ping without an answer, if it is at least half of the timeout. */
-  unansweredMs(): number | undefined {
-    return this.#silentMs >= this.#options.timeoutMs / 2 ? this.#silentMs : undefined;
+  /** Time since a ping without an answer, if it is at least half of the timeout, or `leastMs` if that is less. */
+  unansweredMs(leastMs = Infinity): number | undefined {
+    return this.#silentMs >= Math.min(leastMs, this.#options.timeoutMs / 2) ? this.#silentMs : undefined;
   }
 
   /** The worker has sent a message of any kind. */

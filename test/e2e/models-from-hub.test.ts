@@ -6,6 +6,7 @@ import { text as readText } from 'node:stream/consumers';
 import { Ollama } from 'ollama';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { backgroundTimers } from '../../src/base/background-timers.ts';
+import { systemClock } from '../../src/base/clock.ts';
 import { ModelCatalog } from '../../src/cli/models/model-catalog.ts';
 import type { ServeFlags } from '../../src/cli/serve.ts';
 import { ModelPool } from '../../src/server/models/model-pool.ts';
@@ -144,7 +145,9 @@ async function serveAnyModel(which: 'any' | 'downloaded' = 'any') {
     memoryMaxBytes: 1,
     idleTimeoutMs: Infinity,
     waitMaxMs: 1,
+    responseStoreMaxBytes: 1,
     timers: backgroundTimers,
+    clock: systemClock,
     log: unused,
   });
   const server = new Server(servedModels(pool), { version: '0', logLevel: 'silent' });

@@ -1,15 +1,20 @@
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Server as NetServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ParentKeeper } from '../../src/cli/models/parent-keeper.ts';
+import { modelFileChanged } from '../../src/ggml/errors.ts';
 import { hubRefused } from '../../src/hub/errors.ts';
 import type { LoadStatus } from '../../src/server/loading-routes.ts';
-import type {
-  ModelEntry,
-  ModelProcess,
-  ModelProcessHooks,
-  ModelSource,
-  PreparedModel,
-  ServedFacts,
+import {
+  type ModelEntry,
+  type ModelProcess,
+  type ModelProcessHooks,
+  type ModelSource,
+  type PreparedModel,
+  ProcessEnded,
+  type ServedFacts,
 } from '../../src/server/models/contract.ts';
 import { ModelPool, type ModelPoolOptions } from '../../src/server/models/model-pool.ts';
 import { servedModels } from '../../src/server/models/served-models.ts';
@@ -24,12 +29,15 @@ export class HereProcess implements ModelProcess {
   readonly ready: Promise<ServedFacts>;
   readonly gone: Promise<string>;
   isBusy = false;
+  silentMs: number | undefined;
   wasStopped = false;
   readonly #hooks: ModelProcessHooks;
   readonly #server: Server;
+  readonly #keeper: ParentKeeper;
   readonly #names: readonly string[];
   #settle!: { resolve(facts: ServedFacts): void; reject(error: Error): void };
   #end!: (reason: string) => void;
+  #hanging: NetServer | undefined;
 
   constructor(
     { name, aliases }: ModelEntry,
@@ -42,7 +50,9 @@ export class HereProcess implements ModelProcess {
     this.#hooks = hooks;
     this.engine = new LetterEngine({ maxModelLen: 4096, ...options });
     Object.assign(this.engine.model, { name, aliases });
-    this.#server = new Server(this.engine, { version: '0.0.0', logLevel: 'silent', ...options });
+    this.#keeper = new ParentKeeper(hooks.responses, (tenant, response) => hooks.onStored(tenant, response));
+    const own = { version: '0.0.0', logLevel: 'silent', responseKeeper: this.#keeper } as const;
+    this.#server = new Server(this.engine, { ...own, ...options });
     this.ready = new Promise((resolve, reject) => {
       this.#settle = { resolve, reject };
     });
@@ -72,6 +82,15 @@ export class HereProcess implements ModelProcess {
     this.#hooks.onIdle();
   }
 
+  forget(tenant: string | undefined, id: string): void {
+    this.#keeper.forget(tenant, id);
+  }
+
+  /** The engine is broken. Its process has not ended yet. */
+  breaks(reason: string): void {
+    this.#hooks.onBroken(reason);
+  }
+
   stop(): void {
     this.wasStopped = true;
     void this.#server.drain(60_000).then(() => this.#end('exited with code 0'));
@@ -82,8 +101,16 @@ export class HereProcess implements ModelProcess {
     return this.#server.close();
   }
 
+  /** Accepts connections, and answers none. */
+  async hang(): Promise<void> {
+    await this.#server.close();
+    this.#hanging = createServer().listen(this.socketPath);
+    await once(this.#hanging, 'listening');
+  }
+
   kill(): void {
-    this.#settle.reject(new Error('its process died of SIGKILL'));
+    this.#hanging?.close();
+    this.#settle.reject(new ProcessEnded('its process died of SIGKILL'));
     void this.#server.close().then(() => this.#end('died of SIGKILL'));
   }
 }
@@ -109,6 +136,9 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
   const started: HereProcess[] = [];
   const time = new ManualTime();
   const lines: string[] = [];
+  /** Models whose files have changed. */
+  const changed = new Set<string>();
+  let startFailure: Error | undefined;
   const source: ModelSource = {
     list: async () => [...entries.values()],
     find: async (name) => [...entries.values()].find((entry) => entry.name === name || entry.aliases.includes(name)),
@@ -122,7 +152,13 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     prepare: async (entry): Promise<PreparedModel> => ({
       bytes: (entry as { readonly bytes?: number }).bytes ?? 1,
       gpuBytes: (entry as { readonly gpuBytes?: number }).gpuBytes ?? 0,
+      checkFiles: async () => {
+        if (changed.has(entry.name)) throw modelFileChanged({ path: entry.name, problem: 'it is half' });
+      },
       start: (hooks) => {
+        const failure = startFailure;
+        startFailure = undefined;
+        if (failure !== undefined) throw failure;
         const process = new HereProcess(entry, join(folder, String(started.length)), hooks, engine);
         started.push(process);
         if (loads) void process.load();
@@ -134,7 +170,9 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     memoryMaxBytes: 2,
     idleTimeoutMs: Infinity,
     waitMaxMs: 60_000,
+    responseStoreMaxBytes: 1024 ** 2,
     timers: time,
+    clock: time,
     log: (_, message) => void lines.push(message),
     ...options,
   });
@@ -145,7 +183,10 @@ export function poolHere({ models = { a: 1, b: 1 }, loads = true, engine = {}, .
     rmSync(folder, { recursive: true });
   };
   const states = async () => Object.fromEntries((await pool.reports()).map(({ entry, state }) => [entry.name, state]));
-  return { pool, entries, started, processOf, time, lines, close, states };
+  const failNextStart = (error: Error): void => {
+    startFailure = error;
+  };
+  return { pool, entries, started, processOf, time, lines, close, states, failNextStart, changed };
 }
 
 /** A server of several models, whose processes are servers in this process. */

@@ -1,7 +1,8 @@
-import { readdir, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { nameLengthMax } from '../../base/field-reader.ts';
 import { nameMatch } from '../../engine/model-names.ts';
+import { checkState, stateNow } from '../../ggml/file-state.ts';
 import { downloadedModels } from '../../hub/downloaded-models.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { hubName, isHubName, parseHubName } from '../../hub/model-name.ts';
@@ -11,10 +12,11 @@ import { hubSettings } from '../../hub/settings.ts';
 import type { LoadStatus } from '../../server/loading-routes.ts';
 import type { ModelEntry, ModelSource, PreparedModel } from '../../server/models/contract.ts';
 import type { Download } from '../../server/ollama/model-orders.ts';
-import { fileUnreadable, modelNameTwice } from '../cli-errors.ts';
+import { fileUnreadable, modelFolderTooLarge, modelNameTwice } from '../cli-errors.ts';
 import { LoadWatch } from '../load-watch.ts';
 import type { ServeFlags } from '../serve.ts';
 import { ForkedModel } from './forked-model.ts';
+import { entriesDefaultMax, ggufFilesBelow } from './model-files.ts';
 import { type ModelLimits, needsOfModel } from './model-needs.ts';
 
 /** The models of a command line. */
@@ -43,6 +45,8 @@ export class ModelCatalog implements ModelSource {
   readonly #limits: ModelLimits;
   /** At the last look. */
   #inFolder: readonly CatalogEntry[] = [];
+  #lastLook: Promise<void> | undefined;
+  #nextLook: Promise<void> | undefined;
   /** The last download that was asked for, by model. */
   readonly #pulls = new Map<string, Promise<unknown>>();
 
@@ -51,10 +55,10 @@ export class ModelCatalog implements ModelSource {
     this.#limits = limits;
   }
 
-  /** @throws fileUnreadable if there is no such folder, modelNameTwice */
-  async check(): Promise<void> {
+  /** @throws fileUnreadable if there is no such folder, modelFolderTooLarge, modelNameTwice */
+  async check(signal?: AbortSignal): Promise<void> {
     const { folder } = this.#models;
-    if (folder !== undefined) this.#inFolder = await this.#readFolder(folder);
+    if (folder !== undefined) this.#inFolder = await this.#readFolder(folder, { isWhole: true, signal });
     const names = [...this.#given(), ...this.#inFolder].flatMap(({ name, aliases }) => [name, ...aliases]);
     const twice = names.find((name, i) => names.indexOf(name) < i);
     if (twice !== undefined) throw modelNameTwice({ name: twice });
@@ -68,7 +72,7 @@ export class ModelCatalog implements ModelSource {
   async list(): Promise<readonly CatalogEntry[]> {
     const { folder, hub } = this.#models;
     // A folder that cannot be read now has no models now.
-    if (folder !== undefined) this.#inFolder = await this.#readFolder(folder).catch(() => []);
+    if (folder !== undefined) await this.#look(folder);
     const given = await Promise.all(this.#given().map(withFile));
     const all = [...given, ...this.#inFolder, ...(hub === 'none' ? [] : await this.#downloaded())];
     return [...new Map(all.toReversed().map((entry) => [entry.name, entry])).values()].reverse();
@@ -116,10 +120,19 @@ export class ModelCatalog implements ModelSource {
     const aliases = this.#models.flagsOf(name).servedModelName ?? [];
     const { onDownloadProgress } = new LoadWatch(model, silent, onProgress);
     const path = await modelFile(model, { onProgress: onDownloadProgress });
-    const { settings, ...needs } = await needsOfModel(path, this.#models.flagsOf(name), this.#limits);
+    const before = await stateNow(path);
+    const { settings, parts, ...needs } = await needsOfModel(path, this.#models.flagsOf(name), this.#limits).catch(
+      async (error: unknown) => {
+        await checkState(path, before);
+        throw error;
+      },
+    );
     const flags = { ...this.#models.flagsOf(name), ...settings };
     return {
       ...needs,
+      checkFiles: async () => {
+        for (const part of parts) await checkState(part.path, part.state);
+      },
       start: (hooks) => new ForkedModel({ name, aliases, path, flags, socketPath: this.#models.socketPath() }, hooks),
     };
   }
@@ -133,15 +146,28 @@ export class ModelCatalog implements ModelSource {
     return { name, aliases: [...servedModelName, ...loraModules.map((adapter) => adapter.name)], model };
   }
 
-  async #readFolder(folder: string): Promise<CatalogEntry[]> {
-    let names: string[];
-    try {
-      names = await readdir(folder, { recursive: true });
-    } catch (error) {
+  /** Requests that come together look once. A look that has begun may have missed a file that is new. */
+  #look(folder: string): Promise<void> {
+    this.#nextLook ??= (async () => {
+      await this.#lastLook;
+      this.#lastLook = this.#nextLook;
+      this.#nextLook = undefined;
+      this.#inFolder = await this.#readFolder(folder, { isWhole: false }).catch(() => []);
+    })();
+    return this.#nextLook;
+  }
+
+  async #readFolder(
+    folder: string,
+    { isWhole, signal }: { readonly isWhole: boolean; readonly signal?: AbortSignal | undefined },
+  ): Promise<CatalogEntry[]> {
+    const { paths, isCut } = await ggufFilesBelow(folder, { signal }).catch((error: unknown) => {
+      if (signal?.aborted === true) throw error;
       const reason = (error as NodeJS.ErrnoException).code ?? 'unknown';
       throw fileUnreadable({ what: 'folder of models', path: folder, reason }, error);
-    }
-    const models = modelsAmong(names.map((path) => ({ path: path.replaceAll('\\', '/') })));
+    });
+    if (isCut && isWhole) throw modelFolderTooLarge({ path: folder, limit: entriesDefaultMax });
+    const models = modelsAmong(paths.map((path) => ({ path })));
     const entries = models.map(({ files: [first] }) => {
       const { path } = first!;
       return this.#entryOf(nameOfFile(path), join(folder, path));

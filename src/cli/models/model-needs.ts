@@ -3,7 +3,7 @@ import { hostTierBytes } from '../../connector/offloading/host-bytes.ts';
 import { gpuLayersImpossible } from '../../engine/errors.ts';
 import type { GpuLayers } from '../../engine/options.ts';
 import type { GpuMemory } from '../../ggml/device.ts';
-import { readGguf, weightBytesOf } from '../../ggml/gguf.ts';
+import { type GgufPart, readGguf, weightBytesOf } from '../../ggml/gguf.ts';
 import { modelFile } from '../../hub/model-file.ts';
 import { engineOptionsOf } from '../args.ts';
 import type { CliContext } from '../context.ts';
@@ -26,6 +26,8 @@ export interface ModelLimits {
 export interface ModelNeeds {
   readonly bytes: number;
   readonly gpuBytes: number;
+  /** The files whose headers were read. */
+  readonly parts: readonly GgufPart[];
   /** They would depend on the free memory in a server with one model, and so on the other models here. */
   readonly settings: { readonly kvCacheMemory: number; readonly gpuLayers?: GpuLayers };
 }
@@ -56,6 +58,7 @@ export async function needsOfModel(path: string, flags: ServeFlags, limits: Mode
     const kvCacheMemory = poolOf(memoryMaxBytes);
     const isOnCpu = share !== undefined && flags.device === 'auto';
     return {
+      parts: file.parts,
       bytes: weightBytes + kvCacheMemory + rest,
       gpuBytes: 0,
       settings: { kvCacheMemory, ...(isOnCpu ? { gpuLayers: 0 } : {}) },
@@ -64,6 +67,7 @@ export async function needsOfModel(path: string, flags: ServeFlags, limits: Mode
   const { onCpu, poolBytes } = division;
   const blocks = poolBytes / division.onGpu.blockBytes;
   return {
+    parts: file.parts,
     bytes: onCpu.weightBytes + blocks * onCpu.blockBytes + rest,
     gpuBytes: gpuBytesOf(share, gpu, draftBytes),
     settings: { kvCacheMemory: kvOnGpu, gpuLayers: share.layers },

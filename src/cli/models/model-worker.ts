@@ -1,9 +1,10 @@
-import { EventEmitter, once } from 'node:events';
+import { EventEmitter } from 'node:events';
 import { Command } from 'commander';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { dieWithParent } from '../../ggml/libc.ts';
 import { eventLog } from '../../server/event-log.ts';
 import { readableLog } from '../../server/log-format.ts';
+import type { KeptResponse } from '../../server/responses/response-keeper.ts';
 import { encodeError } from '../../worker/error-codec.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { aborted, Interruption, orInterrupted } from '../interrupt.ts';
@@ -11,10 +12,12 @@ import { LoadWatch } from '../load-watch.ts';
 import { openTraces } from '../otlp-traces.ts';
 import { openEngine, readSettings, serverOptionsOf } from '../serve.ts';
 import { ServerEnd } from '../server-end.ts';
-import type { FromModel, ModelSetup, ToModel } from './worker-messages.ts';
+import { watchEngine } from './engine-watch.ts';
+import { ParentKeeper } from './parent-keeper.ts';
+import { type FromModel, type ModelSetup, type ToModel, workerTimeoutMs } from './worker-messages.ts';
 
-/** How often the process looks whether its engine has work. */
-const lookMs = 500;
+/** After the engine broke, the time in which clients get their errors. */
+const brokenEndMs = 1000;
 const silent = { write: () => undefined };
 
 /** The process of one model of `kvasir serve`, which starts it. It ends with its parent at the latest. */
@@ -27,16 +30,35 @@ export function modelWorkerCommand(context: CliContext, exit: (code: ExitCode) =
     dieWithParent();
     if (process.connected !== true) killed();
     const signals = new EventEmitter();
-    const [first] = (await once(process, 'message')) as [ToModel];
-    if (first.kind === 'stop') return exit(0);
-    process.on('message', (message: ToModel) => {
-      if (message.kind === 'stop') signals.emit('SIGTERM');
+    let isStopped = false;
+    let keeper: ParentKeeper | undefined;
+    const setup = await new Promise<KeptSetup | undefined>((resolve) => {
+      // One listener from start to end: a message without a listener is lost.
+      process.on('message', (message: ToModel) => {
+        if (message.kind === 'load') {
+          const onStored = (tenant: string | undefined, response: KeptResponse): void =>
+            void send({ kind: 'stored', tenant, response });
+          keeper = new ParentKeeper(message.setup.responses, onStored);
+          resolve({ ...message.setup, keeper });
+        } else if (message.kind === 'ping') void send({ kind: 'pong' });
+        else if (message.kind === 'forget') keeper?.forget(message.tenant, message.id);
+        else {
+          isStopped = true;
+          resolve(undefined);
+          signals.emit('SIGTERM');
+        }
+      });
     });
-    exit(await serveModel(first.setup, { ...context, signals }));
+    // `stop` may have come after `load`, before `serveModel` listens.
+    exit(setup === undefined || isStopped ? 0 : await serveModel(setup, { ...context, signals }));
   });
 }
 
-async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitCode> {
+interface KeptSetup extends ModelSetup {
+  readonly keeper: ParentKeeper;
+}
+
+async function serveModel(setup: KeptSetup, context: CliContext): Promise<ExitCode> {
   const { name, aliases, path, socketPath } = setup;
   const flags = { ...setup.flags, servedModelName: [name, ...aliases] };
   const end = new ServerEnd(flags.shutdownTimeout, silent);
@@ -49,7 +71,7 @@ async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitC
   const watch = new LoadWatch(name, silent, (status) => void send({ kind: 'progress', status }));
   const { Server } = await import('../../server/server.ts');
   const traces = await openTraces(flags.otlpTracesEndpoint, context.version, onEvent);
-  const options = { ...serverOptionsOf(flags), version: context.version, logDestination };
+  const options = { ...serverOptionsOf(flags), version: context.version, logDestination, responseKeeper: setup.keeper };
   const server = new Server({ loadStatus: () => watch.status() }, options);
   let engine: AsyncEngine | undefined;
   try {
@@ -58,11 +80,21 @@ async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitC
     engine = await orInterrupted(openEngine(path, flags, context, { settings, watch, onEvent, signal }), signal);
     if (engine === undefined) return interruption.exitCode;
     await traces?.follow(engine);
+    let onBroken: (reason: string) => void = () => undefined;
+    const broken = new Promise<string>((resolve) => {
+      onBroken = resolve;
+    });
+    const onBusy = (isBusy: boolean): void => void send({ kind: 'busy', isBusy });
+    using _watch = watchEngine(engine, { timeoutMs: workerTimeoutMs(flags), onBusy, onBroken });
     await server.serve(engine);
-    using _look = reportWork(engine);
     const { name: served, aliases: others = [], maxModelLen, architecture } = engine.model;
     void send({ kind: 'ready', facts: { names: [served, ...others], maxModelLen, architecture } });
-    await aborted(signal);
+    const reason = await Promise.race([aborted(signal), broken]);
+    if (reason !== undefined) {
+      await send({ kind: 'broken', reason });
+      await server.drain(brokenEndMs);
+      return 1;
+    }
     return (await end.drain(server)) ? 0 : interruption.exitCode;
   } catch (error) {
     await send({ kind: 'failed', error: encodeError(error) });
@@ -71,18 +103,6 @@ async function serveModel(setup: ModelSetup, context: CliContext): Promise<ExitC
     await server.close();
     await Promise.all([engine?.close(), traces?.close(end.tracesMs)]);
   }
-}
-
-/** Requests in the background have no connection, so the parent does not know of them. */
-function reportWork(engine: AsyncEngine): Disposable {
-  let wasBusy = false;
-  const timer = setInterval(() => {
-    const { running, waiting, waitingForRemoteKv } = engine.stats();
-    const isBusy = running + waiting + waitingForRemoteKv > 0;
-    if (isBusy !== wasBusy) void send({ kind: 'busy', isBusy });
-    wasBusy = isBusy;
-  }, lookMs).unref();
-  return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
 /** Resolves when the message is sent. */

@@ -1,9 +1,7 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { backgroundTimers } from '../../base/background-timers.ts';
 import { formatBytes } from '../../base/bytes.ts';
+import { systemClock } from '../../base/clock.ts';
 import { memoryLimit } from '../../base/memory-limit.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
 import { invalidParameter } from '../../core/errors.ts';
@@ -23,6 +21,7 @@ import type { ServeFlags } from '../serve.ts';
 import { readSpeculationFlags } from '../speculation-flags.ts';
 import { gpuOfMachine } from './machine-gpu.ts';
 import { ModelCatalog, nameOfModel } from './model-catalog.ts';
+import { SocketFolder } from './socket-folder.ts';
 
 /** Of the memory of the machine or container, without --models-memory. */
 const MEMORY_PART = 0.8;
@@ -43,13 +42,15 @@ export interface SeveralParts {
   readonly shareOnGpu: CliContext['shareOnGpu'];
   /** Rejects if the model with these flags cannot be served: what a server of this model alone would refuse at its start. */
   check(model: string, flags: ServeFlags): Promise<void>;
+  /** Ends the look at folders. */
+  readonly signal: AbortSignal;
 }
 
 /** @throws errors of the command line and of the configuration file */
 export async function openSeveral(
   models: readonly string[],
   flags: ServeFlags,
-  { fresh, logDestination, shareOnGpu, check }: SeveralParts,
+  { fresh, logDestination, shareOnGpu, check, signal }: SeveralParts,
 ): Promise<SeveralModels> {
   if (flags.servedModelName !== undefined)
     throw invalidParameter({
@@ -83,13 +84,15 @@ export async function openSeveral(
     },
     { memoryMaxBytes, shareOnGpu, ...(gpu === undefined ? {} : { gpu }) },
   );
-  await catalog.check();
+  await catalog.check(signal);
   const pool = new ModelPool(catalog, {
     memoryMaxBytes,
     ...(gpu?.freeBytes === undefined ? {} : { gpuMaxBytes: gpu.freeBytes }),
     idleTimeoutMs: flags.modelIdleTimeout === 0 ? Infinity : flags.modelIdleTimeout * 1000,
+    responseStoreMaxBytes: flags.responseStoreSize,
     waitMaxMs: flags.maxLoadWait * 1000,
     timers: backgroundTimers,
+    clock: systemClock,
     log,
   });
   const entries = await catalog.list();
@@ -195,21 +198,6 @@ function missingModels(
         `The section \`models.${name}\` is of no model: none has this name now. Give the section a line \`model: <path>\`, or correct its name.`,
       );
   return messages;
-}
-
-/** Only this user can open the sockets. */
-class SocketFolder {
-  readonly #path = process.platform === 'win32' ? undefined : mkdtempSync(join(tmpdir(), 'kvasir-'));
-  #count = 0;
-
-  next(): string {
-    const name = `${++this.#count}`;
-    return this.#path === undefined ? `\\\\.\\pipe\\kvasir-${process.pid}-${name}` : join(this.#path, name);
-  }
-
-  remove(): void {
-    if (this.#path !== undefined) rmSync(this.#path, { recursive: true, force: true });
-  }
 }
 
 const SHOWN_MAX = 10;

@@ -1,5 +1,7 @@
 import type { LoadStatus } from '../loading-routes.ts';
 import type { Download } from '../ollama/model-orders.ts';
+import type { KeptResponse } from '../responses/response-keeper.ts';
+import type { StatesOfTenants } from './kept-responses.ts';
 
 /** A model that a server of several models can load. */
 export interface ModelEntry {
@@ -27,6 +29,8 @@ export interface PreparedModel {
   readonly bytes: number;
   /** The same in the memory of the GPU; default: 0. */
   readonly gpuBytes?: number;
+  /** Called after a failed load. Rejects if the files of the model have changed since `prepare`. */
+  checkFiles?(): Promise<void>;
   /** Starts a process, which loads the model. */
   start(hooks: ModelProcessHooks): ModelProcess;
 }
@@ -35,7 +39,16 @@ export interface ModelProcessHooks {
   onProgress(status: LoadStatus): void;
   /** Called when `isBusy` has become false. */
   onIdle(): void;
+  /** Its engine computes nothing any more. The process ends soon. */
+  onBroken(reason: string): void;
+  /** A response is stored. */
+  onStored(tenant: string | undefined, response: KeptResponse): void;
+  /** What its processes before have stored. */
+  readonly responses: StatesOfTenants;
 }
+
+/** The process has ended before its model was loaded. */
+export class ProcessEnded extends Error {}
 
 /** What the process says when it serves. */
 export interface ServedFacts {
@@ -55,6 +68,10 @@ export interface ModelProcess {
   readonly gone: Promise<string>;
   /** Whether the engine has work, such as a response in the background, also without an open request. */
   readonly isBusy: boolean;
+  /** How long it has not answered, if that is unusually long. */
+  readonly silentMs: number | undefined;
+  /** A stored response was deleted. */
+  forget(tenant: string | undefined, id: string): void;
   /** Refuses new requests, finishes the running ones within the shutdown timeout, and ends. */
   stop(): void;
   /** Ends at once. */
@@ -71,6 +88,8 @@ export interface ModelReport {
   readonly progress?: LoadStatus;
   /** Why the last load failed, or how the process ended. */
   readonly failure?: { readonly code: string; readonly message: string };
+  /** `silentMs` of its process. */
+  readonly silentMs?: number;
   readonly facts?: ServedFacts;
   readonly bytes?: number;
   readonly gpuBytes?: number;

@@ -28,3 +28,15 @@ export const modelNotLoaded = defineError(
   'The model `{model}` is not loaded. Send it a request, or POST /models/load.',
   409,
 );
+export const modelPaused = defineError(
+  'KVASIR_MODEL_PAUSED',
+  'The model `{model}` failed three times within a minute of work, at last with {code}. It can be loaded again in {retryAfterSeconds} s, or at once with POST /models/load.',
+  503,
+  { retryable: true },
+);
+export const modelSilent = defineError(
+  'KVASIR_MODEL_SILENT',
+  'The process of the model `{model}` does not answer now. Send the request again: a process that hangs is replaced.',
+  503,
+  { retryable: true },
+);

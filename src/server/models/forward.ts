@@ -46,9 +46,12 @@ export async function forward(request: FastifyRequest, reply: FastifyReply, targ
 export const isUnsent = (error: unknown): boolean =>
   error instanceof Error && (error.cause as NodeJS.ErrnoException | undefined)?.syscall === 'connect';
 
-/** The answer of a process to the same request, or undefined if the client leaves before. @throws modelProcessEnded */
-export async function ask(request: FastifyRequest, target: Target): Promise<IncomingMessage | undefined> {
-  const { signal } = request.exchange;
+/** The answer of a process to the same request, or undefined if the client leaves before it. @throws modelProcessEnded */
+export async function ask(
+  request: FastifyRequest,
+  target: Target,
+  signal = request.exchange.signal,
+): Promise<IncomingMessage | undefined> {
   const { body, socketPath, model } = target;
   try {
     return await new Promise<IncomingMessage>((resolve, reject) => {

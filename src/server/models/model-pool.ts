@@ -1,13 +1,16 @@
 import { assert } from '../../base/assert.ts';
+import type { Clock } from '../../base/clock.ts';
 import { KvasirError } from '../../base/errors.ts';
 import type { Timers } from '../../base/timers.ts';
 import { engineClosed } from '../../core/errors.ts';
 import type { EngineEvent } from '../../engine/contract.ts';
+import { engineBroken } from '../../engine/errors.ts';
 import type { LoadStatus } from '../loading-routes.ts';
 import type { Download } from '../ollama/model-orders.ts';
 import { clientGone, modelLoading } from '../server-errors.ts';
-import type { ModelEntry, ModelReport, ModelSource } from './contract.ts';
-import { modelNotStarted, modelOverMemory, modelUnknown } from './errors.ts';
+import { type ModelEntry, type ModelReport, type ModelSource, type PreparedModel, ProcessEnded } from './contract.ts';
+import { modelNotStarted, modelOverMemory, modelProcessEnded, modelUnknown } from './errors.ts';
+import { KeptResponses } from './kept-responses.ts';
 import { PooledModel, type Waiter } from './pooled-model.ts';
 
 export interface ModelPoolOptions {
@@ -17,9 +20,12 @@ export interface ModelPoolOptions {
   readonly gpuMaxBytes?: number;
   /** A model without requests for so long is unloaded. Infinity: never. */
   readonly idleTimeoutMs: number;
+  /** Memory for the ended responses of all models. */
+  readonly responseStoreMaxBytes: number;
   /** How long a request waits for its model. */
   readonly waitMaxMs: number;
   readonly timers: Timers;
+  readonly clock: Clock;
   /** Writes a line of the server's log. */
   log(level: 'info' | 'error', message: string, fields: EngineEvent['fields']): void;
 }
@@ -58,6 +64,7 @@ export interface PoolCounts {
  * first load gets its turn.
  */
 export class ModelPool {
+  readonly kept: KeptResponses;
   readonly #source: ModelSource;
   readonly #options: ModelPoolOptions;
   readonly #models = new Map<string, PooledModel>();
@@ -70,6 +77,7 @@ export class ModelPool {
   constructor(source: ModelSource, options: ModelPoolOptions) {
     this.#source = source;
     this.#options = options;
+    this.kept = new KeptResponses(options.responseStoreMaxBytes);
   }
 
   /** Every model of the source, and those that are still loaded although their file is gone. */
@@ -128,6 +136,8 @@ export class ModelPool {
     if (signal?.aborted) throw clientGone();
     model.lastUse = ++this.#turn;
     if (model.isServing) return this.#lease(model);
+    const pause = model.pause(this.#nowMs());
+    if (pause !== undefined) throw pause;
     return new Promise((resolve, reject) => {
       const waiter: Waiter = {
         serve: () => end(() => resolve(this.#lease(model))),
@@ -162,10 +172,11 @@ export class ModelPool {
     return (await this.#modelOf(name)).name;
   }
 
-  /** Begins to load the model. @throws modelUnknown */
+  /** Begins to load the model, also during its pause. @throws modelUnknown */
   async load(name: string): Promise<void> {
-    const { name: found } = await this.#modelOf(name);
-    this.acquire(found).then(
+    const model = await this.#modelOf(name);
+    model.endPause();
+    this.acquire(model.name).then(
       (lease) => lease[Symbol.dispose](),
       () => undefined,
     );
@@ -174,9 +185,23 @@ export class ModelPool {
   /** Unloads the model as soon as no request uses it. @throws modelUnknown */
   async unload(name: string): Promise<void> {
     const model = await this.#modelOf(name);
+    if (model.state === 'failed') {
+      model.unloaded();
+      model.endPause();
+    }
     if (model.state !== 'loading' && model.state !== 'loaded') return;
     model.endsWhenIdle = true;
     this.#idle(model);
+  }
+
+  /** A loaded model has got an adapter, or lost one: requests name it as they name the model. */
+  adapterChanged(model: string, adapter: string, isLoaded: boolean): void {
+    this.#models.get(model)?.adapterChanged(adapter, isLoaded);
+  }
+
+  /** A stored response of the model was deleted: its process forgets it too. */
+  forget(model: string, tenant: string | undefined, id: string): void {
+    this.#models.get(model)?.process?.forget(tenant, id);
   }
 
   /** Refuses the requests that wait. Every process finishes its requests and ends; resolves when all have ended. */
@@ -186,7 +211,9 @@ export class ModelPool {
     const ends = Array.from(this.#models.values(), async (model) => {
       model.idle?.cancel();
       model.refuseAll(engineClosed());
-      model.process?.stop();
+      // A load has no request to finish.
+      if (model.state === 'loading') model.process?.kill();
+      else model.process?.stop();
       await model.process?.gone;
     });
     await Promise.all(ends);
@@ -253,7 +280,11 @@ export class ModelPool {
   /** Serves the requests that wait if the model is loaded, or begins its load. */
   #advance(model: PooledModel): void {
     if (model.isServing) for (const waiter of [...model.waiters]) waiter.serve();
-    else if (model.waiters.size > 0 && model.canBegin) void this.#load(model);
+    else if (model.waiters.size > 0 && model.canBegin) {
+      const pause = model.pause(this.#nowMs());
+      if (pause === undefined) void this.#load(model);
+      else model.refuseAll(pause);
+    }
   }
 
   async #load(model: PooledModel): Promise<void> {
@@ -261,19 +292,30 @@ export class ModelPool {
     const onProgress = (status: LoadStatus): void => {
       model.progress = status;
     };
+    let started: PreparedModel | undefined;
     try {
       const prepared = await this.#source.prepare(model.entry, onProgress);
       const { bytes, gpuBytes = 0 } = prepared;
       const limitBytes = this.#options.memoryMaxBytes;
       if (bytes > limitBytes) throw modelOverMemory({ model: model.name, bytes, limitBytes });
       await this.#takeMemory(model, { bytes, gpuBytes });
-      const process = prepared.start({ onProgress, onIdle: () => this.#idle(model) });
-      model.process = process;
+      if (this.#isClosing) throw engineClosed();
+      const process = prepared.start({
+        onProgress,
+        onIdle: () => this.#idle(model),
+        onBroken: (reason) => {
+          if (model.process === process) this.#broke(model, reason);
+        },
+        onStored: (tenant, response) => this.kept.stored(model.name, tenant, response),
+        responses: this.kept.statesOf(model.name),
+      });
+      model.started(process);
+      started = prepared;
       void process.gone.then((reason) => this.#ended(model, reason));
       // The end of the process before its model is loaded is the end of the load.
       model.facts = await process.ready;
       if (model.process !== process) throw modelNotStarted({ model: model.name, code: 'ended' });
-      model.loaded();
+      model.loaded(this.#nowMs());
       this.#say('info', `the model ${model.name} is loaded`, {
         model: model.name,
         bytes,
@@ -282,7 +324,9 @@ export class ModelPool {
       this.#advance(model);
       this.#idle(model);
     } catch (error) {
-      this.#failed(model, error);
+      // Half a file has any error, or ends the process.
+      const changed = await started?.checkFiles?.().catch((cause: unknown) => cause);
+      this.#failed(model, changed ?? error);
     }
   }
 
@@ -294,15 +338,16 @@ export class ModelPool {
       return;
     }
     const known = error instanceof KvasirError ? error : undefined;
-    const code = known?.code ?? 'internal_error';
+    const code = known?.code ?? (error instanceof ProcessEnded ? modelProcessEnded.definition.code : 'internal_error');
     const shown =
       known?.code === modelOverMemory.definition.code || known?.code === engineClosed.definition.code
         ? known
         : modelNotStarted({ model: model.name, code }, error);
     const reason = error instanceof Error ? error.message : String(error);
     if (!this.#isClosing) this.#say('error', `the model ${model.name} could not be loaded: ${reason}`, { code });
-    model.process?.kill();
-    model.failed({ code, message: shown.message });
+    model.failed({ code, message: shown.message }, this.#nowMs());
+    if (model.process !== undefined) model.process.kill();
+    else this.#giveMemoryBack(model);
     model.refuseAll(shown);
     this.#admit();
   }
@@ -390,20 +435,39 @@ export class ModelPool {
     model.process!.stop();
   }
 
+  /** Its process answers the requests that it has with errors, and ends. Later requests wait for the next load. */
+  #broke(model: PooledModel, reason: string): void {
+    const message = `the engine of the model ${model.name} stopped after an error: ${reason}`;
+    if (model.state === 'loaded') this.#lost(model, { code: engineBroken.definition.code, message });
+  }
+
+  #lost(model: PooledModel, failure: { readonly code: string; readonly message: string }): void {
+    model.idle?.cancel();
+    this.#say('error', failure.message, { model: model.name });
+    model.failed(failure, this.#nowMs());
+  }
+
   #ended(model: PooledModel, reason: string): void {
     const { state } = model;
     model.idle?.cancel();
-    this.#used = minus(this.#used, model);
-    Object.assign(model, nothing);
-    model.process = undefined;
     if (state === 'unloading' || (state === 'loaded' && this.#isClosing)) model.unloaded();
     else if (state === 'loaded') {
       const message = `the process of the model ${model.name} ${reason}`;
-      this.#say('error', message, { model: model.name });
-      model.failed({ code: 'KVASIR_MODEL_PROCESS_ENDED', message });
+      this.#lost(model, { code: modelProcessEnded.definition.code, message });
     }
+    model.process = undefined;
+    this.#giveMemoryBack(model);
     this.#admit();
     this.#advance(model);
+  }
+
+  #giveMemoryBack(model: PooledModel): void {
+    this.#used = minus(this.#used, model);
+    Object.assign(model, nothing);
+  }
+
+  #nowMs(): number {
+    return this.#options.clock.nowMs();
   }
 
   get #limits(): Memory {

@@ -9,14 +9,17 @@ import { endsModel } from '../ollama/keep-alive.ts';
 import { isOllamaPath } from '../ollama/ollama-paths.ts';
 import { registerPage } from '../page-routes.ts';
 import { responseNotFound } from '../responses/response-errors.ts';
+import { type StoredHandler, type StoredRoute, storedRoutes } from '../responses/response-routes.ts';
 import { fieldMissing } from '../server-errors.ts';
 import { addShortPaths } from '../short-paths.ts';
-import { modelNotLoaded, modelUnknown } from './errors.ts';
-import { ask, forward, isUnsent, passOn } from './forward.ts';
+import { askAll } from './ask-all.ts';
+import { modelNotLoaded, modelSilent, modelUnknown } from './errors.ts';
+import { forward, isUnsent, passOn } from './forward.ts';
 import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
 import { registerModelLists } from './model-lists.ts';
 import type { ModelPool } from './model-pool.ts';
 import { describeReport, isUnloadOf, registerOllamaLists, unloadAnswer } from './ollama-lists.ts';
+import { poolHealth } from './pool-health.ts';
 import { registerPoolMetrics } from './pool-metrics.ts';
 
 /** A body that is sent on as it was received. */
@@ -39,7 +42,7 @@ export function registerRouter(app: FastifyInstance, pool: ModelPool, options: R
   const isPublic = { config: { isPublic: true } };
   const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
-    return reply.send({ status: 'ok', models: countStates(pool) });
+    return reply.send(poolHealth(pool));
   };
   app.get('/health', isPublic, answerHealth);
   app.get('/ping', isPublic, answerHealth);
@@ -52,10 +55,18 @@ export function registerRouter(app: FastifyInstance, pool: ModelPool, options: R
   registerPoolMetrics(app, pool, options.httpMetrics);
   const router = new Router(pool, options);
   for (const { method, url, by, config = {} } of forwardedRoutes)
-    app.route({ method, url, config, exposeHeadRoute: false, handler: (...pair) => router[by](...pair) });
+    app.route({
+      method,
+      url,
+      config,
+      exposeHeadRoute: false,
+      handler: (...pair) => router[by](...pair, `${method} ${url}`),
+    });
 }
 
-class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, reply: FastifyReply) => unknown> {
+class Router
+  implements Record<ForwardedRoute['by'], (request: FastifyRequest, reply: FastifyReply, route: string) => unknown>
+{
   readonly #pool: ModelPool;
   readonly #options: RouterOptions;
 
@@ -68,8 +79,10 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
     if (!this.#options.isAccepting()) throw engineClosed();
     const given = request.body as ForwardedBody | undefined;
     const name = await this.#nameOf(request);
+    // A model serves the requests of all keys: only an administrator's `keep_alive` ends it.
+    const { isAdmin } = request.caller;
     if (isUnloadOf(request, given?.fields)) {
-      await this.#pool.unload(name);
+      await (isAdmin ? this.#pool.unload(name) : this.#pool.nameOf(name));
       return unloadAnswer(request, name);
     }
     request.body = undefined;
@@ -86,45 +99,57 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
         await lease.gone;
       }
     }
-    if (endsModel(given?.fields.keep_alive)) await this.#pool.unload(name);
+    if (isAdmin && endsModel(given?.fields.keep_alive)) await this.#pool.unload(name);
     return reply;
   }
 
-  async query(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+  async query(request: FastifyRequest, reply: FastifyReply, route: string): Promise<FastifyReply> {
     if (!this.#options.isAccepting()) throw engineClosed();
     const name = await this.#nameOf(request);
     const loaded = await this.#pool.peek(name);
     if (loaded === undefined) throw modelNotLoaded({ model: name.slice(0, 100) });
-    await forward(request, reply, {
-      ...loaded,
-      ...bodyOf(request.body as ForwardedBody | undefined),
-      ...this.#options,
-    });
+    const given = request.body as ForwardedBody | undefined;
+    await forward(request, reply, { ...loaded, ...bodyOf(given), ...this.#options });
+    const adapter = given?.fields.lora_name;
+    if (reply.raw.statusCode !== 200 || typeof adapter !== 'string') return reply;
+    const isLoad = route === 'POST /v1/load_lora_adapter';
+    if (isLoad || route === 'POST /v1/unload_lora_adapter') this.#pool.adapterChanged(loaded.model, adapter, isLoad);
     return reply;
   }
 
   /** A model that is not loaded is described by its file: clients ask this of each model in a list. */
-  async file(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | object> {
+  async file(request: FastifyRequest, reply: FastifyReply, route: string): Promise<FastifyReply | object> {
     const name = await this.#nameOf(request);
     const found = await this.#pool.find(name);
     if (found === undefined) throw modelUnknown({ parameter: 'model', requested: name.slice(0, 100) });
-    return found.state === 'loaded' ? this.query(request, reply) : showModel(await describeReport(found));
+    return found.state === 'loaded' ? this.query(request, reply, route) : showModel(await describeReport(found));
   }
 
-  /** Each stored response is in one process. */
-  async every(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
-    const targets = this.#pool.loaded;
-    for (const [i, { name: model, socketPath }] of targets.entries()) {
-      const target = { model, socketPath, ...bodyOf(request.body as ForwardedBody | undefined), ...this.#options };
-      const answer = await ask(request, target);
-      if (answer === undefined) return reply.hijack();
-      if (answer.statusCode !== 404 || i === targets.length - 1) {
-        await passOn(answer, request, reply, target);
-        return reply;
-      }
-      answer.resume();
+  /**
+   * The server keeps ended responses itself. Another one is in one process: all are asked at once, so that one that hangs does not delay the
+   * answer of another.
+   */
+  async every(request: FastifyRequest, reply: FastifyReply, route: string): Promise<unknown> {
+    const { id } = request.params as StoredRoute['Params'];
+    const { tenant } = request.caller;
+    const kept = this.#pool.kept.find(tenant, id);
+    if (kept !== undefined) {
+      const handler: StoredHandler = storedRoutes[route as keyof typeof storedRoutes];
+      const answer = await handler(kept.responses, request as FastifyRequest<StoredRoute>, reply, this.#options);
+      if (request.method === 'DELETE') this.#pool.forget(kept.model, tenant, id);
+      return answer;
     }
-    const { id } = request.params as { readonly id: string };
+    const targets = this.#pool.loaded.map(({ name: model, socketPath }) => {
+      return { model, socketPath, ...bodyOf(request.body as ForwardedBody | undefined), ...this.#options };
+    });
+    const found = await askAll(request, targets);
+    if (found === undefined) return reply.hijack();
+    if ('answer' in found) {
+      await passOn(found.answer, request, reply, found.target);
+      return reply;
+    }
+    const [silent] = found.silent;
+    if (silent !== undefined) throw modelSilent({ model: silent });
     throw responseNotFound({ id: id.slice(0, 100) });
   }
 
@@ -145,9 +170,3 @@ class Router implements Record<ForwardedRoute['by'], (request: FastifyRequest, r
 
 const bodyOf = (given: ForwardedBody | undefined): { readonly body?: Buffer } =>
   given === undefined ? {} : { body: given.bytes };
-
-function countStates(pool: ModelPool): Readonly<Record<string, number>> {
-  const counts: Record<string, number> = { loaded: 0, loading: 0, failed: 0 };
-  for (const { state } of pool.all) if (state in counts) counts[state]!++;
-  return counts;
-}

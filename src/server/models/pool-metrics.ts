@@ -9,7 +9,7 @@ import { joinMetrics } from './join-metrics.ts';
 import type { ModelPool } from './model-pool.ts';
 
 /** A process that does not answer for so long is left out of a scrape. */
-const scrapeMaxMs = 5000;
+const scrapeMaxMs = 2000;
 
 /** `GET /metrics` of the server and of every loaded model, and `GET /load`. */
 export function registerPoolMetrics(app: FastifyInstance, pool: ModelPool, httpMetrics: HttpMetrics): void {

@@ -1,7 +1,13 @@
 import { assert } from '../../base/assert.ts';
 import type { Timer } from '../../base/timers.ts';
+import { RestartBudget, type RestartPolicy } from '../../worker/restart-budget.ts';
 import type { LoadStatus } from '../loading-routes.ts';
 import type { ModelEntry, ModelProcess, ModelReport, ServedFacts } from './contract.ts';
+import { modelPaused } from './errors.ts';
+
+/** A model whose processes served for less than a minute, three together, is loaded again after a pause only. */
+const reloads: RestartPolicy = { startsMax: 3, withinMs: 60_000, backoffMs: 0 };
+const pauseMs = 30_000;
 
 /** A request that waits for the model. */
 export interface Waiter {
@@ -33,6 +39,11 @@ export class PooledModel {
   failures = 0;
   #state: ModelReport['state'] | 'unloading' = 'unloaded';
   #failure: ModelReport['failure'];
+  #budget = new RestartBudget(reloads);
+  /** This load, or the last one, has started a process. */
+  #hasStarted: boolean = false;
+  #servesSinceMs: number | undefined;
+  #pausedUntilMs = 0;
 
   constructor(entry: ModelEntry) {
     this.entry = entry;
@@ -65,12 +76,19 @@ export class PooledModel {
     assert(this.canBegin && this.bytes === 0, `${this.name} is ${this.#state} when a load begins`);
     this.#state = 'loading';
     this.#failure = undefined;
+    this.#hasStarted = false;
     this.endsWhenIdle = false;
     this.progress = opens(this.name);
   }
 
-  loaded(): void {
+  started(process: ModelProcess): void {
+    this.process = process;
+    this.#hasStarted = true;
+  }
+
+  loaded(nowMs: number): void {
     assert(this.#state === 'loading', `${this.name} is ${this.#state} when its load ends`);
+    this.#servesSinceMs = nowMs;
     this.#state = 'loaded';
     this.isLeaving = false;
     this.loads++;
@@ -83,16 +101,45 @@ export class PooledModel {
 
   unloaded(): void {
     this.#state = 'unloaded';
-    this.isLeaving = false;
-    this.facts = undefined;
+    this.#failure = undefined;
+    this.#leaves();
   }
 
-  failed(failure: NonNullable<ModelReport['failure']>): void {
+  failed(failure: NonNullable<ModelReport['failure']>, nowMs: number): void {
     this.#state = 'failed';
     this.#failure = failure;
+    this.failures++;
+    // A load that fails before costs little, and the next request may find another file.
+    if (this.#hasStarted) {
+      const next = this.#budget.ended(nowMs - (this.#servesSinceMs ?? nowMs));
+      if (!('delayMs' in next)) this.#pausedUntilMs = nowMs + pauseMs;
+    }
+    this.#leaves();
+  }
+
+  /** Why a load does not begin now. */
+  pause(nowMs: number): Error | undefined {
+    if (this.#state !== 'failed' || nowMs >= this.#pausedUntilMs) return undefined;
+    const retryAfterSeconds = Math.ceil((this.#pausedUntilMs - nowMs) / 1000);
+    return modelPaused({ model: this.name, code: this.#failure?.code ?? 'internal_error', retryAfterSeconds });
+  }
+
+  /** An operator has mended the cause. */
+  endPause(): void {
+    this.#budget = new RestartBudget(reloads);
+    this.#pausedUntilMs = 0;
+  }
+
+  #leaves(): void {
     this.isLeaving = false;
     this.facts = undefined;
-    this.failures++;
+    this.#servesSinceMs = undefined;
+  }
+
+  adapterChanged(adapter: string, isLoaded: boolean): void {
+    if (this.facts === undefined) return;
+    const others = this.facts.names.filter((name) => name !== adapter);
+    this.facts = { ...this.facts, names: isLoaded ? [...others, adapter] : others };
   }
 
   refuseAll(error: Error): void {
@@ -105,6 +152,7 @@ export class PooledModel {
       state: this.#state === 'unloading' ? 'unloaded' : this.#state,
       ...(this.#state === 'loading' ? { progress: this.progress } : {}),
       ...(this.#failure === undefined ? {} : { failure: this.#failure }),
+      ...(this.#state !== 'failed' && this.process?.silentMs !== undefined ? { silentMs: this.process.silentMs } : {}),
       ...(this.facts === undefined ? {} : { facts: this.facts }),
       ...(this.bytes === 0 ? {} : { bytes: this.bytes }),
       ...(this.gpuBytes === 0 ? {} : { gpuBytes: this.gpuBytes }),

@@ -32,9 +32,8 @@ export function registerResponseRoutes(
   limits: ParseLimits,
   options: RouteOptions,
 ): void {
-  const responses = new TenantResponses(options.responseStoreMaxBytes);
+  const responses = new TenantResponses(options.responseStoreMaxBytes, options.responseKeeper);
   const route = new ResponseRoute(engine, responses, limits, options);
-  type WithId = { Params: { id: string }; Querystring: { stream?: string } };
   const earlier = new TenantResponses(0).of({ tenant: undefined });
   const body: BodyDescription = {
     example: responseExample,
@@ -59,36 +58,48 @@ export function registerResponseRoutes(
       return answerPrompt({ engine, options }, [request, reply], asked.chat, count);
     },
   );
-  app.get<WithId>(
-    '/v1/responses/:id',
-    { config: { about: { summary: 'A stored response.', answer } } },
-    ({ params, query, caller }, reply) => {
-      if (query.stream === 'true') {
-        throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
-      }
-      return sendJson(reply, responses.of(caller).get(params.id), options);
-    },
-  );
-  app.get<{ Params: { id: string }; Querystring: InputItemQuery }>(
-    '/v1/responses/:id/input_items',
-    { config: { about: { summary: 'The input of a stored response.' } } },
-    ({ params: { id }, query, caller }, reply) =>
-      sendJson(reply, listInputItems(id, responses.of(caller).input(id), query), options),
-  );
-  app.delete<WithId>(
-    '/v1/responses/:id',
-    { config: { about: { summary: 'Deletes a stored response.' } } },
-    ({ params: { id }, caller }) => {
-      responses.of(caller).delete(id);
-      return { id, object: 'response', deleted: true };
-    },
-  );
-  app.post<WithId>(
-    '/v1/responses/:id/cancel',
-    { config: { about: { summary: 'Cancels a response in the background.', answer } } },
-    async ({ params: { id }, caller }, reply) => sendJson(reply, await responses.of(caller).cancel(id), options),
-  );
+  const registered = ([method, url]: readonly ['GET' | 'POST' | 'DELETE', string], about: RouteDescription): void => {
+    const handler = storedRoutes[`${method} ${url}` as keyof typeof storedRoutes];
+    app.route<StoredRoute>({
+      ...{ method, url, config: { about }, exposeHeadRoute: method === 'GET' },
+      handler: (request, reply) => handler(responses.of(request.caller), request, reply, options),
+    });
+  };
+  registered(['GET', '/v1/responses/:id'], { summary: 'A stored response.', answer });
+  registered(['GET', '/v1/responses/:id/input_items'], { summary: 'The input of a stored response.' });
+  registered(['DELETE', '/v1/responses/:id'], { summary: 'Deletes a stored response.' });
+  registered(['POST', '/v1/responses/:id/cancel'], { summary: 'Cancels a response in the background.', answer });
 }
+
+export interface StoredRoute {
+  Params: { id: string };
+  Querystring: InputItemQuery & { stream?: string };
+}
+
+export type StoredHandler = (
+  responses: Responses,
+  request: FastifyRequest<StoredRoute>,
+  reply: FastifyReply,
+  options: Pick<RouteOptions, 'clientTimeoutMs'>,
+) => unknown;
+
+/** What clients do with responses that have begun. A server of several models answers it for those that it keeps. */
+export const storedRoutes = {
+  'GET /v1/responses/:id': (responses, { params, query }, reply, options) => {
+    if (query.stream === 'true') {
+      throw fieldNotSupported({ parameter: 'stream', detail: ': the events of a response are not kept' });
+    }
+    return sendJson(reply, responses.get(params.id), options);
+  },
+  'GET /v1/responses/:id/input_items': (responses, { params: { id }, query }, reply, options) =>
+    sendJson(reply, listInputItems(id, responses.input(id), query), options),
+  'DELETE /v1/responses/:id': (responses, { params: { id } }) => {
+    responses.delete(id);
+    return { id, object: 'response', deleted: true };
+  },
+  'POST /v1/responses/:id/cancel': async (responses, { params: { id } }, reply, options) =>
+    sendJson(reply, await responses.cancel(id), options),
+} as const satisfies Record<string, StoredHandler>;
 
 class ResponseRoute {
   readonly #engine: AsyncEngine;

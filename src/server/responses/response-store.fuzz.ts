@@ -6,7 +6,7 @@ import { type History, itemsOf, ResponseStore } from './response-store.ts';
 
 /**
  * Random responses that continue each other, and random deletions. The reference keeps all conversations: a response that the store
- * still has must give the same items, and the store stays within its bytes. Not covered: which responses are removed for room, except that
+ * still has must give the same items, and the store stays within its bytes. A copy of a store, as it goes to another process, is equal. Not covered: which responses are removed for room, except that
  * the newest is not.
  */
 const message = (text: string): ConversationItem => ({ kind: 'message', role: 'user', text });
@@ -15,6 +15,7 @@ const action = fc.oneof(
   fc.record({ kind: fc.constant('put' as const), previous: fc.nat(15), length: fc.nat(2000) }),
   fc.record({ kind: fc.constant('delete' as const), which: fc.nat(15) }),
   fc.record({ kind: fc.constant('read' as const), which: fc.nat(15) }),
+  fc.record({ kind: fc.constant('copy' as const) }),
 );
 
 it('a conversation stays whole as long as its last response is stored, within the bytes of the store', () => {
@@ -25,7 +26,7 @@ it('a conversation stays whole as long as its last response is stored, within th
       fc.array(action, { minLength: 20, maxLength: 60 }),
       fc.integer({ min: 10_000, max: 40_000 }),
       (actions, bytesMax) => {
-        const store = new ResponseStore(bytesMax);
+        let store = new ResponseStore(bytesMax);
         const expected: (readonly ConversationItem[])[] = [];
         for (const next of actions) {
           if (next.kind === 'put') {
@@ -37,6 +38,12 @@ it('a conversation stays whole as long as its last response is stored, within th
             expected.push([...(history === undefined ? [] : expected[next.previous]!), item]);
             store.put({ id, json: `"${id}"`, history, items: [item], outputItems: new Map([[`m${id}`, item]]) });
             if (expected.at(-1)!.length === 1) expect(store.json(id)).toBe(`"${id}"`);
+          } else if (next.kind === 'copy') {
+            const { bytes, size } = store;
+            const state = structuredClone(store.state());
+            store = new ResponseStore(bytesMax);
+            store.restore(state);
+            expect(store).toMatchObject({ bytes, size });
           } else if (next.kind === 'delete') {
             const had = store.json(`r${next.which}`) !== undefined;
             expect(store.delete(`r${next.which}`)).toBe(had);

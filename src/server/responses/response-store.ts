@@ -29,6 +29,19 @@ export interface ResponseToStore {
   readonly outputItems: ReadonlyMap<string, ConversationItem>;
 }
 
+/** The responses of a store as plain data, for another process. Several may need the same turn. */
+export interface StoredState {
+  /** Each after the turn before it, which `previous` names by its place here. */
+  readonly turns: readonly { readonly items: readonly ConversationItem[]; readonly previous: number | undefined }[];
+  /** Least recently used first. The output is the last items of the turn. */
+  readonly responses: readonly {
+    readonly id: string;
+    readonly json: string;
+    readonly turn: number;
+    readonly outputIds: readonly string[];
+  }[];
+}
+
 declare const historyBrand: unique symbol;
 /** A conversation up to the end of a stored response. It stays readable if the response is removed. */
 export type History = Turn & { readonly [historyBrand]: true };
@@ -81,7 +94,10 @@ export class ResponseStore {
   /** Stores a response unless it is larger than the memory. */
   put({ id, json, history, items, outputItems }: ResponseToStore): void {
     assert(!this.#responses.has(id), 'a response is stored once');
-    const turn: Turn = { items, bytes: bytesOf(items), previous: history, users: 1 };
+    this.#add(id, json, { items, bytes: bytesOf(items), previous: history, users: 0 }, outputItems);
+  }
+
+  #add(id: string, json: string, turn: Turn, outputItems: StoredResponse['outputItems']): void {
     const bytes = BYTES_PER_ENTRY + BYTES_PER_UNIT * json.length + outputItems.size * BYTES_PER_ITEM;
     this.#responses.set(id, { json, bytes, turn, outputItems });
     for (const [itemId, item] of outputItems) this.#items.set(itemId, item);
@@ -127,6 +143,39 @@ export class ResponseStore {
     return true;
   }
 
+  state(): StoredState {
+    const places = new Map<Turn, number>();
+    const turns: StoredState['turns'][number][] = [];
+    for (const { turn } of this.#responses.values()) {
+      const missing: Turn[] = [];
+      for (let each: Turn | undefined = turn; each !== undefined && !places.has(each); each = each.previous)
+        missing.push(each);
+      for (const each of missing.reverse()) {
+        places.set(each, turns.length);
+        turns.push({ items: each.items, previous: each.previous && places.get(each.previous) });
+      }
+    }
+    const responses = Array.from(this.#responses, ([id, { json, turn, outputItems }]) => {
+      return { id, json, turn: places.get(turn)!, outputIds: [...outputItems.keys()] };
+    });
+    return { turns, responses };
+  }
+
+  /** Stores the responses of another store. Called first. */
+  restore({ turns: given, responses }: StoredState): void {
+    assert(this.#responses.size === 0, 'a store is restored first');
+    const turns: Turn[] = [];
+    for (const { items, previous } of given) {
+      const before = previous === undefined ? undefined : turns[previous];
+      turns.push({ items, bytes: bytesOf(items), previous: before, users: 0 });
+    }
+    for (const { id, json, turn: place, outputIds } of responses) {
+      const turn = turns[place]!;
+      const output = turn.items.slice(turn.items.length - outputIds.length);
+      this.#add(id, json, turn, new Map(outputIds.map((itemId, i) => [itemId, output[i]!])));
+    }
+  }
+
   /** For tests: recounts everything. */
   checkInvariants(): void {
     const users = new Map<Turn, number>();
@@ -157,11 +206,10 @@ export class ResponseStore {
     return sum;
   }
 
-  /** A new turn needs the turns before it; those that no stored response needed any more count again. */
+  /** A response needs its turn, and a turn the turns before it. Those that no stored response needed count from now on. */
   #count(turn: Turn): void {
-    this.#bytes += turn.bytes;
-    for (let earlier = turn.previous; earlier !== undefined && ++earlier.users === 1; earlier = earlier.previous) {
-      this.#bytes += earlier.bytes;
+    for (let each: Turn | undefined = turn; each !== undefined && ++each.users === 1; each = each.previous) {
+      this.#bytes += each.bytes;
     }
   }
 

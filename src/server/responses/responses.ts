@@ -8,6 +8,7 @@ import type { ParsedChat } from '../openai-parse.ts';
 import { type ConversationItem, fromOutput } from './conversation-items.ts';
 import type { EarlierResponses, ParsedResponse } from './parse-response.ts';
 import { itemNotFound, previousResponseNotFound, responseNotFound, responseNotUsable } from './response-errors.ts';
+import type { ResponseKeeper } from './response-keeper.ts';
 import type { ResponseRun } from './response-run.ts';
 import { type History, ResponseStore } from './response-store.ts';
 import type { ResponseBody, ResponseEvent, ResponseStatus } from './response-types.ts';
@@ -32,16 +33,22 @@ export class TenantResponses {
   readonly #stores = new Set<ResponseStore>();
   readonly #tenants = new Map<string | undefined, Responses>();
 
+  readonly #keeper: ResponseKeeper | undefined;
+
   /** @param storeMaxBytes of all tenants together */
-  constructor(storeMaxBytes: number) {
+  constructor(storeMaxBytes: number, keeper?: ResponseKeeper) {
     this.#storeMaxBytes = storeMaxBytes;
+    this.#keeper = keeper;
+    keeper?.onForget((tenant, id) => this.of({ tenant }).forgetStored(id));
   }
 
   of({ tenant }: Pick<Caller, 'tenant'>): Responses {
     const known = this.#tenants.get(tenant);
     if (known !== undefined) return known;
     const store = new ResponseStore(this.#storeMaxBytes, this.#stores);
-    const responses = new Responses(store, tenant);
+    const kept = this.#keeper?.stateOf(tenant);
+    if (kept !== undefined) store.restore(kept);
+    const responses = new Responses(store, tenant, this.#keeper);
     this.#tenants.set(tenant, responses);
     return responses;
   }
@@ -54,13 +61,15 @@ export class TenantResponses {
 export class Responses implements EarlierResponses {
   readonly #store: ResponseStore;
   readonly #tenant: string | undefined;
+  readonly #keeper: ResponseKeeper | undefined;
   readonly #running = new Map<string, ResponseJob>();
   /** Those whose JSON is stored, or is made for it. */
   readonly #ended = new WeakSet<ResponseJob>();
 
-  constructor(store: ResponseStore, tenant: string | undefined) {
+  constructor(store: ResponseStore, tenant: string | undefined, keeper?: ResponseKeeper) {
     this.#store = store;
     this.#tenant = tenant;
+    this.#keeper = keeper;
   }
 
   readonly history = (id: string): History => {
@@ -104,6 +113,11 @@ export class Responses implements EarlierResponses {
       throw responseNotUsable({ id, status: running.run.status, action: 'deleted', remedy });
     }
     if (!this.#store.delete(id)) throw responseNotFound({ id: shorten(id) });
+  }
+
+  /** It was deleted elsewhere. */
+  forgetStored(id: string): void {
+    this.#store.delete(id);
   }
 
   /** Ends a response that runs in the background, and returns it. One that has ended stays as it is. */
@@ -172,13 +186,10 @@ export class Responses implements EarlierResponses {
     this.#running.delete(run.id);
     if (json === undefined) return;
     const output = run.output.map((item) => [item.id, fromOutput(item)] as const);
-    this.#store.put({
-      id: run.id,
-      json,
-      history,
-      items: [...input, ...output.map(([, item]) => item)],
-      outputItems: new Map(output),
-    });
+    const stored = { id: run.id, json, items: [...input, ...output.map(([, item]) => item)] };
+    this.#store.put({ ...stored, history, outputItems: new Map(output) });
+    const previousId = echo.previous_response_id ?? undefined;
+    this.#keeper?.stored(this.#tenant, { ...stored, previousId, outputIds: output.map(([id]) => id) });
   }
 }
 
