@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
@@ -200,7 +201,7 @@ export class GenerationMeter {
 
   /** Over all completions, by tier. */
   get loadedTokens(): Readonly<Record<string, number>> {
-    const sum: Record<string, number> = {};
+    const sum: Record<string, number> = byName();
     for (const last of this.#choices)
       for (const [place, tokens] of Object.entries(last?.stats.loadedTokens ?? {}))
         sum[place] = (sum[place] ?? 0) + tokens;

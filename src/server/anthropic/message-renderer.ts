@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { assertDefined } from '../../base/assert.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
@@ -110,7 +111,7 @@ const notStopped = { stop_reason: null, stop_sequence: null, stop_details: null,
 function stopOf(answer: ChatAnswer, finish: AnsweredDelta['finish'], atLimit: StopReason): MessageStop {
   const { stopReason } = finish ?? {};
   const stop_sequence = typeof stopReason === 'string' ? stopReason : null;
-  const reasons: Readonly<Record<string, StopReason>> = { length: atLimit, tool_calls: 'tool_use' };
+  const reasons: Readonly<Record<string, StopReason>> = byName({ length: atLimit, tool_calls: 'tool_use' });
   const stop_reason =
     reasons[answer.finishReason(finish) ?? ''] ?? (stop_sequence === null ? 'end_turn' : 'stop_sequence');
   return { ...notStopped, stop_reason, stop_sequence };

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { JsonObject } from '../../base/json.ts';
 import { engineClosed } from '../../core/errors.ts';
@@ -147,7 +148,7 @@ const bodyOf = (given: ForwardedBody | undefined): { readonly body?: Buffer } =>
   given === undefined ? {} : { body: given.bytes };
 
 function countStates(pool: ModelPool): Readonly<Record<string, number>> {
-  const counts: Record<string, number> = { loaded: 0, loading: 0, failed: 0 };
+  const counts: Record<string, number> = byName({ loaded: 0, loading: 0, failed: 0 });
   for (const { state } of pool.all) if (state in counts) counts[state]!++;
   return counts;
 }
