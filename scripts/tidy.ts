@@ -23,6 +23,11 @@ const skips = /\b(ctx|task|context)\.ski[p]\(|\bski[p]: /;
 const ofProgram = /^(src|bench)\/(?!.*\.(test|fuzz|suite|bench)\.ts$)/;
 const recursiveMkdir = /\bmkdir(Sync)?\([^;]*?\brecursive: true/;
 
+/** Names from outside reach the prototype of a plain object. The functions of native libraries are called too often for `byName`. */
+const plainTable = /: (Readonly<)?Record<string, [^=]*> = \{/;
+const isPlainTable = (file: string, line: string): boolean =>
+  plainTable.test(line) && file.startsWith('src/') && ofProgram.test(file) && file !== 'src/ggml/ffi.ts';
+
 const typesGivenUp =
   /([\w)\]?]:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b(?=\s*[);,.\]}=]|\s*$)|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/;
 /** Comments may contain what code may not. */
@@ -46,6 +51,7 @@ export function checkTidiness(root: string): Violation[] {
         for (const [rule, pattern] of forbidden) if (pattern.test(line)) report(`line ${index + 1}: ${rule}`);
         if (testFile.test(file) && skips.test(line))
           report(`line ${index + 1}: only test/support/needs.ts skips tests`);
+        if (isPlainTable(relative(root, file), line)) report(`line ${index + 1}: a table by name is made by \`byName\``);
         if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: no escape from the type checker`);
       }
     }

@@ -87,7 +87,7 @@ const reasons: Readonly<Record<ChatFinishReason, LanguageModelV3FinishReason['un
   length: 'length',
   tool_calls: 'tool-calls',
   error: 'error',
-  abort: 'other',
+  abort: 'error',
 };
 
 export const finishReason = (raw: ChatFinishReason): LanguageModelV3FinishReason => ({ unified: reasons[raw], raw });

@@ -9,7 +9,7 @@ import type {
 } from '@ai-sdk/provider';
 import { assertDefined } from '../base/assert.ts';
 import type { AsyncEngine, ChatDelta } from '../engine/contract.ts';
-import { generationFailed } from '../engine/errors.ts';
+import { earlyEnd } from '../engine/early-end.ts';
 import { AnswerParts, answerContent, finishReason, usageOf } from './answer-parts.ts';
 import { readCall } from './call-options.ts';
 
@@ -36,12 +36,12 @@ export class KvasirLanguageModel implements LanguageModelV3 {
     let last: ChatDelta | undefined;
     for await (const delta of deltas) last = delta;
     const { finish, stats } = assertDefined(last, 'a chat has at least one delta');
-    const { reason, message, error } = assertDefined(finish, 'the last delta ends the answer');
-    if (reason === 'abort') throw abortReason(options.abortSignal);
-    if (reason === 'error') throw error ?? generationFailed();
+    const end = assertDefined(finish, 'the last delta ends the answer');
+    const error = earlyEnd(end, options.abortSignal);
+    if (error !== undefined) throw error;
     return {
-      content: answerContent(message),
-      finishReason: finishReason(reason),
+      content: answerContent(end.message),
+      finishReason: finishReason(end.reason),
       usage: usageOf(stats),
       warnings,
       response: { id, modelId: model, timestamp: new Date() },
@@ -99,8 +99,7 @@ function partStream(
           controller.close();
           return;
         }
-        if (delta.finish?.reason === 'abort') throw abortReason(signal);
-        const added = [...answer.add(delta), ...endOf(delta)];
+        const added = [...answer.add(delta), ...endOf(delta, signal)];
         for (const part of added) controller.enqueue(part);
         parts = added.length;
       }
@@ -111,14 +110,12 @@ function partStream(
   });
 }
 
-function endOf({ finish, stats }: ChatDelta): LanguageModelV3StreamPart[] {
+function endOf({ finish, stats }: ChatDelta, signal: AbortSignal | undefined): LanguageModelV3StreamPart[] {
   if (finish === undefined) return [];
-  const error =
-    finish.reason === 'error' ? [{ type: 'error', error: finish.error ?? generationFailed() } as const] : [];
-  return [...error, { type: 'finish', finishReason: finishReason(finish.reason), usage: usageOf(stats) }];
-}
-
-/** Without a signal, the engine was closed. */
-function abortReason(signal: AbortSignal | undefined): unknown {
-  return signal?.aborted === true ? signal.reason : new DOMException('The engine was closed.', 'AbortError');
+  const error = earlyEnd(finish, signal);
+  if (error !== undefined && signal?.aborted === true) throw error;
+  return [
+    ...(error === undefined ? [] : [{ type: 'error', error } as const]),
+    { type: 'finish', finishReason: finishReason(finish.reason), usage: usageOf(stats) },
+  ];
 }

@@ -1,4 +1,6 @@
-const units: Readonly<Record<string, number>> = {
+import { byName } from './by-name.ts';
+
+const units: Readonly<Record<string, number>> = byName({
   '': 1,
   b: 1,
   k: 1e3,
@@ -13,7 +15,7 @@ const units: Readonly<Record<string, number>> = {
   t: 1e12,
   tb: 1e12,
   tib: 1024 ** 4,
-};
+});
 
 /** A number of bytes such as `2GiB`, `512 MiB`, `1.5g` or `1000000`. Undefined for other texts and for 0. */
 export function parseBytes(text: string): number | undefined {

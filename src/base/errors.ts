@@ -1,3 +1,5 @@
+import { bounded, plainLines } from './shown-text.ts';
+
 /**
  * Errors that are not bugs. Each is an entry of a catalogue (`defineError`), which has its code, message, HTTP status and
  * whether a retry can help. The values of the message are also fields of the error. Bugs are assertions (`assert.ts`).
@@ -61,9 +63,12 @@ export type ErrorFactory = ((fields?: ErrorFields, cause?: unknown) => KvasirErr
   readonly definition: ErrorDefinition;
 };
 
+/** Values may come from outside, and messages are logged and sent. */
+const valueLengthMax = 4000;
+
 function fillTemplate(template: string, fields: ErrorFields): string {
   return template.replace(/\{(\w+)\}(\.(?=\s|$))?/g, (_, name: string, fullStop = '') => {
-    const value = String(fields[name] ?? `{${name}}`);
+    const value = plainLines(bounded(String(fields[name] ?? `{${name}}`), valueLengthMax));
     // A reason can be a sentence with its own full stop, or a question.
     return /([^.]\.|\?)$/.test(value) ? value : `${value}${fullStop}`;
   });

@@ -170,12 +170,22 @@ export class FieldReader {
 
   /** A string that names something: it is short, because requests keep it and logs, metrics and caches compare it. */
   name(name: string): string | undefined {
-    return this.string(name, { max: nameLengthMax });
+    return this.withoutNul(name, this.string(name, { max: nameLengthMax }));
   }
 
   /** A string that is not empty. */
   text(name: string): string | undefined {
-    return this.string(name, { min: 1 });
+    return this.withoutNul(name, this.string(name, { min: 1 }));
+  }
+
+  /** A path, or the address of something. The system has no paths with NUL. */
+  pathText(name: string): string | undefined {
+    return this.withoutNul(name, this.string(name, { min: 1, max: 4 * nameLengthMax }));
+  }
+
+  withoutNul(name: string, value: string | undefined): string | undefined {
+    if (value?.includes('\0') === true) throw this.invalid(name, 'a text without NUL', 'a text with NUL');
+    return value;
   }
 
   requiredChoice<T extends string>(name: string, choices: readonly T[]): T {

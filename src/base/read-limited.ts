@@ -1,7 +1,11 @@
+import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 
 /** A file that has more bytes than a caller accepts. */
 export class FileTooLarge extends Error {}
+
+/** A pipe, a device or a socket. A folder too. */
+export class NotRegularFile extends Error {}
 
 const chunkBytes = 64 * 1024;
 
@@ -12,6 +16,21 @@ const chunkBytes = 64 * 1024;
 export async function readLimited(path: string, bytesMax: number): Promise<Buffer> {
   const file = await open(path);
   try {
+    return await readChunks(file, bytesMax);
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * The same of a regular file only: a pipe may have no writer, and a device no end.
+ * @throws NotRegularFile, FileTooLarge, and the errors of the file system.
+ */
+export async function readRegular(path: string, bytesMax: number): Promise<Buffer> {
+  // Without a writer, a pipe is opened at once.
+  const file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+  try {
+    if (!(await file.stat()).isFile()) throw new NotRegularFile('it is not a regular file');
     return await readChunks(file, bytesMax);
   } finally {
     await file.close();

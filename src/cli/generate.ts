@@ -5,6 +5,7 @@ import { demoModelPath } from '../base/package-files.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
 import type { AsyncEngine, ModelInfo } from '../engine/contract.ts';
+import { wholeOrError } from '../engine/early-end.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { ChoiceCollector, type ChoiceOutput } from '../server/choice-collector.ts';
 import { tokenizeText } from '../server/generation.ts';
@@ -108,13 +109,14 @@ async function run(
   const params = paramsOf(flags, engine.model);
   const collector = new ChoiceCollector(1, params);
   let lastText = '';
-  for await (const delta of engine.generate({ prompt: tokens, params }, { signal })) {
+  for await (const next of engine.generate({ prompt: tokens, params }, { signal })) {
+    if (signal.aborted) return;
+    const delta = wholeOrError(next, signal);
     collector.add(delta);
     if (flags.json || delta.text === '') continue;
     context.stdout.write(delta.text);
     lastText = delta.text;
   }
-  if (signal.aborted) return;
   const [choice] = collector.choices();
   if (flags.json) context.stdout.write(`${JSON.stringify(jsonOf(assertDefined(choice, 'one choice')))}\n`);
   else if (!lastText.endsWith('\n')) context.stdout.write('\n');

@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { oneLine } from '../base/shown-text.ts';
 import type { LoadProgress } from '../engine/options.ts';
 import type { TextSink } from './context.ts';
 
@@ -63,6 +64,7 @@ function progressOf(
   out: TextSink,
   more: (doneBytes: number, totalBytes: number) => string = () => '',
 ): LoadProgress {
+  const label = oneLine(what);
   let shownPercent = Number.NEGATIVE_INFINITY;
   return (doneBytes, totalBytes) => {
     if (totalBytes < BYTES_WORTH_A_BAR) return;
@@ -74,12 +76,12 @@ function progressOf(
     const rest = more(doneBytes, totalBytes);
     const amount = `${gibibytes(doneBytes)} of ${gibibytes(totalBytes)} GiB${rest}`;
     if (out.isTTY !== true) {
-      out.write(`${what}: ${percent} % (${amount})\n`);
+      out.write(`${label}: ${percent} % (${amount})\n`);
       return;
     }
     const filled = Math.round((BAR_WIDTH * doneBytes) / totalBytes);
     const bar = '='.repeat(filled).padEnd(BAR_WIDTH);
-    const line = `\r${what} [${bar}] ${String(percent).padStart(3)} % ${amount}${rest === '' ? '' : CLEAR_REST}`;
+    const line = `\r${label} [${bar}] ${String(percent).padStart(3)} % ${amount}${rest === '' ? '' : CLEAR_REST}`;
     out.write(percent === 100 ? `${line}\n` : line);
   };
 }

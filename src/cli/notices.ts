@@ -1,6 +1,7 @@
+import { plainLines } from '../base/shown-text.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { isLogged, logLine } from '../server/event-log.ts';
-import { formatLogLine } from '../server/log-format.ts';
+import { type LogFormat, logOf } from '../server/log-format.ts';
 import type { LogLevel } from '../server/server-options.ts';
 import type { TextSink } from './context.ts';
 
@@ -16,17 +17,16 @@ export interface Notices extends TextSink {
  */
 export function noticesOf(
   stderr: TextSink,
-  { logLevel, logFormat }: { readonly logLevel: LogLevel; readonly logFormat: 'text' | 'json' },
+  { logLevel, logFormat }: { readonly logLevel: LogLevel; readonly logFormat: LogFormat },
 ): Notices {
   if (!isLogged('info', logLevel)) return { write: () => undefined, tell: () => undefined };
   const isTTY = logFormat === 'text' && stderr.isTTY === true;
-  const log = (message: string, fields: EngineEvent['fields'] = {}): unknown => {
-    const line = logLine('info', message, fields);
-    return stderr.write(logFormat === 'text' ? formatLogLine(line) : line);
-  };
+  const lines = logOf(stderr, logFormat);
+  const log = (message: string, fields: EngineEvent['fields'] = {}): void =>
+    lines.write(logLine('info', message, fields));
   return {
     isTTY,
     write: (text) => (isTTY && text.startsWith('\r') ? stderr.write(text) : log(text.trim())),
-    tell: (text, message, fields) => (isTTY ? stderr.write(text) : log(message, fields)),
+    tell: (text, message, fields) => (isTTY ? stderr.write(plainLines(text)) : log(message, fields)),
   };
 }

@@ -7,7 +7,7 @@ import { type EngineOptions, engineDefaults } from '../engine/options.ts';
 import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
 import { isHostPattern } from '../server/host-check.ts';
-import { readableLog } from '../server/log-format.ts';
+import { logOf } from '../server/log-format.ts';
 import type { Server, ServerOptions } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { type ReasoningFormat, reasoningFormats, type ToolFormat, toolFormats } from '../tools/formats.ts';
@@ -300,7 +300,7 @@ async function serve(
   const end = new ServerEnd(flags.shutdownTimeout, notices);
   using interruption = new Interruption(context, end.limits);
   const { signal } = interruption;
-  const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
+  const logDestination = logOf(context.stderr, flags.logFormat);
   const onEvent = eventLog(logDestination, flags.logLevel);
   let engine: AsyncEngine | undefined;
   const isAlive = (): boolean => engine?.health().status !== 'broken';

@@ -1,21 +1,24 @@
 import { stat } from 'node:fs/promises';
-import { FileTooLarge, readLimited } from '../base/read-limited.ts';
+import { FileTooLarge, NotRegularFile, readLimited, readRegular } from '../base/read-limited.ts';
 import { isTemplateName } from '../tokenizer/model-templates.ts';
 import { fileUnreadable, textNotUtf8 } from './cli-errors.ts';
 
 const fileBytesMax = 64 * 2 ** 20;
 
-/** The text of a flag: the value itself, the content of a file (`@path`), or standard input (`-`). */
+/** The text of a flag: the value itself, the content of a file or a pipe (`@path`), or standard input (`-`). */
 export async function readTextFlag(what: string, value: string, readStdin: () => Promise<Uint8Array>): Promise<string> {
   if (value === '-') return withoutLastNewline(decode(what, 'standard input', await readStdin()));
-  if (value.startsWith('@')) return withoutLastNewline(await readTextFile(what, value.slice(1)));
+  if (value.startsWith('@')) return withoutLastNewline(await readText(what, value.slice(1), readLimited));
   return value;
 }
 
-export async function readTextFile(what: string, path: string): Promise<string> {
+/** The text of a regular file: others are refused at once. */
+export const readTextFile = (what: string, path: string): Promise<string> => readText(what, path, readRegular);
+
+async function readText(what: string, path: string, read: typeof readRegular): Promise<string> {
   let bytes: Uint8Array;
   try {
-    bytes = await readLimited(path, fileBytesMax);
+    bytes = await read(path, fileBytesMax);
   } catch (error) {
     throw fileUnreadable({ what, path, reason: reasonOf(error as NodeJS.ErrnoException) }, error);
   }
@@ -33,7 +36,7 @@ export async function readChatTemplate(value: string): Promise<string> {
 
 function reasonOf(error: NodeJS.ErrnoException): string {
   if (error instanceof FileTooLarge) return `it has more than ${fileBytesMax} bytes`;
-  if (error.code === 'EISDIR') return 'it is a folder';
+  if (error instanceof NotRegularFile || error.code === 'EISDIR') return 'it is not a regular file';
   return error.code === 'ENOENT' ? 'there is no such file' : (error.code ?? error.message);
 }
 

@@ -2,7 +2,7 @@ import { type Command, Option } from 'commander';
 import type { EngineEvent } from '../engine/contract.ts';
 import type { Server } from '../server/server.ts';
 import { tlsUnusable } from '../server/server-errors.ts';
-import { checkNoPipe, readTlsIdentity, type TlsFiles, type TlsIdentity } from '../server/tls.ts';
+import { readTlsIdentity, type TlsFiles, type TlsIdentity } from '../server/tls.ts';
 import type { SignalSource } from './context.ts';
 
 /** vLLM's flags. */
@@ -67,7 +67,6 @@ export function renewTlsAtHangUp(server: Server, flags: TlsFlags, hooks: Renewal
     try {
       const files = tlsFilesOf(flags);
       if (files === undefined) return;
-      await checkNoPipe(files);
       const identity = await readTlsIdentity(files);
       server.renewTls(identity);
       const ends = new Date(identity.endsMs).toISOString();

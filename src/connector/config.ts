@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { type FieldReader, inSnakeCase, withoutUndefined } from '../base/field-reader.ts';
 import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { configReader } from './config-reader.ts';
@@ -67,7 +68,7 @@ export function parseKvTransferConfig(
   dotted: readonly DottedFlag[] = [],
 ): KvTransferConfig | undefined {
   if (json === undefined && dotted.length === 0) return undefined;
-  const raw: Record<string, JsonValue> = {};
+  const raw: Record<string, JsonValue> = byName();
   if (json !== undefined) {
     let value: JsonValue;
     try {
@@ -150,7 +151,7 @@ function setAt(raw: Record<string, JsonValue>, { path, value }: DottedFlag): voi
     if (next !== undefined && !isJsonObject(next)) {
       throw invalid(path.slice(0, depth + 1).join('.'), 'an object', describe(next));
     }
-    const inner: Record<string, JsonValue> = { ...next };
+    const inner: Record<string, JsonValue> = byName({ ...next });
     at[name] = inner;
     at = inner;
   }

@@ -1,3 +1,4 @@
+import { byName, ownValue } from '../base/by-name.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 
 /** Counts by name. Two trees are added or subtracted number by number; an absent number is 0. */
@@ -75,7 +76,7 @@ export type ConnectorStats = {
 };
 
 export function sumOfStats(all: readonly (ConnectorStats | undefined)[]): ConnectorStats {
-  const sum: ConnectorStats = {};
+  const sum: ConnectorStats = byName<never>();
   for (const stats of all) if (stats !== undefined) addStats(sum, stats);
   return sum;
 }
@@ -88,7 +89,7 @@ export const changeOfStats = (now: ConnectorStats, last: ConnectorStats): Connec
 
 /** The counts by the names that `engine.stats()` shows, such as `tier.disk.loadFailed.corrupt` and `now.disk.blocks`. */
 export function namedCounts({ tiers, own, levels = {}, ...totals }: ConnectorStats): Record<string, number> {
-  const named: Record<string, number> = {};
+  const named: Record<string, number> = byName();
   addNames(named, '', totals);
   for (const tree of [own, tiers]) addNames(named, 'tier.', tree ?? {});
   const { tiers: tierLevels, own: ownLevels, ...others } = levels;
@@ -102,10 +103,12 @@ type Count = number | CountTree | undefined;
 function add(sum: MutableTree, more: CountTree): void {
   for (const name in more) {
     const value = more[name];
-    if (typeof value === 'number') sum[name] = ((sum[name] as number | undefined) ?? 0) + value;
+    const before = ownValue(sum, name);
+    if (typeof value === 'number') sum[name] = ((before as number | undefined) ?? 0) + value;
     else if (value !== undefined) {
-      sum[name] ??= {};
-      add(sum[name] as MutableTree, value);
+      const inner = (before as MutableTree | undefined) ?? byName<Count>();
+      sum[name] = inner;
+      add(inner, value);
     }
   }
 }
@@ -114,17 +117,17 @@ function add(sum: MutableTree, more: CountTree): void {
 function difference(now: CountTree, last: CountTree): CountTree | undefined {
   let change: MutableTree | undefined;
   const note = (name: string): void => {
-    const [value, before] = [now[name], last[name]];
+    const [value, before] = [ownValue(now, name), ownValue(last, name)];
     const found =
       typeof value === 'object' || typeof before === 'object'
         ? difference((value ?? {}) as CountTree, (before ?? {}) as CountTree)
         : (value ?? 0) - (before ?? 0);
     if (found === undefined || found === 0) return;
-    change ??= {};
+    change ??= byName<Count>();
     change[name] = found;
   };
   for (const name in now) note(name);
-  for (const name in last) if (!(name in now)) note(name);
+  for (const name in last) if (!Object.hasOwn(now, name)) note(name);
   return change;
 }
 

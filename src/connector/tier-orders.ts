@@ -1,3 +1,4 @@
+import { byName, ownValue } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { BlockKey } from './block-key.ts';
 
@@ -81,7 +82,7 @@ export const addWork = (a: TierWork, b: TierWork): TierWork => ({
 
 /** The answers of all ranks as one. A block of a tier has a part on each rank, and counts once. */
 export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswer {
-  const tiers: Record<string, TierWork> = {};
+  const tiers: Record<string, TierWork> = byName();
   for (const answer of answers)
     for (const [name, work] of Object.entries(answer.tiers)) {
       const before = tiers[name] ?? noWork;
@@ -96,7 +97,7 @@ export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswe
   const [first, ...others] = answers.map((answer) => answer.fetched);
   if (first === undefined || others.includes(undefined)) return joined;
   const fetched = Object.entries(first).map(([name, keys]) => {
-    const ofOthers = others.map((answer) => new Set(answer![name]));
+    const ofOthers = others.map((answer) => new Set(ownValue(answer, name)));
     return [name, keys.filter((key) => ofOthers.every((own) => own.has(key)))] as const;
   });
   return { ...joined, fetched: Object.fromEntries(fetched) };
@@ -107,7 +108,7 @@ function joinPins(answers: readonly TierOrderAnswer[]): TierOrderAnswer['pins'] 
   const [first, ...others] = answers.map(({ pins }) => pins);
   if (first === undefined) return undefined;
   const isInAll = (tier: string, name: string): boolean =>
-    others.every((pins) => pins?.[tier]?.pins.some((pin) => pin.name === name) === true);
+    others.every((pins) => ownValue(pins, tier)?.pins.some((pin) => pin.name === name) === true);
   return Object.fromEntries(
     Object.entries(first).map(([tier, { pins, ...counts }]) => [
       tier,

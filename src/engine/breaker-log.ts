@@ -1,3 +1,4 @@
+import { ownValue } from '../base/by-name.ts';
 import type { ConnectorStats } from '../connector/connector-stats.ts';
 import type { EngineEvent } from './contract.ts';
 
@@ -52,7 +53,7 @@ function openBreakersOf({ tiers = {}, levels = {} }: ConnectorStats): OpenBreake
     calls
       .filter((call) => (breakerOpen?.[call] ?? 0) > 0)
       .map((call): OpenBreaker => {
-        const { loadFailed = {}, storeFailed = {} } = tiers[tier] ?? {};
+        const { loadFailed = {}, storeFailed = {} } = ownValue(tiers, tier) ?? {};
         return { tier, call, failed: call === 'load' ? loadFailed : call === 'store' ? storeFailed : {} };
       }),
   );

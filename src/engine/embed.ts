@@ -1,8 +1,8 @@
 import { assertDefined } from '../base/assert.ts';
-import { engineClosed } from '../core/errors.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
 import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
 import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
+import { wholeOrError } from './early-end.ts';
 import { brokenEmbedding, generationFailed, noText, poolingMissing, scoresOnly } from './errors.ts';
 import { Pooler } from './pooler.ts';
 
@@ -78,14 +78,14 @@ export async function collectEmbedding(
   { dimensions, normalize = true }: EmbedRequest,
   signal: AbortSignal | undefined,
 ): Promise<Embedding> {
-  for await (const { finish, embedding, stats } of stream) {
-    if (finish === undefined) continue;
-    if (finish.reason === 'error') throw finish.error ?? generationFailed();
-    if (embedding === undefined) throw signal?.aborted === true ? signal.reason : engineClosed();
+  for await (const delta of stream) {
+    if (delta.finish === undefined) continue;
+    const { embedding } = wholeOrError(delta, signal);
+    if (embedding === undefined) break;
     const broken = embedding.find((value) => !Number.isFinite(value));
     if (broken !== undefined) throw brokenEmbedding({ model, found: String(broken) });
     const cut = embedding.slice(0, dimensions);
-    return { embedding: normalize ? normalized(cut) : cut, stats };
+    return { embedding: normalize ? normalized(cut) : cut, stats: delta.stats };
   }
   throw generationFailed();
 }

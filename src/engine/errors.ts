@@ -106,7 +106,7 @@ export const requestEnded = defineError(
 export const generationFailed = defineError(
   'KVASIR_GENERATION_FAILED',
   'The engine failed while it computed this request. Send the request again.',
-  500,
+  503,
   { retryable: true },
 );
 export const tracingPackageMissing = defineError(

@@ -1,3 +1,4 @@
+import { byName, ownValue } from '../base/by-name.ts';
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertDefined } from '../base/assert.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
@@ -74,8 +75,8 @@ export class EngineKvAdministration implements KvAdministration {
   readonly #parts: EngineParts;
   readonly #prefixes: Prefixes;
   readonly #hooks: KvAdministrationHooks;
-  readonly #orders: Record<string, number> = {};
-  readonly #removedBlocks: Record<string, number> = {};
+  readonly #orders: Record<string, number> = byName();
+  readonly #removedBlocks: Record<string, number> = byName();
   /** Names of tiers that are being attached. */
   readonly #attaching = new Set<string>();
 
@@ -89,7 +90,7 @@ export class EngineKvAdministration implements KvAdministration {
     const prompt = await this.#promptOf(prefix, signal);
     this.#count('lookup');
     const hits = await this.#locate(prompt);
-    const tokens: Record<string, number> = { [poolPlace]: this.#inPool(prompt) };
+    const tokens: Record<string, number> = byName({ [poolPlace]: this.#inPool(prompt) });
     for (const { place, found } of hits)
       tokens[place] = this.#prefixes.cachedTokens(prompt, { usesPool: false, found });
     return {
@@ -184,7 +185,7 @@ export class EngineKvAdministration implements KvAdministration {
     const chosen = this.#chosen(places);
     this.#count('remove');
     const keys = this.#prefixes.blocksOf(prompt).map(({ key }) => key);
-    const removed: Record<string, RemovedBlocks> = {};
+    const removed: Record<string, RemovedBlocks> = byName();
     if (chosen.includes(poolPlace)) removed[poolPlace] = this.#removeFromPool(prompt);
     const below = chosen.filter((place) => place !== poolPlace);
     if (below.length > 0 && keys.length > 0) {
@@ -208,7 +209,7 @@ export class EngineKvAdministration implements KvAdministration {
     const beforeMs = olderThanSeconds === undefined ? undefined : Date.now() - olderThanSeconds * 1000;
     const filter = withoutUndefined({ saltTag: saltTagOf(cacheSalt), beforeMs });
     const answer = await this.#order({ kind: 'clear', tier, filter });
-    const work = answer.tiers[tier] ?? noWork;
+    const work = ownValue(answer.tiers, tier) ?? noWork;
     this.#countRemoved(tier, work.blocks);
     return work;
   }
@@ -240,7 +241,7 @@ export class EngineKvAdministration implements KvAdministration {
     this.#count('detach');
     // First beside the scheduler, so that no new load counts on it.
     this.#tiers().detach(tier);
-    return (await this.#order({ kind: 'detach', tier })).tiers[tier] ?? noWork;
+    return ownValue((await this.#order({ kind: 'detach', tier })).tiers, tier) ?? noWork;
   }
 
   counters(): KvAdministrationCounters {
@@ -276,7 +277,7 @@ export class EngineKvAdministration implements KvAdministration {
     const hits = await this.#locate(prompt);
     const pinned = tiers.map((tier) => {
       // Each rank pins the first blocks, and the rank with the fewest counts.
-      const blocks = keys.length - (answer.tiers[tier]?.failed ?? keys.length);
+      const blocks = keys.length - (ownValue(answer.tiers, tier)?.failed ?? keys.length);
       const first = new Set(keys.slice(0, blocks));
       const found = hits.find(({ place }) => place === tier)?.found ?? [];
       return [tier, { blocks, storedBlocks: found.filter(({ key }) => first.has(key)).length }] as const;
@@ -289,7 +290,7 @@ export class EngineKvAdministration implements KvAdministration {
     const tokensBefore = this.#inPool(prompt);
     const found = foundIn(await this.#locate(prompt));
     const part = this.#prefixes.loadablePart(prompt, { usesPool: true, found });
-    let loadedTokens: Readonly<Record<string, number>> = {};
+    let loadedTokens: Readonly<Record<string, number>> = byName();
     let failedBlocks = 0;
     if (part.length > 0 && this.#prefixes.cachedTokens(prompt, { usesPool: true, found }) > tokensBefore) {
       const { cacheSalt, lora } = prefix;

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { describeValue } from '../base/describe-value.ts';
 import type { FieldReader } from '../base/field-reader.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
@@ -21,7 +22,7 @@ const callback: Read = (reader, name) => {
 const unchecked: Read = (reader, name) => reader.raw(name);
 
 /** All options of an engine. TypeScript checks callers in TypeScript; these are for callers in JavaScript. */
-const readers: Readonly<Record<string, Read>> = {
+const readers: Readonly<Record<string, Read>> = byName({
   model: (reader, name) =>
     reader.required(name, reader.text(name), 'the path of a GGUF file, or a name like hf:owner/repository:Q8_0'),
   servedModelName: readNames,
@@ -66,7 +67,7 @@ const readers: Readonly<Record<string, Read>> = {
   onDownloadProgress: callback,
   onProgress: callback,
   onDigestProgress: callback,
-};
+});
 
 /** @throws invalidParameter */
 export function checkOptionTypes(options: unknown): void {

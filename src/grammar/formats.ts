@@ -1,3 +1,5 @@
+import { byName } from '../base/by-name.ts';
+
 /** Texts of `format`. */
 const label = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
 /** Letters that all readers of addresses take, and a length that none refuses. */
@@ -44,7 +46,7 @@ const patternAtom = `([A-Za-z0-9 _/,;:!@#%&=<>'~-]|\\\\[dwsDWS.*+?()\\[\\]{}|^$/
 const patternGroup = `\\((\\?:)?(${patternAtom})*(\\|(${patternAtom})*)*\\)${quantifier}`;
 
 /** Values of `format` that are enforced; each pattern allows a part of the format's texts. Others are annotations. */
-const formats: Readonly<Record<string, string>> = {
+const formats: Readonly<Record<string, string>> = byName({
   date,
   time,
   'date-time': `${date}T${time}`,
@@ -65,7 +67,7 @@ const formats: Readonly<Record<string, string>> = {
   ipv6interface: `${ipv6}/([1-9]?[0-9]|1[01][0-9]|12[0-8])`,
   decimal: '-?(0|[1-9][0-9]{0,17})(\\.[0-9]{1,18})?',
   'json-pointer': `${pointerPart}*`,
-};
+});
 
 /** The pattern of a whole text; undefined for formats that are annotations. */
 export const patternOfFormat = (format: string): string | undefined =>
@@ -75,10 +77,10 @@ export const patternOfFormat = (format: string): string | undefined =>
 export const isEncoding = (name: string): boolean => name === 'base64' || name === 'base64url';
 
 /** Patterns that libraries write beside a format, that all texts of the format match, and that are large automata. */
-const implied: Readonly<Record<string, string>> = {
+const implied: Readonly<Record<string, string>> = byName({
   '^(?=.{1,253}\\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\\.?$':
     'hostname',
-};
+});
 
 export const isImplied = (pattern: string, format: unknown): boolean =>
   Object.hasOwn(implied, pattern) && implied[pattern] === format;

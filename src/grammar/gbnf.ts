@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import {
   anyCharacter,
   type CodeRange,
@@ -151,7 +152,7 @@ class GbnfParser {
   }
 }
 
-const letters: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t' };
+const letters: Readonly<Record<string, string>> = byName({ n: '\n', r: '\r', t: '\t' });
 
 /** The characters of a text or class. */
 function unescaped(source: string): string[] {

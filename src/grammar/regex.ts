@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import {
   atEnd,
   atStart,
@@ -82,7 +83,7 @@ const spaces = [
   range(0x2028, 0x2029),
 ];
 const lineEnds = [range(10, 10), range(13, 13), range(0x2028, 0x2029)];
-const controls: Readonly<Record<string, number>> = { n: 10, r: 13, t: 9, f: 12, v: 11, 0: 0 };
+const controls: Readonly<Record<string, number>> = byName({ n: 10, r: 13, t: 9, f: 12, v: 11, 0: 0 });
 
 /** The code points of `\d`, `\W`, ... */
 function escapedClass(letter: string, isNegated: boolean): CodeRange[] | undefined {

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { namesOf } from '../base/exact-json.ts';
 import { patternOfFormat } from './formats.ts';
 import type { Conjunct, SchemaAtoms } from './schema-atoms.ts';
@@ -116,7 +117,7 @@ function otherTypes(schema: SchemaObject, path: string, atoms: SchemaAtoms): rea
   return options;
 }
 
-const combinations: Readonly<Record<string, Negation>> = {
+const combinations: Readonly<Record<string, Negation>> = byName({
   allOf: (schema, path, atoms) =>
     listOf(schema, 'allOf', path)!.map((part, i) => [not(part, pointer(pointer(path, 'allOf'), i), atoms)]),
   anyOf: (schema, path, atoms) => [
@@ -156,9 +157,9 @@ const combinations: Readonly<Record<string, Negation>> = {
       not(map[name], pointer(path, name), atoms),
     ]);
   },
-};
+});
 
-const ofValues: Readonly<Record<string, Negation>> = {
+const ofValues: Readonly<Record<string, Negation>> = byName({
   type: otherTypes,
   const: values,
   enum: values,
@@ -177,9 +178,9 @@ const ofValues: Readonly<Record<string, Negation>> = {
       : undefined,
   // A pattern has only a part of the format's texts.
   format: ({ format }) => (typeof format === 'string' && patternOfFormat(format) !== undefined ? undefined : []),
-};
+});
 
-const ofParts: Readonly<Record<string, Negation>> = {
+const ofParts: Readonly<Record<string, Negation>> = byName({
   minItems: fewer('array', 'minItems', 'maxItems'),
   maxItems: more('array', 'maxItems', 'minItems'),
   items: (schema, path, atoms) => {
@@ -208,7 +209,7 @@ const ofParts: Readonly<Record<string, Negation>> = {
     });
   },
   additionalProperties: ({ additionalProperties }) => (additionalProperties === true ? [] : undefined),
-};
+});
 
 /** Keywords that others read. */
 const companions = new Set(['then', 'else', 'minContains', 'maxContains']);

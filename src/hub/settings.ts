@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 
@@ -31,7 +31,8 @@ const isOn = (value: string | undefined): boolean => /^(1|true|yes|on)$/i.test(v
 /** The token that `hf auth login` saves. */
 function savedToken(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8').trim() || undefined;
+    // A pipe would block the start.
+    return statSync(path).isFile() ? readFileSync(path, 'utf8').trim() || undefined : undefined;
   } catch {
     return undefined;
   }

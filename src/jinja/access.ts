@@ -1,3 +1,4 @@
+import { byName, ownValue } from '../base/by-name.ts';
 import { bind, intOf, noArguments, parameters } from './bind.ts';
 import { equals } from './compare.ts';
 import { TemplateError } from './errors.ts';
@@ -114,12 +115,12 @@ function textAttribute(value: string | Markup, name: string): Value | undefined 
 
 type Methods = Readonly<Record<string, (value: Value, args: readonly (Value | undefined)[]) => Value>>;
 
-const signatures: Readonly<Record<string, string>> = {
+const signatures: Readonly<Record<string, string>> = byName({
   get: 'key default?',
   index: 'value',
   count: 'value',
   fromkeys: 'keys value?',
-};
+});
 
 const sequenceMethods: Methods = {
   index: (value, [sought]) => {
@@ -172,7 +173,7 @@ function propertyOf(value: Value, name: string): Value | undefined {
   if (typeof value !== 'bigint' && typeof value !== 'number') return undefined;
   if (name === 'real') return value;
   if (name === 'imag') return typeof value === 'bigint' ? 0n : 0;
-  return typeof value === 'bigint' ? { numerator: value, denominator: 1n }[name] : undefined;
+  return typeof value === 'bigint' ? ownValue({ numerator: value, denominator: 1n }, name) : undefined;
 }
 
 /** `value[start:stop:step]`. */

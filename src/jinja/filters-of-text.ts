@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { bind, chargeReading, intOf, parameters } from './bind.ts';
 import { sorted } from './compare.ts';
 import type { Filter } from './compile-expression.ts';
@@ -140,7 +141,7 @@ function withoutTags(text: string, open: string, close: string): string {
   }
 }
 
-const entities: Readonly<Record<string, string>> = { lt: '<', gt: '>', amp: '&', '#34': '"', quot: '"', '#39': "'" };
+const entities: Readonly<Record<string, string>> = byName({ lt: '<', gt: '>', amp: '&', '#34': '"', quot: '"', '#39': "'" });
 
 function quoteUrl(value: Value, isQuery: boolean): string {
   const text = print(value);
@@ -214,7 +215,7 @@ function toJson(value: Value, [ensureAscii, indentation, separators, sortKeys]: 
 
 const words = /[\p{L}\p{N}\p{M}_]+/gu;
 
-export const textFilters: Readonly<Record<string, Filter>> = {
+export const textFilters: Readonly<Record<string, Filter>> = byName({
   capitalize: likeMethod('capitalize'),
   center: filter('width?', (value, width) => methodOf(value, 'center', [width ?? 80n])),
   e: filter('', escapeHtml),
@@ -238,4 +239,4 @@ export const textFilters: Readonly<Record<string, Filter>> = {
   wordcount: filter('', (value) => BigInt(print(value).match(words)?.length ?? 0)),
   wordwrap: filter('width? break_long_words? wrapstring? break_on_hyphens?', (value, ...args) => wordWrap(value, args)),
   xmlattr: filter('autospace?', xmlAttributes),
-};
+});

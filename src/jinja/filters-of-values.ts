@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { itemOf, onlyAttributeOf } from './access.ts';
 import { intOf } from './bind.ts';
 import { compare, equals, isNumeric, numberOf, sorted } from './compare.ts';
@@ -249,7 +250,7 @@ function fallback(value: Value, [replacement = '', alsoFalse]: readonly (Value |
 const length: Filter = filter('', (value) => BigInt(lengthOf(value)));
 const defaultFilter: Filter = filter('default_value? boolean?', (value, ...args) => fallback(value, args));
 
-export const valueFilters: Readonly<Record<string, Filter>> = {
+export const valueFilters: Readonly<Record<string, Filter>> = byName({
   abs: filter('', absolute),
   attr: filter('name', (value, name) => onlyAttributeOf(value, print(name!))),
   batch: filter('linecount fill_with?', (value, size, fill) => batch(value, size!, fill)),
@@ -274,7 +275,7 @@ export const valueFilters: Readonly<Record<string, Filter>> = {
   sort: filter('reverse? case_sensitive? attribute?', (value, ...args) => sort(value, args)),
   sum: filter('attribute? start?', sum),
   unique: filter('case_sensitive? attribute?', (value, ...args) => unique(value, args)),
-};
+});
 
 /** Filters that apply another filter or a test to each item, when the item is asked for. */
 export function lazyFilters(library: Library): Readonly<Record<string, Filter>> {

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { TemplateError } from './errors.ts';
 import { chargeText } from './meter.ts';
 import { characterCount } from './values.ts';
@@ -26,7 +27,7 @@ export function formatNumber(value: bigint | number, style: NumberStyle): readon
   return [sign, digits];
 }
 
-const radixes: Readonly<Record<string, number>> = { d: 10, b: 2, o: 8, x: 16, X: 16 };
+const radixes: Readonly<Record<string, number>> = byName({ d: 10, b: 2, o: 8, x: 16, X: 16 });
 
 function intDigits(value: bigint | number, { type, isAlternate = false, separator = '' }: NumberStyle): string {
   const whole = BigInt(typeof value === 'number' ? Math.trunc(value) : value);

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { TemplateSyntaxError } from './errors.ts';
 import { space, strip } from './text-split.ts';
 
@@ -36,7 +37,7 @@ const newline = 0x0a;
 /** Python's limit. */
 const digitsMax = 4300;
 
-const closers: Readonly<Record<string, string>> = { '{': '}', '(': ')', '[': ']' };
+const closers: Readonly<Record<string, string>> = byName({ '{': '}', '(': ')', '[': ']' });
 
 class Lexer {
   readonly #source: string;
@@ -201,7 +202,7 @@ class Lexer {
 
 const escapes = /\\(?:([\\'"abfnrtv])|(\n)|([0-7]{1,3})|x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([xuUN])|)/g;
 
-const escapedLetters: Readonly<Record<string, string>> = {
+const escapedLetters: Readonly<Record<string, string>> = byName({
   a: '\x07',
   b: '\b',
   f: '\f',
@@ -209,7 +210,7 @@ const escapedLetters: Readonly<Record<string, string>> = {
   r: '\r',
   t: '\t',
   v: '\v',
-};
+});
 
 /** The text of a string in Python's notation. Unknown escapes stay as they are. */
 function unescapeText(source: string, line: number): string {

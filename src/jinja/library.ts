@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { bind, chargeReading, parameters } from './bind.ts';
 import { compare, contains, equals, isNumeric, isSame, type Order } from './compare.ts';
 import type { Filter, Library, Test } from './compile-expression.ts';
@@ -45,7 +46,7 @@ const atLeast = order('>=', (sign) => sign >= 0);
 const hasItems = (value: Value): boolean =>
   isText(value) || isList(value) || value instanceof Tuple || value instanceof Dict || value instanceof Range;
 
-const tests: Readonly<Record<string, Test>> = {
+const tests: Readonly<Record<string, Test>> = byName({
   odd: plain((value) => equals(rest(value, 2n), 1n)),
   even: plain((value) => equals(rest(value, 2n), 0n)),
   divisibleby: test('num', (value, number) => equals(rest(value, number!), 0n)),
@@ -87,7 +88,7 @@ const tests: Readonly<Record<string, Test>> = {
   lessthan: below,
   '<=': atMost,
   le: atMost,
-};
+});
 
 /** All filters and tests. */
 export const library: Library = {
@@ -95,4 +96,4 @@ export const library: Library = {
   test: (name): Test | undefined => (Object.hasOwn(tests, name) ? tests[name] : undefined),
 };
 
-const filters: Readonly<Record<string, Filter>> = { ...textFilters, ...valueFilters, ...lazyFilters(library) };
+const filters: Readonly<Record<string, Filter>> = byName({ ...textFilters, ...valueFilters, ...lazyFilters(library) });

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { intOf } from './bind.ts';
 import { isNumeric, numberOf } from './compare.ts';
 import { TemplateError } from './errors.ts';
@@ -9,7 +10,7 @@ function parseWhole(text: string, base: number): bigint | undefined {
   const match = /^([-+]?)(0[xob])?([\da-z]+(?:_[\da-z]+)*)$/i.exec(strip(text, undefined, 'both'));
   if (match === null) return undefined;
   const [, sign, prefix = '', digits = ''] = match;
-  const bases: Readonly<Record<string, number>> = { '0x': 16, '0o': 8, '0b': 2 };
+  const bases: Readonly<Record<string, number>> = byName({ '0x': 16, '0o': 8, '0b': 2 });
   const named = bases[prefix.toLowerCase()];
   const isPrefix = named !== undefined && (base === 0 || base === named);
   const radix = base === 0 ? (named ?? 10) : base;

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { charge, chargeText, joinTexts } from './meter.ts';
 import {
   Dict,
@@ -86,7 +87,7 @@ export function quote(text: string): string {
   return `${mark}${inner}${mark}`;
 }
 
-const short: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' };
+const short: Readonly<Record<string, string>> = byName({ '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' });
 
 function escapeCode(code: number): string {
   const digits = code.toString(16);

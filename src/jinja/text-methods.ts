@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { bind, intOf, parameters } from './bind.ts';
 import { TemplateError } from './errors.ts';
 import { padded } from './format-number.ts';
@@ -151,7 +152,7 @@ function translate(text: string, table: Value): string {
 const plain = (run: (text: string) => Value): Method => method('', run);
 
 /** Python's methods of texts. */
-const methods: Readonly<Record<string, Method>> = {
+const methods: Readonly<Record<string, Method>> = byName({
   capitalize: plain(kinds.capitalize),
   casefold: plain((text) => text.toUpperCase().toLowerCase()),
   center: padding('^'),
@@ -222,7 +223,7 @@ const methods: Readonly<Record<string, Method>> = {
   translate: method('table', (text, table) => translate(text, table!)),
   upper: plain((text) => text.toUpperCase()),
   zfill: method('width', (text, width) => zeroFill(text, intOf(width!))),
-};
+});
 
 export const textMethod = (name: string): Method | undefined =>
   Object.hasOwn(methods, name) ? methods[name] : undefined;

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
 import { type BlockKey, blockKey, digestBytes, groupOfKey, writeKeyDigest } from '../connector/block-key.ts';
@@ -96,7 +97,7 @@ export class ExternalKv {
   readonly #timeoutMs: (tokens: number) => number;
   readonly #askLaterMaxMs: number;
   readonly #pollMs: number;
-  readonly #counters: Record<string, number> = {};
+  readonly #counters: Record<string, number> = byName();
   /** Of the workers. */
   readonly #stats: ConnectorStats = {};
   readonly #canFlush: boolean;

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { assert } from '../base/assert.ts';
 import type { ConstraintState, TokenMask } from '../core/constraint.ts';
 import type { TokenCount, TokenId } from '../core/ids.ts';
@@ -199,7 +200,7 @@ export class RequestState {
 
   loaded(place: string, tokens: number): void {
     const before = this.#loadedTokens?.[place] ?? 0;
-    this.#loadedTokens = { ...this.#loadedTokens, [place]: before + tokens };
+    this.#loadedTokens = byName({ ...this.#loadedTokens, [place]: before + tokens });
   }
 
   preempted(): void {

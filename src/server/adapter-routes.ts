@@ -48,7 +48,7 @@ export function registerAdapterRoutes(app: FastifyInstance, engine: AsyncEngine,
 function readLoad(body: unknown, limits: ParseLimits) {
   const reader = bodyReader(body, limits);
   const name = readName(reader);
-  const path = reader.required('lora_path', reader.string('lora_path', { min: 1, max: 4 * nameLengthMax }), 'a path');
+  const path = reader.required('lora_path', reader.pathText('lora_path'), 'a path');
   ignoreSmall(reader, ['base_model_name']);
   reader.refuse('load_inplace', (value) => value === false);
   reader.finish();
@@ -64,4 +64,4 @@ function readUnload(body: unknown, limits: ParseLimits) {
 }
 
 const readName = (reader: FieldReader): string =>
-  reader.required('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax }), 'a text');
+  reader.required('lora_name', reader.withoutNul('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax })), 'a text');

@@ -3,7 +3,7 @@ import { type KeyLimit, KeyQueue, Place } from './key-queues.ts';
 
 /** The owner of an API key, or everybody if the server has no keys. */
 export interface Caller {
-  /** Tells the requests of this key from those of others. Undefined: the server has one key or none. */
+  /** Tells the requests of this key from those of others. Undefined: the server has one key, or none, beside that of administrators. */
   readonly tenant: string | undefined;
   /** Whether the caller may see and change what concerns the requests of all keys. */
   readonly isAdmin: boolean;
@@ -16,7 +16,7 @@ interface Owner extends Caller {
   readonly queue: KeyQueue | undefined;
 }
 
-/** The callers of a server. A server with one key has one tenant, and so has a server without keys. */
+/** The callers of a server. A server with one key has one tenant, and so has a server without keys. Administrators with a key of their own are another. */
 export class Callers {
   /** Whether a request needs a key. */
   readonly requiresKey: boolean;
@@ -47,7 +47,7 @@ export class Callers {
     const isNew = adminKey !== undefined && !keys.includes(adminKey);
     const place = (): Place => new Place(undefined);
     this.#owners = isNew
-      ? [...owners, { digest: digestOf(adminKey), queue: undefined, tenant: undefined, isAdmin: true, place }]
+      ? [...owners, { digest: digestOf(adminKey), queue: undefined, tenant: 'admin', isAdmin: true, place }]
       : owners;
   }
 

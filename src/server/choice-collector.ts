@@ -2,11 +2,11 @@ import { assertDefined } from '../base/assert.ts';
 import { type LogprobList, PackedLogprobs } from '../core/packed-logprobs.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { TokenBuffer } from '../core/tokens.ts';
-import type { OutputDelta } from '../engine/contract.ts';
+import type { AnsweredDelta } from '../engine/early-end.ts';
 import type { ControlSpan } from '../tools/answer-reader.ts';
 
 /** What a renderer needs of the output of a choice: a part of it in a delta, or all of it. */
-export interface ChoiceOutput extends Omit<OutputDelta, 'tokenIds' | 'logprobs' | 'promptLogprobs'> {
+export interface ChoiceOutput extends Omit<AnsweredDelta, 'tokenIds' | 'logprobs' | 'promptLogprobs'> {
   readonly tokenIds: ArrayLike<number>;
   readonly logprobs?: LogprobList;
   readonly promptLogprobs?: LogprobList;
@@ -18,7 +18,7 @@ interface GatheredChoice {
   readonly tokenIds: TokenBuffer;
   readonly logprobs: PackedLogprobs | undefined;
   readonly promptLogprobs: PackedLogprobs | undefined;
-  last: OutputDelta | undefined;
+  last: AnsweredDelta | undefined;
 }
 
 /** Joins the deltas of each choice to one output, for responses that are not streamed. Logprobs are kept in a few bytes. */
@@ -36,7 +36,7 @@ export class ChoiceCollector {
     }));
   }
 
-  add(delta: OutputDelta): void {
+  add(delta: AnsweredDelta): void {
     const choice = assertDefined(
       this.#gathered[delta.index],
       `the engine returned a choice ${delta.index} that was not requested`,

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { EngineEvent } from '../engine/contract.ts';
 import { eventLog } from './event-log.ts';
-import { readableLog } from './log-format.ts';
+import { logOf } from './log-format.ts';
 
 const event: EngineEvent = { level: 'warn', message: 'A load failed.', fields: { requests: 2, tokens: 32 } };
 const time = Date.UTC(2026, 0, 2, 3, 4, 5);
@@ -10,7 +10,7 @@ it('writes a line in the format of the server log, JSON or readable', () => {
   const lines: string[] = [];
   const out = { write: (line: string) => void lines.push(line) };
   eventLog(out, 'info', () => time)(event);
-  eventLog(readableLog(out), 'info', () => time)({ ...event, level: 'error' });
+  eventLog(logOf(out, 'text'), 'info', () => time)({ ...event, level: 'error' });
   expect(JSON.parse(lines[0]!)).toMatchObject({
     level: 40,
     time,

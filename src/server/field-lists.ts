@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import type { FieldReader } from '../base/field-reader.ts';
 import { isJsonObject } from '../base/json.ts';
 
@@ -16,11 +17,11 @@ const refusedFields: readonly string[] = [
 ];
 
 /** Their values that ask for nothing are not empty. */
-const neutralValues: Readonly<Record<string, unknown>> = {
+const neutralValues: Readonly<Record<string, unknown>> = byName({
   length_penalty: 1,
   thinking_token_budget: -1,
   routed_experts_prompt_start: 0,
-};
+});
 
 export function refuseUnsupported(reader: FieldReader): void {
   for (const name of refusedFields) reader.refuse(name, asksForNothing);

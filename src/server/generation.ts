@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
@@ -8,7 +9,7 @@ import type { ModelFormats } from '../engine/chat/conversation.ts';
 import { prepareChat } from '../engine/chat/prepare-chat.ts';
 import type { RenderedPrompt } from '../engine/chat/rendered-prompt.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
-import { generationFailed } from '../engine/errors.ts';
+import { type AnsweredDelta, wholeOrError } from '../engine/early-end.ts';
 import type { TraceHeaders } from '../engine/observer.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { mergeStreams } from './merge-streams.ts';
@@ -92,14 +93,14 @@ export interface GenerationOptions {
 /**
  * Runs all prompts of a request, at most `promptsAtOnce` at a time, and yields their deltas in the order of the steps. Choices are
  * numbered as by OpenAI: first all choices of the first prompt, then those of the second, ... An error of one prompt aborts
- * the others.
+ * the others. So does the end of the engine; a client that is gone ends the deltas.
  */
 export async function* generateAll(
   engine: AsyncEngine,
   prompts: readonly Prompt[],
   { parsed, id, promptsAtOnce, tenant, traceHeaders }: GenerationOptions,
   controller: AbortController,
-): AsyncGenerator<OutputDelta, void, void> {
+): AsyncGenerator<AnsweredDelta, void, void> {
   const { cacheSalt, priority, kvTransferParams, grammar } = parsed;
   const n = parsed.params.n ?? 1;
   const begin = (i: number): AsyncIterator<OutputDelta> => {
@@ -116,8 +117,10 @@ export async function* generateAll(
   try {
     const streams = prompts.map((_, i) => () => begin(i));
     for await (const { source, value } of mergeStreams(streams, promptsAtOnce)) {
-      if (value.finish?.reason === 'error') throw value.finish.error ?? generationFailed();
-      yield source === 0 ? value : { ...value, index: source * n + value.index };
+      // The client is gone: its request has no answer.
+      if (controller.signal.aborted) return;
+      const delta = wholeOrError(value, controller.signal);
+      yield source === 0 ? delta : { ...delta, index: source * n + delta.index };
     }
   } catch (error) {
     controller.abort();
@@ -198,7 +201,7 @@ export class GenerationMeter {
 
   /** Over all completions, by tier. */
   get loadedTokens(): Readonly<Record<string, number>> {
-    const sum: Record<string, number> = {};
+    const sum: Record<string, number> = byName();
     for (const last of this.#choices)
       for (const [place, tokens] of Object.entries(last?.stats.loadedTokens ?? {}))
         sum[place] = (sum[place] ?? 0) + tokens;

@@ -4,7 +4,7 @@ import { modelFormats, toolTemplateOf } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { defaultFormat, formatOfTemplate, knowsTools } from '../tools/formats.ts';
 import { Callers } from './callers.ts';
-import { readableLog } from './log-format.ts';
+import { logOf } from './log-format.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { RequestMemory } from './request-memory.ts';
 import { registerRoutes } from './routes.ts';
@@ -14,7 +14,7 @@ import { UnknownFields } from './unknown-fields.ts';
 export function withDefaults(options: ServerOptions): FullServerOptions {
   const full = {
     ...serverDefaults,
-    logDestination: readableLog(process.stderr),
+    logDestination: logOf(process.stderr, 'text'),
     clock: systemClock,
     ...options,
     callers: new Callers(options.apiKey, options.apiKeyLimits, options.adminKey),

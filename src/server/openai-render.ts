@@ -6,7 +6,8 @@ import {
   type ChatAnswerOptions,
   type ToolCallDelta,
 } from '../engine/chat/chat-answer.ts';
-import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import type { AnsweredDelta } from '../engine/early-end.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
 import type { GenerationMeter, Prompt } from './generation.ts';
 import { type JsonList, LazyList } from './json-pieces.ts';
@@ -31,7 +32,7 @@ import { echoLogprobs, joinLogprobs, PromptScores, renderPromptLogprobs } from '
  */
 export interface Renderer<Chunk extends object = object, Body extends object = object> {
   /** Gives no chunk for a delta without visible content, such as text that is kept back for a stop string. */
-  chunks(delta: OutputDelta, usage: Usage | null | undefined): readonly Chunk[];
+  chunks(delta: AnsweredDelta, usage: Usage | null | undefined): readonly Chunk[];
   /** `choices` has the whole output of each choice. */
   body(choices: readonly ChoiceOutput[], usage: Usage): Body;
   /** How a stream is written if not as OpenAI's, which ends with `[DONE]`. */
@@ -112,26 +113,24 @@ export function completionRenderer(context: RenderContext): Renderer<CompletionC
       ...(returnTokenIds && isFirst ? { prompt_token_ids: idsOf(context.prompts[promptIndex]!.tokens) } : {}),
     };
   };
-  const chunksOf = (delta: OutputDelta, usage: Usage | null | undefined): CompletionChunk[] =>
+  const chunksOf = (delta: AnsweredDelta, usage: Usage | null | undefined): CompletionChunk[] =>
     isVisible(delta, returnTokenIds) || beginsWithEcho(delta)
       ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
       : [];
 
   /** The prompt is echoed at once, but its logprobs are complete only when the prompt is computed. */
-  const beginsWithEcho = ({ index, tokenIds }: OutputDelta): boolean =>
+  const beginsWithEcho = ({ index, tokenIds }: AnsweredDelta): boolean =>
     !isBegun[index] && echoes !== undefined && (echoedLogprobs === undefined || tokenIds.length > 0);
 
   /** The first choice of a prompt computes its logprobs. The others may have tokens before: a cached prompt is not computed for them. */
-  const held: { readonly delta: OutputDelta; readonly usage: Usage | null | undefined }[] = [];
+  const held: { readonly delta: AnsweredDelta; readonly usage: Usage | null | undefined }[] = [];
 
   return {
     chunks: (delta, usage) => {
       if (echoedLogprobs === undefined) return chunksOf(delta, usage);
       if (delta.promptLogprobs !== undefined) scores.add(delta.index, delta.promptLogprobs);
       held.push({ delta, usage });
-      // An aborted prompt has no further logprobs.
-      const isAborted = scores.isFirst(delta.index) && delta.finish !== undefined;
-      if (!scores.isComplete(delta.index) && !isAborted) return [];
+      if (!scores.isComplete(delta.index)) return [];
       const prompt = scores.of(delta.index);
       const ready = held.filter((other) => scores.of(other.delta.index) === prompt);
       held.splice(0, held.length, ...held.filter((other) => scores.of(other.delta.index) !== prompt));
@@ -159,7 +158,7 @@ export function chatRenderer(context: RenderContext): Renderer<ChatChunk, ChatBo
     isBegun[index] = true;
     return { index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
   };
-  const continuation = (delta: OutputDelta, added: ChatDelta): ChatChunkChoice => ({
+  const continuation = (delta: AnsweredDelta, added: ChatDelta): ChatChunkChoice => ({
     index: delta.index,
     delta: added,
     logprobs: chatLogprobs(engine, delta),
@@ -225,7 +224,7 @@ const plainAnswers: ChatAnswerOptions = {
 
 const idsOf = (tokens: ArrayLike<number>): LazyList<number> => new LazyList(() => Array.from(tokens));
 
-function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
+function isVisible(delta: AnsweredDelta, returnTokenIds: boolean): boolean {
   if (delta.text !== '' || delta.finish !== undefined) return true;
   return delta.tokenIds.length > 0 && (returnTokenIds || delta.logprobs !== undefined);
 }
@@ -238,7 +237,7 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
  * The connector's answer to the client, and the counts of promised, computed and failed KV. In a stream the chunk that
  * ends a choice has it.
  */
-export function kvTransferParamsField(deltas: readonly Pick<OutputDelta, 'finish' | 'stats'>[]): {
+export function kvTransferParamsField(deltas: readonly Pick<AnsweredDelta, 'finish' | 'stats'>[]): {
   kv_transfer_params?: JsonObject;
 } {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
@@ -250,8 +249,8 @@ export function kvTransferParamsField(deltas: readonly Pick<OutputDelta, 'finish
 }
 
 /** The names are those of `usage.prompt_tokens_details`. */
-function loadsOf(ended: readonly Pick<OutputDelta, 'stats'>[]): JsonObject {
-  const sum = (count: (stats: OutputDelta['stats']) => number): number =>
+function loadsOf(ended: readonly Pick<AnsweredDelta, 'stats'>[]): JsonObject {
+  const sum = (count: (stats: AnsweredDelta['stats']) => number): number =>
     ended.reduce((all, { stats }) => all + count(stats), 0);
   return {
     external_tokens: sum(({ externalTokens }) => externalTokens ?? 0),

@@ -1,4 +1,5 @@
 import type { JsonObject } from '../base/json.ts';
+import type { WholeReason } from '../engine/early-end.ts';
 import type { JsonList } from './json-pieces.ts';
 
 /**
@@ -76,7 +77,7 @@ export interface CompletionChoice extends PromptLogprobsField {
   readonly index: number;
   readonly text: string;
   readonly logprobs: CompletionLogprobs | null;
-  readonly finish_reason: string | null;
+  readonly finish_reason: WholeReason | null;
   readonly stop_reason: string | number | null;
   readonly token_ids?: JsonList<number>;
   readonly prompt_token_ids?: JsonList<number>;
@@ -106,7 +107,7 @@ export interface ChatLogprobs {
 interface ChatChoiceEnd {
   readonly index: number;
   readonly logprobs: ChatLogprobs | null;
-  readonly finish_reason: string | null;
+  readonly finish_reason: WholeReason | 'tool_calls' | null;
   readonly stop_reason?: string | number | null;
   readonly token_ids?: JsonList<number>;
 }

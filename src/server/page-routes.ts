@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -16,13 +17,13 @@ interface PageFile {
   readonly etag: string;
 }
 
-const types: Readonly<Record<string, string>> = {
+const types: Readonly<Record<string, string>> = byName({
   '.html': 'text/html; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
   '.js': 'text/javascript; charset=utf-8',
   '.svg': 'image/svg+xml',
   '.woff2': 'font/woff2',
-};
+});
 
 /** Trusted types: no script of the page can write HTML, so an answer of a model cannot become markup. */
 const policy = [

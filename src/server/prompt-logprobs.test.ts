@@ -137,9 +137,6 @@ describe('echo with logprobs', () => {
     const entry = { logprob: -1, rank: 1, top: [] };
     const half = { promptLogprobs: [entry] };
     expect(chunksOf([scored(1), half, scored(1), half, scored(0), scored(1)])).toEqual([[], [], [], [1, 1], [0], [1]]);
-    // The prompt is aborted.
-    const end = { finish: { reason: 'abort' } };
-    expect(chunksOf([half, scored(1), { index: 1, ...end }, end])).toEqual([[], [], [], [1, 1, 0]]);
   });
 
   it('streams the prompt with all its logprobs in the first chunk', async () => {

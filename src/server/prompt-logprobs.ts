@@ -58,8 +58,7 @@ const oneOf = (engine: AsyncEngine, token: number, logprob: number, rank: number
   `"${token}":{"logprob":${atLeastMin(logprob)},"rank":${rank},"decoded_token":${namesOf(engine, token).textJson}}`;
 
 /**
- * The format of OpenAI's completions with `echo`. `text`: the echoed prompt, in which each token has its offset. The last tokens of a
- * prompt have no logprobs if its computation was aborted.
+ * The format of OpenAI's completions with `echo`. `text`: the echoed prompt, in which each token has its offset.
  */
 export function echoLogprobs(
   engine: AsyncEngine,
@@ -74,13 +73,11 @@ export function echoLogprobs(
     token_logprobs: new LazyList(function* () {
       yield null;
       for (const { logprob } of entries) yield atLeastMin(logprob);
-      for (let i = entries.length + 1; i < tokens.length; i++) yield null;
     }),
     top_logprobs: new LazyList(function* () {
       yield null;
       let i = 0;
       for (const entry of entries) yield topByName(engine, entry, tokens[++i]!, topCount);
-      for (i++; i < tokens.length; i++) yield null;
     }),
     text_offset: new LazyList(function* () {
       const offsets = new TokenOffsets(text);
@@ -148,11 +145,6 @@ export class PromptScores {
   isComplete(index: number): boolean {
     const { tokens, entries } = this.#promptOf(index);
     return entries.length === tokens.length - 1;
-  }
-
-  /** Whether the deltas of this choice bring the logprobs of its prompt. */
-  isFirst(index: number): boolean {
-    return index % this.#n === 0;
   }
 
   #promptOf(index: number) {

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
+import { bounded } from '../base/shown-text.ts';
 import type { GenerationMeter } from './generation.ts';
 
 /** nginx's status for a client that closed the connection before its response began. */
@@ -40,7 +41,7 @@ export class RequestLog {
       status,
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
-      ...(this.ignored === undefined ? {} : { ignored: this.ignored.join(', ') }),
+      ...(this.ignored === undefined ? {} : { ignored: bounded(this.ignored.join(', '), ignoredLengthMax) }),
       ...(this.maxTokensCut === undefined
         ? {}
         : { maxTokensCut: `${this.maxTokensCut.from} to ${this.maxTokensCut.to}` }),
@@ -69,5 +70,8 @@ function meterFields(meter: GenerationMeter, isGone: boolean): Record<string, st
     finish: meter.finishReasons(isGone ? 'aborted' : 'running'),
   };
 }
+
+/** Clients choose the names. */
+const ignoredLengthMax = 1000;
 
 const round = (ms: number): number => Math.round(ms * 10) / 10;

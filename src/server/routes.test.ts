@@ -423,7 +423,7 @@ describe('errors', () => {
   it('of the engine have status 500, and are an event after the stream has begun', async () => {
     const { json, post } = await serve({ failAtStep: 3 });
     const { status, error } = await json('/v1/completions', { prompt: 'abc', max_tokens: 5 });
-    expect(status).toBe(500);
+    expect(status).toBe(503);
     expect(error.code).toBe('KVASIR_GENERATION_FAILED');
     const streamed = await post('/v1/completions', { prompt: 'abc', max_tokens: 5, stream: true });
     expect(streamed.status).toBe(200);

@@ -11,7 +11,8 @@ import { engineClosed } from '../core/errors.ts';
 import { type ModelSampling, unsetSampling } from '../core/sampling-parse.ts';
 import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
-import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import type { AnsweredDelta } from '../engine/early-end.ts';
 import { shownNames } from '../engine/model-names.ts';
 import { registerAdapterRoutes } from './adapter-routes.ts';
 import { registerMessageRoutes } from './anthropic/message-routes.ts';
@@ -422,7 +423,6 @@ export class GenerationRoute {
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n, parsed.params);
     for await (const delta of deltas) {
-      checkEnd(delta, renderer, controller);
       meter.add(delta);
       collector.add(delta);
     }
@@ -437,7 +437,7 @@ export class GenerationRoute {
   async #stream(
     request: FastifyRequest,
     reply: FastifyReply,
-    deltas: AsyncIterable<OutputDelta>,
+    deltas: AsyncIterable<AnsweredDelta>,
     { parsed, renderer, meter, controller }: StreamParts,
   ): Promise<FastifyReply> {
     const { form } = renderer;
@@ -449,13 +449,13 @@ export class GenerationRoute {
     const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
     try {
       for await (const delta of deltas) {
-        checkEnd(delta, renderer, controller);
         meter.add(delta);
         for (const chunk of renderer.chunks(delta, usageSoFar())) {
           if (isLong || form !== undefined) await events.sendJson(chunk, form?.typeOf?.(chunk));
           else await events.send(JSON.stringify(chunk));
         }
       }
+      if (controller.signal.aborted) return reply.hijack();
       if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk?.(meter.usage())));
       if (form === undefined) await events.send('[DONE]');
     } catch (error) {
@@ -469,11 +469,6 @@ export class GenerationRoute {
     }
     return reply.hijack();
   }
-}
-
-/** The engine ends before the answer. APIs that have no reason for this get an error, because the answer would look complete. */
-function checkEnd({ finish }: OutputDelta, { form }: Renderer, { signal }: AbortController): void {
-  if (form !== undefined && finish?.reason === 'abort' && !signal.aborted) throw engineClosed();
 }
 
 interface StreamParts {

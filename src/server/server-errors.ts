@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { defineError, KvasirError } from '../base/errors.ts';
 import { promptTooLong, type tooManyTokens } from '../core/errors.ts';
 
@@ -139,7 +140,7 @@ export const tlsUnusable = defineError(
   500,
 );
 /** The codes of OpenAI's API, by which its clients distinguish errors. Other codes are sent unchanged. */
-const openAiCodes: Readonly<Record<string, string>> = {
+const openAiCodes: Readonly<Record<string, string>> = byName({
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
   KVASIR_MODEL_NOT_FOUND: 'model_not_found',
   KVASIR_MODEL_UNKNOWN: 'model_not_found',
@@ -150,7 +151,7 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_INVALID_PARAMETER: 'invalid_value',
   KVASIR_JSON_OVER_LIMIT: 'invalid_value',
   KVASIR_PREVIOUS_RESPONSE_NOT_FOUND: 'previous_response_not_found',
-};
+});
 
 /** Errors of the model: clients need the message, and a stack says nothing. */
 const modelErrors: ReadonlySet<string> = new Set([

@@ -73,6 +73,16 @@ describe('a stored response', () => {
     expect(own.map(({ status }) => status)).toEqual([200, 400, 200, 200, 200]);
   });
 
+  it('of the only key does not exist for the key of administrators', async () => {
+    const keys = { apiKey: 'a', apiKeyLimits: undefined, adminKey: 'ops' };
+    const { send, client } = await serve(new LetterEngine({ maxModelLen: 5000 }), keys as object);
+    const { id } = await client('a').responses.create({ model: 'letters', input: 'hi', max_output_tokens: 16 });
+    expect((await send('ops', '/v1/responses', { input: 'go on', previous_response_id: id })).status).toBe(400);
+    expect((await send('ops', `/v1/responses/${id}`)).status).toBe(404);
+    expect((await send('ops', `/v1/responses/${id}`, undefined, 'DELETE')).status).toBe(404);
+    expect((await send('a', `/v1/responses/${id}`)).status).toBe(200);
+  });
+
   it('that still runs exists only for the key that began it', async () => {
     const { engine, open } = gated();
     const { send } = await serve(engine);

@@ -1,7 +1,6 @@
 import { X509Certificate } from 'node:crypto';
-import { stat } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
-import { readLimited } from '../base/read-limited.ts';
+import { readRegular } from '../base/read-limited.ts';
 import { tlsUnusable } from './server-errors.ts';
 
 /** Whether clients show a certificate, as in Python's `ssl`: 0 never, 1 if they want to, 2 always. */
@@ -26,19 +25,6 @@ export interface TlsIdentity {
   readonly subject: string;
   /** Milliseconds since the epoch. */
   readonly endsMs: number;
-}
-
-/**
- * For reading files again, which must not wait for a writer: the first read of a pipe took all of it.
- * @throws tlsUnusable
- */
-export async function checkNoPipe({ certificate, key, clientRoots }: TlsFiles): Promise<void> {
-  for (const path of [certificate, key, clientRoots]) {
-    if (path === undefined) continue;
-    const stats = await stat(path).catch(() => undefined);
-    if (stats?.isFIFO() === true)
-      throw tlsUnusable({ files: path, reason: 'it is a pipe, which can be read at the start only' });
-  }
 }
 
 /** @throws tlsUnusable if a file cannot be read, is not PEM, or the key is not that of the certificate. */
@@ -66,7 +52,7 @@ const pemBytesMax = 16 * 2 ** 20;
 async function readPem(flag: string, path: string): Promise<Buffer> {
   let bytes: Buffer;
   try {
-    bytes = await readLimited(path, pemBytesMax);
+    bytes = await readRegular(path, pemBytesMax);
   } catch (error) {
     throw tlsUnusable(
       {

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { reasoningOf, type TemplateMessage } from '../tokenizer/chat-template.ts';
 import { resultAsText } from './call-forms.ts';
 import { callsOf, joinTexts, textOf, withTextOf } from './message-texts.ts';
@@ -124,7 +125,7 @@ interface Mend {
 type Way = 'join' | 'insertUser' | 'insertAnswer' | 'asText';
 
 /** By the kinds of the two messages. `^`: the beginning, after the system messages. */
-const mends: Readonly<Record<string, Mend>> = {
+const mends: Readonly<Record<string, Mend>> = byName({
   UU: { shape: 'UUAUU', ways: [['UAU', 'join']] },
   AA: { shape: 'UAAU', ways: [['UAU', 'join']] },
   AC: {
@@ -153,7 +154,7 @@ const mends: Readonly<Record<string, Mend>> = {
   '^T': { shape: 'TAU', ways: [['UAU', 'asText']] },
   '^A': { shape: 'AU', unlike: 'UU', ways: [['EAU', 'insertUser']] },
   '^C': { shape: 'CTAU', ways: [['ECTAU', 'insertUser']] },
-};
+});
 
 /** Changes adjacent messages that the template does not take. */
 export function fitNeighbours(messages: readonly TemplateMessage[], given: Takes, report: Report): TemplateMessage[] {

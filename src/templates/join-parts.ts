@@ -1,14 +1,15 @@
+import { byName } from '../base/by-name.ts';
 import type { TemplateMessage } from '../tokenizer/chat-template.ts';
 import type { Report, Takes } from './fit-turns.ts';
 import { textOf } from './message-texts.ts';
 
 /** By the role: a conversation with one text in a message, and the same with two parts. */
-const shapes: Readonly<Record<string, readonly [text: string, parts: string]>> = {
+const shapes: Readonly<Record<string, readonly [text: string, parts: string]>> = byName({
   system: ['SUA', 'IUA'],
   user: ['UAU', 'VAU'],
   assistant: ['UAU', 'ULU'],
   tool: ['UCTAU', 'UCZAU'],
-};
+});
 
 /** Some templates show the first part of a content only. Its parts become one text. */
 export function joinParts(

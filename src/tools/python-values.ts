@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import { jsonLimits } from '../base/exact-json.ts';
 
 /**
@@ -133,10 +134,10 @@ const words: ReadonlyMap<string, string> = new Map([
 ]);
 
 const escapePattern = /\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|[0-7]{1,3}|[\s\S])/y;
-const letters: Readonly<Record<string, string>> = {
+const letters: Readonly<Record<string, string>> = byName({
   ...{ n: '\n', t: '\t', r: '\r', b: '\b', f: '\f', v: '\v', a: '\x07' },
   ...{ '\\': '\\', "'": "'", '"': '"', '/': '/', '\n': '' },
-};
+});
 
 /** As in Python, an unknown escape stands for itself. */
 function unescaped(sequence: string): string {

@@ -1,3 +1,4 @@
+import { byName } from '../base/by-name.ts';
 import type { CallSource } from './call-source.ts';
 import { argumentTagSyntax, FunctionTags } from './function-tags.ts';
 import type { ControlTags } from './held-text.ts';
@@ -12,13 +13,13 @@ const functionOpen = '<function=';
 const phiOpen = '<|tool_call|>';
 const phiText = 'functools';
 /** The tags after calls. Calls after `functools` have no closing tag. */
-const closingTags: Readonly<Record<string, readonly string[]>> = {
+const closingTags: Readonly<Record<string, readonly string[]>> = byName({
   [open]: ['</tool_call>'],
   [functionOpen]: ['</tool_call>'],
   [nemotronOpen]: ['</TOOLCALL>'],
   [phiOpen]: ['<|/tool_call|>', '</|tool_call|>'],
   [phiText]: [],
-};
+});
 
 /** Calls in `<tool_call>` or a tag of another name, as JSON or as tags. Several can be in one `<tool_call>`. */
 class TagCalls extends SteppedReader {

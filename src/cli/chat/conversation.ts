@@ -1,6 +1,6 @@
 import type { SamplingOptions } from '../../core/sampling.ts';
 import type { AsyncEngine, ChatMessage } from '../../engine/contract.ts';
-import { generationFailed } from '../../engine/errors.ts';
+import { wholeOrError } from '../../engine/early-end.ts';
 import { tokenizeText } from '../../server/generation.ts';
 import { contentText } from '../../tools/template-messages.ts';
 
@@ -74,7 +74,8 @@ export class Conversation {
     let reason: string | undefined;
     const params = { ...this.#params, maxTokens: this.#lengthAfter(prompt.length) };
     for await (const delta of this.#engine.generate({ prompt, params }, { signal })) {
-      if (delta.finish?.reason === 'error') throw delta.finish.error ?? generationFailed();
+      // What the user has stopped is kept.
+      if (!signal.aborted) wholeOrError(delta, signal);
       answer += delta.text;
       if (delta.text !== '') onText(delta.text);
       ({ reason } = delta.finish ?? { reason });

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { dieWithParent } from '../../ggml/libc.ts';
 import { eventLog } from '../../server/event-log.ts';
-import { readableLog } from '../../server/log-format.ts';
+import { logOf } from '../../server/log-format.ts';
 import type { KeptResponse } from '../../server/responses/response-keeper.ts';
 import { encodeError } from '../../worker/error-codec.ts';
 import type { CliContext, ExitCode } from '../context.ts';
@@ -64,7 +64,7 @@ async function serveModel(setup: KeptSetup, context: CliContext): Promise<ExitCo
   const end = new ServerEnd(flags.shutdownTimeout, silent);
   using interruption = new Interruption(context, end.limits);
   const { signal } = interruption;
-  const log = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
+  const log = logOf(context.stderr, flags.logFormat);
   const named = `{"model":${JSON.stringify(name)},`;
   const logDestination = { write: (line: string) => void log.write(line.replace('{', () => named)) };
   const onEvent = eventLog(logDestination, flags.logLevel);

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { crc32 } from 'node:zlib';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { uniform } from '../../base/philox.ts';
@@ -145,7 +146,7 @@ const sharedCounts = 1 << 16;
 export class FaultDice {
   readonly #plan: FaultPlan;
   readonly #used: number[];
-  readonly #counts: Record<string, number> = {};
+  readonly #counts: Record<string, number> = byName();
   readonly #asked = new Map<string, number>();
   readonly #askedOfOthers = new Uint32Array(sharedCounts);
   readonly #requests: RequestId[] = [];

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import type { ConnectorStats, CountTree } from '../connector-stats.ts';
 
 /**
@@ -67,7 +68,7 @@ export function mapNames<Value extends CountTree | number | object>(
   record: Readonly<Record<string, Value>>,
   rename: Rename,
 ): Record<string, Value> {
-  const renamed: Record<string, Value> = {};
+  const renamed: Record<string, Value> = byName();
   for (const [name, value] of Object.entries(record)) {
     const now = rename(name);
     if (now !== undefined) renamed[now] = value;

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { AssertionError } from '../../base/assert.ts';
 import { settlesWithin, withDeadline } from '../../base/deadlines.ts';
 import type { Timers } from '../../base/timers.ts';
@@ -122,7 +123,7 @@ function pin({ pin: name, keys, ttlMs, tiers }: Extract<TierOrder, { kind: 'pin'
     if (found === undefined) throw tierUnknown({ tier });
     return found;
   });
-  const answer: Record<string, TierWork> = {};
+  const answer: Record<string, TierWork> = byName();
   for (const { name: tier, pins } of chosen) {
     const blocks = pins.pin({ name, keys, ttlMs });
     answer[tier] = { blocks, bytes: blocks * parts.blockBytes, failed: keys.length - blocks };
@@ -138,7 +139,7 @@ async function remove(
   const isChosen = (name: string): boolean => tiers === undefined || tiers.includes(name);
   for (const name of tiers ?? []) if (name !== host.name) find(name, secondaries);
   const meant = new Set(keys);
-  const answer: Record<string, TierWork> = {};
+  const answer: Record<string, TierWork> = byName();
   for (const secondary of secondaries.filter(({ name }) => isChosen(name))) {
     const dropped = await withdrawn(secondary, (key) => meant.has(key), parts);
     const { tier } = secondary;

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { formatBytes } from '../../base/bytes.ts';
 import { describeValue } from '../../base/describe-value.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
@@ -51,14 +52,14 @@ const hostBufferBytes = 256 * MIB;
 const wholeLoadMinMs = 2000;
 
 /** Settings of vLLM that have no meaning here or are not supported, and why. */
-const unsupported: Readonly<Record<string, string>> = {
+const unsupported: Readonly<Record<string, string>> = byName({
   spec_module_path: 'a connector of your own is named by kv_connector_module_path',
   cache_policy_module_path: 'the eviction policies are lru and arc',
   self_describing_kv_events: 'KV events of tiers always have tokens and parents',
   canonical_layout: 'the layout of stored blocks is fixed',
   tier_poll_interval_s: 'tiers report by themselves and are not polled',
   backpressure: 'stores that would wait are dropped, and each tier has a circuit breaker',
-};
+});
 
 /**
  * Reads `kv_connector_extra_config`. The tiers come from `tiers`, a list of texts (`parseTierSpec`), or from vLLM's fields.

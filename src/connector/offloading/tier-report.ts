@@ -1,3 +1,4 @@
+import { ownValue } from '../../base/by-name.ts';
 import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
 import type { SaltLevels } from '../tier/salt-bytes.ts';
 import { latencyBoundsMs } from '../tier/tier-meter.ts';
@@ -37,7 +38,7 @@ export interface TierReport {
 
 /** The tiers of an `OffloadingConnector`, in order, from `engine.stats().transfers.connector`. */
 export const tierReports = ({ tiers = {}, levels }: ConnectorStats): TierReport[] =>
-  Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, levels?.tiers?.[name] ?? {}));
+  Object.entries(tiers).map(([name, totals]) => reportOf(name, totals, ownValue(levels?.tiers, name) ?? {}));
 
 function reportOf(name: string, totals: TierTotals, levels: TierLevels): TierReport {
   const { blocks, bytes, maxBytes, openStores = 0, prefixBlocks = 0, breakerOpen = {}, salts } = levels;

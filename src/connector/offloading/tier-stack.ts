@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
 import { settlesWithin } from '../../base/deadlines.ts';
@@ -217,8 +218,8 @@ export class TierStack implements TamperableTier {
   /** Of each tier. */
   stats(): Pick<ConnectorStats, 'tiers' | 'levels'> {
     const { evicted = 0 } = this.#host.counters();
-    const tiers: Record<string, TierTotals> = { [this.#host.name]: { ...this.#hostMeter.totals, evicted } };
-    const levels: Record<string, TierLevels> = { [this.#host.name]: levelsOf(this.#host) };
+    const tiers: Record<string, TierTotals> = byName({ [this.#host.name]: { ...this.#hostMeter.totals, evicted } });
+    const levels: Record<string, TierLevels> = byName({ [this.#host.name]: levelsOf(this.#host) });
     for (const secondary of this.#secondaries) {
       tiers[secondary.name] = secondary.totals();
       levels[secondary.name] = secondary.levels();

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceKind, SchedulerConnectorContext } from '../connector.ts';
 import type { ConnectorStats, TierLevels, TierTotals } from '../connector-stats.ts';
@@ -96,8 +97,8 @@ export class PlaceLookups {
   }
 
   stats(): ConnectorStats {
-    const tiers: Record<string, TierTotals> = {};
-    const levels: Record<string, TierLevels> = {};
+    const tiers: Record<string, TierTotals> = byName();
+    const levels: Record<string, TierLevels> = byName();
     for (const { place, lookups } of this.#places) {
       const { levels: open, ...opened } = lookups.stats();
       tiers[place.name] = opened;

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { assert } from '../../base/assert.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
@@ -284,8 +285,8 @@ export class PlaceScheduler implements SchedulerConnector {
       const ofTier = (tier: Tier) => ({ own: tier.counters(), levels: { own: tier.levels?.() ?? {} } });
       return sumOfStats([...this.#places[0]!.tiers.map(ofTier), this.#lookups.stats(false)]);
     }
-    const tiers: Record<string, TierTotals> = {};
-    const levels: Record<string, TierLevels> = {};
+    const tiers: Record<string, TierTotals> = byName();
+    const levels: Record<string, TierLevels> = byName();
     for (const { name, maxBytes } of [{ name: hostPlace, maxBytes: host.maxBytes }, ...this.#places]) {
       // So that a tier is in the reports before it is used.
       tiers[name] = {};

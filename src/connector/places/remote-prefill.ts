@@ -1,3 +1,4 @@
+import { describeValue, shorten } from '../../base/describe-value.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { Timer } from '../../base/timers.ts';
@@ -65,7 +66,7 @@ export class RemotePrefills {
     const { remote_block_ids: ids, remote_kv_identity: identity } = params;
     if (identity !== undefined && identity !== null && identity !== this.#identity) {
       this.#warnOnce(
-        `${serverOf(params)} stored KV as ${JSON.stringify(identity)}, and this server uses ${this.#identity}: the prompt is computed again. Start both with the same model file, KV type, block size and numerics`,
+        `${serverOf(params)} stored KV as ${describeValue(identity)}, and this server uses ${this.#identity}: the prompt is computed again. Start both with the same model file, KV type, block size and numerics`,
       );
       return undefined;
     }
@@ -184,7 +185,7 @@ export function remotePrefillTimeoutMs(extra: FieldReader): number | undefined {
 }
 
 const serverOf = ({ remote_engine_id: engine }: JsonObject): string =>
-  typeof engine === 'string' ? `The prefill server ${engine}` : 'A prefill server';
+  typeof engine === 'string' ? `The prefill server ${shorten(engine)}` : 'A prefill server';
 
 function isListOfIndexes(value: JsonValue): value is readonly (readonly number[])[] {
   return (

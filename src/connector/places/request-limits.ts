@@ -1,3 +1,4 @@
+import { describeValue } from '../../base/describe-value.ts';
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { PlaceKind, WantedBlock } from '../connector.ts';
 
@@ -27,7 +28,7 @@ export function readRequestLimits(
     if (value === undefined || value === null) return Infinity;
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
     warn(
-      `kv_transfer_params.${name} is ignored: it must be a whole number of at least 0, got ${JSON.stringify(value)}`,
+      `kv_transfer_params.${name} is ignored: it must be a whole number of at least 0, got ${describeValue(value)}`,
     );
     return Infinity;
   };
@@ -68,7 +69,7 @@ type Listed = Partial<PlaceKind>;
 function readTiers(value: JsonValue, warn: (message: string) => void): readonly Listed[] | undefined {
   const ignored = (what: string, wrong: JsonValue): void =>
     warn(
-      `kv_transfer_params.${what} is ignored: kv_load_tiers is an array of objects like {"medium":"STORAGE"}, got ${JSON.stringify(wrong)}`,
+      `kv_transfer_params.${what} is ignored: kv_load_tiers is an array of objects like {"medium":"STORAGE"}, got ${describeValue(wrong)}`,
     );
   if (!Array.isArray(value)) {
     ignored('kv_load_tiers', value);

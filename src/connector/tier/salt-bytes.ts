@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { assert } from '../../base/assert.ts';
 import type { SaltTag } from '../salt-tag.ts';
 import { LruBytes } from './lru-bytes.ts';
@@ -95,7 +96,7 @@ export class SaltBytes<Name> {
   #largest(): Readonly<Record<string, SaltLevels>> {
     const all = [...this.#salts].map(([tag, { count: blocks, totalBytes: bytes }]) => ({ tag, blocks, bytes }));
     if (all.length > reportedMax) all.sort((a, b) => b.bytes - a.bytes || (a.tag < b.tag ? -1 : 1));
-    const report: Record<string, SaltLevels> = {};
+    const report: Record<string, SaltLevels> = byName();
     for (const { tag, ...levels } of all.slice(0, reportedMax)) report[tag] = levels;
     const others = all.slice(reportedMax);
     if (others.length > 0)

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats.ts';
 
 /**
@@ -7,7 +8,7 @@ import { addStats, type ConnectorStats, changeOfStats } from '../connector-stats
 export class RankCounters {
   readonly #levels: Map<string, number>[] = [];
   readonly #levelsOfStats: ConnectorStats[] = [];
-  #sums: Record<string, number> = {};
+  #sums: Record<string, number> = byName();
   #stats: ConnectorStats | undefined;
 
   /** Since `begin`. */

@@ -2,7 +2,6 @@ import type { FinishReason } from '../../core/request.ts';
 import { AnswerReader, type AnswerText } from '../../tools/answer-reader.ts';
 import type { AnswerFormat } from '../../tools/formats.ts';
 import type { AnswerPart, ToolCall } from '../../tools/tool.ts';
-import type { OutputDelta } from '../contract.ts';
 import { callId } from './call-id.ts';
 
 export interface ChatAnswerOptions {
@@ -79,7 +78,9 @@ export class ChatAnswer {
   }
 
   /** The finish reason of the choice; undefined if it has not ended. */
-  finishReason(finish: Pick<NonNullable<OutputDelta['finish']>, 'reason'> | undefined): ChatFinishReason | undefined {
+  finishReason<Reason extends FinishReason>(
+    finish: { readonly reason: Reason } | undefined,
+  ): Reason | 'tool_calls' | undefined {
     return finish?.reason === 'stop' && this.#calls.length > 0 ? 'tool_calls' : finish?.reason;
   }
 

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
@@ -54,7 +55,7 @@ const by256 = (...headers: readonly string[]) =>
   }) as const;
 const integerScales = (...headers: readonly string[]) => by256('scale-groups.h', 'integer-scales.h', ...headers);
 /** By type of weights. */
-const kinds: Readonly<Record<string, Kind>> = {
+const kinds: Readonly<Record<string, Kind>> = byName({
   F16: { file: 'f16-tiles.c', ...halves },
   BF16: { file: 'bf16-tiles.c', ...halves },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
@@ -70,7 +71,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   Q4_K: { file: 'q4k-tiles.c', ...by256('six-bit-scales.h') },
   Q5_K: { file: 'q5k-tiles.c', ...integerScales('six-bit-scales.h', 'bits-of-32.h') },
   Q6_K: { file: 'q6k-tiles.c', ...integerScales() },
-};
+});
 
 /** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
 const outputsStep = 16;

@@ -1,6 +1,7 @@
+import { byName } from '../../base/by-name.ts';
 import { assertDefined } from '../../base/assert.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
-import type { OutputDelta } from '../../engine/contract.ts';
+import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { argumentsJson } from '../arguments-json.ts';
 import type { Prompt } from '../generation.ts';
 import { RawJson } from '../json-pieces.ts';
@@ -59,7 +60,7 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
     const empty = { ...directCall, id: callId ?? '', name: name ?? '', input: new RawJson<object>('{}') };
     yield* extend(empty, json === '' ? undefined : { type: 'input_json_delta', partial_json: json }, index);
   }
-  function* events(delta: OutputDelta, usage: MessageUsage): Generator<MessageEvent, void, void> {
+  function* events(delta: AnsweredDelta, usage: MessageUsage): Generator<MessageEvent, void, void> {
     if (!hasBegun) {
       hasBegun = true;
       const message: Message = { ...head, content: [], ...notStopped, usage };
@@ -107,10 +108,10 @@ const directCall = { type: 'tool_use', caller: { type: 'direct' } } as const;
 const notStopped = { stop_reason: null, stop_sequence: null, stop_details: null, container: null } as const;
 
 /** `atLimit`: the reason if the answer has as many tokens as it may. */
-function stopOf(answer: ChatAnswer, finish: OutputDelta['finish'], atLimit: StopReason): MessageStop {
+function stopOf(answer: ChatAnswer, finish: AnsweredDelta['finish'], atLimit: StopReason): MessageStop {
   const { stopReason } = finish ?? {};
   const stop_sequence = typeof stopReason === 'string' ? stopReason : null;
-  const reasons: Readonly<Record<string, StopReason>> = { length: atLimit, tool_calls: 'tool_use' };
+  const reasons: Readonly<Record<string, StopReason>> = byName({ length: atLimit, tool_calls: 'tool_use' });
   const stop_reason =
     reasons[answer.finishReason(finish) ?? ''] ?? (stop_sequence === null ? 'end_turn' : 'stop_sequence');
   return { ...notStopped, stop_reason, stop_sequence };

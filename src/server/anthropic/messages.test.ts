@@ -145,7 +145,7 @@ describe('a stream', () => {
   it('ends with an error event if the engine fails', async () => {
     const { anthropic } = await served({ answer: 'Sunny.', failAtStep: 3 });
     const stream = anthropic.messages.stream({ model, max_tokens, messages: [user('Rome?')] });
-    await expect(stream.finalMessage()).rejects.toThrow(/api_error/);
+    await expect(stream.finalMessage()).rejects.toThrow(/overloaded_error/);
   });
 });
 

@@ -123,23 +123,25 @@ describe('orders about cached KV over HTTP', () => {
     expect(metrics).toMatch(new RegExp(`kvasir:kv_removed_blocks_total\\{place="disk",[^}]*\\} ${cached / 16}`));
   });
 
-  it('clears, attaches and detaches tiers', async () => {
+  it.each(['second', 'constructor', 'toString'])('clears, attaches and detaches tiers: %s', async (name) => {
     const { send, folder } = await serve({ adminKey: 'ops' });
     const tier = `disk:${folder.file('second')}:1GiB`;
-    const attached = await send('PUT', '/tiers/second', { tier }, 'ops');
-    expect(attached).toMatchObject({ status: 200, body: { tiers: ['host', 'disk', 'second'] } });
+    const attached = await send('PUT', `/tiers/${name}`, { tier }, 'ops');
+    expect(attached).toMatchObject({ status: 200, body: { tiers: ['host', 'disk', name] } });
     await send('POST', '/v1/chat/completions', { messages, max_tokens: 1 });
     const found = async () =>
       (await send('POST', '/cache/lookup', { messages }, 'ops')).body.tokens as Record<string, number>;
-    await expect.poll(async () => (await found()).second, { timeout: 60_000 }).toBeGreaterThan(0);
-    const cleared = await send('POST', '/tiers/second/clear', {}, 'ops');
-    expect(cleared.body).toMatchObject({ tier: 'second', failed: 0 });
+    await expect.poll(async () => (await found())[name], { timeout: 60_000 }).toBeGreaterThan(0);
+    const { text: metrics } = await send('GET', '/metrics', undefined, 'ops');
+    expect(metrics).toMatch(new RegExp(`kvasir:tier_stored_blocks_total\\{tier="${name}",[^}]*\\} \\d`));
+    const cleared = await send('POST', `/tiers/${name}/clear`, {}, 'ops');
+    expect(cleared.body).toMatchObject({ tier: name, failed: 0 });
     expect(cleared.body.blocks).toBeGreaterThan(0);
-    expect(await found()).toMatchObject({ second: 0 });
-    expect((await send('GET', '/tiers', undefined, 'ops')).text).toContain('"second"');
-    expect((await send('DELETE', '/tiers/second', undefined, 'ops')).body).toMatchObject({ tiers: ['host', 'disk'] });
-    expect((await send('GET', '/tiers', undefined, 'ops')).text).not.toContain('"second"');
-    expect(await send('DELETE', '/tiers/second', undefined, 'ops')).toMatchObject({ status: 404 });
+    expect(await found()).toMatchObject({ [name]: 0 });
+    expect((await send('GET', '/tiers', undefined, 'ops')).text).toContain(`"${name}"`);
+    expect((await send('DELETE', `/tiers/${name}`, undefined, 'ops')).body).toMatchObject({ tiers: ['host', 'disk'] });
+    expect((await send('GET', '/tiers', undefined, 'ops')).text).not.toContain(`"${name}"`);
+    expect(await send('DELETE', `/tiers/${name}`, undefined, 'ops')).toMatchObject({ status: 404 });
     expect(await send('DELETE', '/tiers/host', undefined, 'ops')).toMatchObject({ status: 404 });
   });
 

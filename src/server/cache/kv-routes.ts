@@ -271,7 +271,7 @@ function readClear(body: unknown, limits: ParseLimits) {
 function readAttach(body: unknown, limits: ParseLimits) {
   const reader = bodyReader(body, limits);
   const model = reader.name('model');
-  const given = reader.string('tier', { min: 1, max: 4 * nameLengthMax });
+  const given = reader.pathText('tier');
   const spec = reader.required('tier', given, 'a text like "disk:/var/cache/kvasir:100GiB"');
   reader.finish();
   return { ...withoutUndefined({ model }), spec };

@@ -1,5 +1,5 @@
 import { assertDefined } from '../../base/assert.ts';
-import type { OutputDelta } from '../../engine/contract.ts';
+import type { AnsweredDelta } from '../../engine/early-end.ts';
 import type { RenderContext, Renderer } from '../openai-render.ts';
 import type { Usage } from '../openai-types.ts';
 import { errorAnswer, type OpenAiErrorBody } from '../server-errors.ts';
@@ -22,7 +22,7 @@ export function infillRenderer({ engine }: RenderContext): Renderer<InfillChunk 
       tokens_evaluated: prompt_tokens,
     };
   };
-  const end = (content: string, finish: OutputDelta['finish'], usage: Usage): InfillAnswer => {
+  const end = (content: string, finish: AnsweredDelta['finish'], usage: Usage): InfillAnswer => {
     const word = typeof finish?.stopReason === 'string' ? finish.stopReason : '';
     const nowMs = performance.now();
     return {

@@ -29,7 +29,9 @@ const anthropic: FastifyContextConfig = {
   lastEvent: (answer) => typed(messageError(answer)),
 };
 const responses: FastifyContextConfig = {
-  lastEvent: ({ body: { error } }) => typed({ type: 'error', code: error.code, message: error.message, param: null }),
+  // OpenAI's clients raise only if there is a field `error`.
+  lastEvent: ({ body: { error } }) =>
+    typed({ type: 'error', code: error.code, message: error.message, param: null, error }),
 };
 
 const post = (by: ChosenBy, config: FastifyContextConfig | undefined, ...urls: string[]): ForwardedRoute[] =>

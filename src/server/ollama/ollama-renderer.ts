@@ -1,6 +1,7 @@
 import { assertDefined } from '../../base/assert.ts';
 import { ChatAnswer, type ChatAnswerOptions } from '../../engine/chat/chat-answer.ts';
-import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
+import type { AsyncEngine } from '../../engine/contract.ts';
+import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { argumentsJson } from '../arguments-json.ts';
 import type { ChoiceOutput } from '../choice-collector.ts';
 import { type JsonList, LazyList, RawJson } from '../json-pieces.ts';
@@ -28,7 +29,7 @@ export const ollamaRenderer =
         id,
         function: { index, name, arguments: argumentsJson(json) },
       }));
-    const end = (finish: OutputDelta['finish'], { prompt_tokens, completion_tokens }: Usage) => {
+    const end = (finish: AnsweredDelta['finish'], { prompt_tokens, completion_tokens }: Usage) => {
       const { elapsedMs, timeToFirstTokenMs = elapsedMs } = times;
       const [total, read] = [nanoseconds(elapsedMs), nanoseconds(timeToFirstTokenMs)];
       return {

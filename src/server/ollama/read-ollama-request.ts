@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
 import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
@@ -179,10 +180,10 @@ function refuseImages(reader: FieldReader): void {
 }
 
 /** Options with another name in the API of OpenAI and vLLM. */
-const renamedOptions: Readonly<Record<string, string>> = {
+const renamedOptions: Readonly<Record<string, string>> = byName({
   repeat_penalty: 'repetition_penalty',
   num_predict: 'max_tokens',
-};
+});
 const sameOptions = [
   ...['temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop', 'presence_penalty', 'frequency_penalty'],
   ...['max_tokens', 'repetition_penalty', 'cache_salt'],
@@ -199,20 +200,20 @@ function readCommon(reader: FieldReader) {
   const endsModel = readKeepAlive(reader);
   const given = reader.json('options') ?? {};
   const { options, ignored } = readOptions(given);
-  const fields: Readonly<Record<string, unknown>> = {
+  const fields: Readonly<Record<string, unknown>> = byName({
     ...options,
     stream,
     ...withoutUndefined({ model }),
     ...(logprobs === true ? { logprobs, ...withoutUndefined({ top_logprobs }) } : {}),
     ...(think === undefined ? {} : thinking(reader, think)),
     ...(format === undefined || format === '' ? {} : { response_format: responseFormat(reader, format) }),
-  };
+  });
   return { fields, ignored, model, endsModel };
 }
 
 /** The other options concern how Ollama loads models, or samplers that Kvasir does not have. */
 function readOptions(given: Readonly<Record<string, unknown>>) {
-  const options: Record<string, unknown> = {};
+  const options: Record<string, unknown> = byName();
   const ignored: string[] = [];
   for (const [name, value] of Object.entries(given)) {
     const known = renamedOptions[name] ?? (sameOptions.includes(name) ? name : undefined);

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
 import { sourceFile } from '../../base/package-files.ts';
@@ -69,7 +70,7 @@ function describeRoutes(
   { version, root }: { readonly version: string; readonly root: string },
   limits: ParseLimits,
 ): Schema {
-  const paths: Record<string, Record<string, Schema>> = {};
+  const paths: Record<string, Record<string, Schema>> = byName();
   for (const route of routes) {
     const path = route.path.replace(/:(\w+)/g, '{$1}');
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, limits) };

@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { bodyReader, ignoreSmall } from '../body-reader.ts';
 import { asksForNothing } from '../field-lists.ts';
@@ -61,13 +62,13 @@ const REFUSED = [
 ];
 
 /** Fields of chats, and what a request for a response has instead. */
-const OTHER_NAMES: Readonly<Record<string, string>> = {
+const OTHER_NAMES: Readonly<Record<string, string>> = byName({
   messages: 'input',
   max_tokens: 'max_output_tokens',
   max_completion_tokens: 'max_output_tokens',
   response_format: 'text.format',
   reasoning_effort: 'reasoning.effort',
-};
+});
 
 export function parseResponse(body: unknown, limits: ParseLimits, earlier: EarlierResponses): ParsedResponse {
   const reader = bodyReader(body, limits);

@@ -381,7 +381,7 @@ describe('a streamed response', () => {
   it('that fails before its first event is an HTTP error', async () => {
     const { client } = await serveLetters({ failAtStep: 1 });
     for (const stream of [true, false]) {
-      await expect(client.responses.create({ model, input: 'Rome?', stream })).rejects.toMatchObject({ status: 500 });
+      await expect(client.responses.create({ model, input: 'Rome?', stream })).rejects.toMatchObject({ status: 503 });
     }
   });
 });

@@ -1,6 +1,6 @@
-import { engineClosed } from '../../core/errors.ts';
 import { callId } from '../../engine/chat/call-id.ts';
-import type { AsyncEngine, OutputDelta } from '../../engine/contract.ts';
+import type { AsyncEngine } from '../../engine/contract.ts';
+import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { AnswerReader } from '../../tools/answer-reader.ts';
 import type { AnswerFormat } from '../../tools/formats.ts';
 import type { GenerationMeter } from '../generation.ts';
@@ -47,7 +47,7 @@ export class ResponseRun {
   #completedAt: number | null = null;
   #status: ResponseStatus = 'queued';
   #error: ResponseBody['error'] = null;
-  #last: OutputDelta | undefined;
+  #last: AnsweredDelta | undefined;
   #eventCount = 0;
 
   constructor(options: ResponseRunOptions) {
@@ -73,13 +73,12 @@ export class ResponseRun {
   }
 
   /** The events for what one step of the engine added. The first step also begins the response, and the last ends it. */
-  add(delta: OutputDelta): ResponseEvent[] {
+  add(delta: AnsweredDelta): ResponseEvent[] {
     this.#last = delta;
     const events: UnnumberedEvent[] = this.#status === 'queued' ? this.#begin() : [];
     const { finish } = delta;
     events.push(...this.#items.add(this.#reader.add(delta), delta));
-    if (finish?.reason === 'abort') events.push(...this.#fail(engineClosed()));
-    else if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));
+    if (finish !== undefined) events.push(...this.#end(finish.reason === 'length' ? 'incomplete' : 'completed'));
     return this.#numbered(events);
   }
 

@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
 import { systemClock } from '../../../base/clock.ts';
@@ -92,7 +93,7 @@ export class DiskTier implements TamperableTier, HangableTier {
   readonly #isDirect: boolean;
   readonly #bound: DiskBound;
   readonly #calls: OpenCalls;
-  readonly #counters: Record<string, number> = {};
+  readonly #counters: Record<string, number> = byName();
   /** Blocks that are being written: they are not written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
   /** Reasons for failed look-ups that were reported. */

@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { assert } from '../../../base/assert.ts';
 import { type Clock, systemClock } from '../../../base/clock.ts';
 import type { BlockKey } from '../../block-key.ts';
@@ -67,7 +68,7 @@ export class HostTier implements TamperableTier {
   readonly #reportsSalts: boolean;
   readonly #entries = new Map<BlockKey, Entry>();
   readonly #calls: OpenCalls;
-  readonly #counters: Record<string, number> = {};
+  readonly #counters: Record<string, number> = byName();
   readonly #clock: Clock;
   readonly #ttlMs: number;
   #expiredUntilMs = Number.NEGATIVE_INFINITY;

@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { redisUrlInvalid } from '../../errors.ts';
 
 export interface RedisAddress {
@@ -19,12 +20,12 @@ export interface RedisUrl {
 
 /** Scheme, user information, addresses, database, query. Addresses have no `/` or `?`, user information may have `@`. */
 const pattern = /^([a-z]+):\/\/(?:([^/?#]*)@)?([^/?#@]*)(?:\/([^?#]*))?(?:\?([^#]*))?$/i;
-const schemes: Readonly<Record<string, { readonly isTls: boolean }>> = {
+const schemes: Readonly<Record<string, { readonly isTls: boolean }>> = byName({
   redis: { isTls: false },
   valkey: { isTls: false },
   rediss: { isTls: true },
   valkeys: { isTls: true },
-};
+});
 const defaultPort = 6379;
 
 /**

@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { headerBytes } from '../block-header.ts';
 
 /** Memory for one block that a command asks for. */
@@ -69,13 +70,13 @@ const depthMax = 8;
 /** Of one reply. A value under the key of a block may be longer than the block: that is a miss. */
 const otherBytesMax = 16 * 1024 ** 2;
 /** The client would read other texts as other numbers. */
-const lineForms: Readonly<Record<string, RegExp>> = {
+const lineForms: Readonly<Record<string, RegExp>> = byName({
   '+': /^[^\r]*$/,
   '-': /^[^\r]*$/,
   ':': /^[+-]?\d{1,19}$/,
   $: /^(-1|\d{1,12})$/,
   '*': /^(-1|\d{1,12})$/,
-};
+});
 const empty = Buffer.alloc(0);
 
 /**

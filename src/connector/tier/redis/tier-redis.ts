@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { assert } from '../../../base/assert.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
@@ -71,7 +72,7 @@ export class RedisTier implements TamperableTier {
   readonly #sinks = new BlockSinks();
   readonly #storeCommands: StoreCommands;
   readonly #calls: OpenCalls;
-  readonly #counters: Record<string, number> = {};
+  readonly #counters: Record<string, number> = byName();
   #isOpen: boolean = false;
   /** What the operator was told last: undefined = the tier is connected. */
   #reported: string | undefined;

@@ -1,3 +1,4 @@
+import { byName } from '../../../base/by-name.ts';
 import { setMaxListeners } from 'node:events';
 import { AssertionError } from '../../../base/assert.ts';
 import { type Clock, systemClock } from '../../../base/clock.ts';
@@ -113,7 +114,7 @@ export class S3Tier implements TamperableTier {
   readonly #storing = new Map<BlockKey, Promise<void>>();
   readonly #calls: OpenCalls;
   readonly #closing = new AbortController();
-  readonly #counters: Record<string, number> = {};
+  readonly #counters: Record<string, number> = byName();
   /** Refusals that were reported. */
   readonly #reported = new Set<string>();
   #evicted: BlockKey[] = [];
