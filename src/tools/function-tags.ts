@@ -2,7 +2,7 @@ import { isJsonObject } from '../base/json.ts';
 import { type CallSource, nameLengthMax } from './call-source.ts';
 import { SteppedReader, type StepState } from './stepped-reader.ts';
 import type { Tool } from './tool.ts';
-import { findValueEnd, type TagSyntax } from './value-end.ts';
+import { afterJson, findValueEnd, type StringState, type TagSyntax } from './value-end.ts';
 import { asJson, isOnlyText, typesOfParameter } from './written-values.ts';
 
 export const functionTagSyntax: TagSyntax = {
@@ -55,6 +55,8 @@ export class FunctionTags extends SteppedReader {
   /** A line break that belongs to the value if more of it follows. */
   #lineBreak = '';
   #value = '';
+  /** At the end of the part of the value that was taken. */
+  #strings: StringState = 'outside';
 
   constructor(source: CallSource, syntax: TagSyntax = functionTagSyntax) {
     super();
@@ -176,6 +178,7 @@ export class FunctionTags extends SteppedReader {
     this.#hasLines = undefined;
     this.#lineBreak = '';
     this.#value = '';
+    this.#strings = 'outside';
     return 'again';
   }
 
@@ -191,8 +194,11 @@ export class FunctionTags extends SteppedReader {
       hasLines: this.#hasLines,
       followsLineBreak: this.#followsLineBreak,
       canFollow: (name) => this.#canFollow(name),
+      strings: this.#mustBeJson() ? this.#strings : undefined,
     });
-    this.#add(held.take(at));
+    const taken = held.take(at);
+    if (this.#mustBeJson()) this.#strings = afterJson(this.#strings, taken);
+    this.#add(taken);
     if (length === undefined) return 'open';
     held.take(length);
     this.#endValue();
@@ -204,6 +210,12 @@ export class FunctionTags extends SteppedReader {
   #canFollow(name: string): boolean {
     const { properties } = this.#tool!.function.parameters ?? {};
     return isJsonObject(properties) && Object.hasOwn(properties, name) && !this.#given.has(name);
+  }
+
+  /** The grammar of a strict tool allows tags inside of JSON. Other values are read as vLLM does: the first closing tag ends them. */
+  #mustBeJson(): boolean {
+    const { parameters, strict } = this.#tool!.function;
+    return strict === true && this.#state === 'value' && !typesOfParameter(parameters, this.#parameter).has('string');
   }
 
   /** One line break after the opening tag and one before the closing tag belong to the tags. Texts are passed on as they come. */

@@ -137,6 +137,33 @@ describe.each(formats)('values of strict parameters in %s', (format) => {
   });
 });
 
+describe.each(formats)('a closing tag in the JSON of a strict parameter in %s', (format) => {
+  const parameters = {
+    type: 'object',
+    properties: { a: { type: 'object' }, b: { type: 'array' }, c: { type: 'string' } },
+  };
+  const tags = ['</parameter>', '</arg_value>', '</function></tool_call>', '</parameter><parameter=b>', '</tool_call>'];
+  const others = ['<arg_key>b</arg_key><arg_value>', '</arg_value><arg_key>b</arg_key><arg_value>', '\\\\</parameter>'];
+  it.each([...tags, ...others, `\\"${tags.join()}`])('is read as text: %s', (tag) => {
+    const tools = [toolOf(parameters, true)];
+    const output = written[format]({ a: `{"k": "x${tag}", "${tag}": ["${tag}"]}`, b: `["${tag}"]`, c: 'y' });
+    const { matcher } = matcherOfCalls({ format, tools }, vocabulary);
+    expect(allowsText(matcher, output)).toBe(true);
+    const text = JSON.parse(`"${tag}"`);
+    const expected = { a: { k: `x${text}`, [text]: [text] }, b: [text], c: 'y' };
+    for (const pieces of [[output], [...output]]) {
+      expect(JSON.parse(callsIn(format, tools, ...pieces)[0]!.text)).toEqual(expected);
+    }
+  });
+
+  it('ends a string that is not closed, as without strict', () => {
+    const output = written[format]({ a: '{"k": "x}', b: '[1]' });
+    const [call] = callsIn(format, [toolOf(parameters, true)], output);
+    expect(call).toEqual(callsIn(format, [toolOf(parameters, false)], output)[0]);
+    expect(JSON.parse(call!.text)).toMatchObject({ b: [1] });
+  });
+});
+
 const object = (properties: JsonObject, required: readonly string[] = []): JsonObject => ({
   type: 'object',
   properties,

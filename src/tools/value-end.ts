@@ -26,6 +26,23 @@ export interface OpenValue {
   readonly followsLineBreak: boolean;
   /** Whether a parameter of this name can follow. */
   canFollow(name: string): boolean;
+  /** If the value must be JSON: where in it the held text begins. */
+  readonly strings: StringState | undefined;
+}
+
+/** Of a place in JSON: outside of strings, inside of one, or after a backslash in one. */
+export type StringState = 'outside' | 'inside' | 'escaped';
+
+/** The state after some more JSON. */
+export function afterJson(before: StringState, json: string): StringState {
+  let state = before;
+  for (let i = 0; i < json.length; i++) {
+    const code = json.charCodeAt(i);
+    if (state === 'escaped') state = 'inside';
+    else if (code === 0x22) state = state === 'inside' ? 'outside' : 'inside';
+    else if (code === 0x5c && state === 'inside') state = 'escaped';
+  }
+  return state;
 }
 
 /** `at`: the length of the text that belongs to the value for certain. `length`: of the closing tag; 0 if it was left out. */
@@ -37,7 +54,7 @@ export interface ValueEnd {
 
 /**
  * Finds the end of a value. Values are not escaped, so tags can be a part of them. The closing tag ends a value, and where it was left
- * out, the tag of the next parameter or the end of the call.
+ * out, the tag of the next parameter or the end of the call. Inside of a string of JSON they end it only if no other end follows.
  */
 export function findValueEnd(held: HeldText, syntax: TagSyntax, value: OpenValue): ValueEnd {
   return new ValueEndFinder(held, syntax, value).find();
@@ -57,17 +74,32 @@ class ValueEndFinder {
   }
 
   find(): ValueEnd {
+    let inString: ValueEnd | undefined;
+    let { strings } = this.#value;
+    let seen = 0;
     for (let at = this.#text.indexOf('<'); at !== -1; at = this.#text.indexOf('<', at + 1)) {
-      const isClose = this.#isClose(at);
-      if (isClose === true) return { at, length: this.#syntax.valueClose.length };
-      if (isClose === undefined) return { at };
-      const isOther = this.#isNextParameter(at) ?? this.#undecided();
-      if (isOther === true) return { at, length: 0 };
-      const isEnd = this.#isEndOfCall(at);
-      if (isEnd === true) return { at, length: 0 };
-      if (isOther === undefined || isEnd === undefined) return { at };
+      strings = strings && afterJson(strings, this.#text.slice(seen, at));
+      seen = at;
+      const isInside = strings !== undefined && strings !== 'outside';
+      if (isInside && inString !== undefined) continue;
+      const length = this.#lengthOfEnd(at);
+      if (length === null) continue;
+      if (!isInside) return length === undefined ? (inString ?? { at }) : { at, length };
+      inString = { at, ...(this.#held.hasEnded && length !== undefined ? { length } : {}) };
     }
-    return { at: this.#text.length };
+    return inString ?? { at: this.#text.length };
+  }
+
+  /** Of the closing tag; 0 if it was left out. Undefined: more text decides. Null: no end is here. */
+  #lengthOfEnd(at: number): number | undefined | null {
+    const isClose = this.#isClose(at);
+    if (isClose === true) return this.#syntax.valueClose.length;
+    if (isClose === undefined) return undefined;
+    const isOther = this.#isNextParameter(at) ?? this.#undecided();
+    if (isOther === true) return 0;
+    const isEnd = this.#isEndOfCall(at);
+    if (isEnd === true) return 0;
+    return isOther === undefined || isEnd === undefined ? undefined : null;
   }
 
   /** Undefined, or false if no more text comes. */

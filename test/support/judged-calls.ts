@@ -31,14 +31,14 @@ export function matcherOfCalls(
 }
 
 /** The calls that the parser of the format reads. Content is a failure. */
-export function callsIn(format: ToolFormat, tools: readonly Tool[], output: string) {
+export function callsIn(format: ToolFormat, tools: readonly Tool[], ...pieces: readonly string[]) {
   const parser = parserOf(format, tools);
-  const parts: readonly AnswerPart[] = [...parser.add(output), ...parser.end()];
+  const parts: readonly AnswerPart[] = [...pieces.flatMap((piece) => parser.add(piece)), ...parser.end()];
   const calls: { name: string; text: string }[] = [];
   for (const part of parts) {
     if (part.kind === 'call') calls.push({ name: part.name, text: '' });
     else if (part.kind === 'arguments') calls[part.index]!.text += part.text;
-    else expect([part, output]).toEqual([]);
+    else expect([part, pieces]).toEqual([]);
   }
   return calls;
 }
