@@ -31,8 +31,8 @@ it('docs/performance.md has the figures of a results file, and its plot', () => 
   expect(readFileSync('docs/performance.svg', 'utf8')).toBe(plotSvg(read(quoted)));
 });
 
-it('docs/performance.md has the table of the fault benchmark', () => {
-  const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(document)![1]!;
+it.each(['recovery', 'peers'])('docs/performance.md has the table of the fault benchmark: %s', (name) => {
+  const results = new RegExp(`\`(bench/results/[\\w-]+-${name}\\.json)\``).exec(document)![1]!;
   expect(withTable(document, recoveryTable(read(results)))).toBe(document);
 });
 

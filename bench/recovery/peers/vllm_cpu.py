@@ -6,6 +6,7 @@ perhaps `store` (a folder), `policy`, `lateMs` and `lostRequests`. The package's
 
 import json
 import os
+import random
 import socket
 import sys
 import time
@@ -25,9 +26,12 @@ def convert(model, checkpoint):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that the system gives to no other program, because vLLM listens only after a minute."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def serve(options):
