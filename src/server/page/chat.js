@@ -248,7 +248,9 @@ export class Chat {
     const { scrollTop } = turnsElement;
     const answer = this.#answer;
     const path = pathOf(this.conversation);
-    this.#turns = path.map((message) => new Turn(message, answer === undefined ? this.#actionsOf(message) : {}, message === answer?.message));
+    this.#turns = path.map(
+      (message) => new Turn(message, answer === undefined ? this.#actionsOf(message) : {}, message === answer?.message),
+    );
     if (path.length === 0) turnsElement.replaceChildren(welcome());
     else turnsElement.replaceChildren(...this.#turns.map(({ element }) => element));
     if (answer !== undefined) this.#turnOf(answer.message)?.grow(answer.status);

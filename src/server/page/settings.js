@@ -99,7 +99,8 @@ function store() {
   show();
 }
 
-export const settingsNow = () => /** @type {Settings} */ (Object.fromEntries(names.map((name) => [name, fields[name].value])));
+export const settingsNow = () =>
+  /** @type {Settings} */ (Object.fromEntries(names.map((name) => [name, fields[name].value])));
 
 /** The summary, and the preset that the fields have. */
 function show() {
@@ -132,9 +133,7 @@ export function requestSettings() {
     if (fields[name].value !== '') request[field] = Number(fields[name].value);
   }
   if (request.seed !== undefined && Math.abs(request.seed) > Number.MAX_SAFE_INTEGER)
-    throw new Error(
-      `Seed in the settings must be between ${-Number.MAX_SAFE_INTEGER} and ${Number.MAX_SAFE_INTEGER}.`,
-    );
+    throw new Error(`Seed in the settings must be between ${-Number.MAX_SAFE_INTEGER} and ${Number.MAX_SAFE_INTEGER}.`);
   return request;
 }
 
