@@ -51,7 +51,8 @@ export function checkTidiness(root: string): Violation[] {
         for (const [rule, pattern] of forbidden) if (pattern.test(line)) report(`line ${index + 1}: ${rule}`);
         if (testFile.test(file) && skips.test(line))
           report(`line ${index + 1}: only test/support/needs.ts skips tests`);
-        if (isPlainTable(relative(root, file), line)) report(`line ${index + 1}: a table by name is made by \`byName\``);
+        if (isPlainTable(relative(root, file), line))
+          report(`line ${index + 1}: a table by name is made by \`byName\``);
         if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: no escape from the type checker`);
       }
     }

@@ -2,9 +2,11 @@
  * Values by names. Names may come from outside, such as those of fields, tools, tiers or salts, so the object has no prototype: it has
  * no value for `constructor`, and its value for `__proto__` is one like others. `scripts/tidy.ts` demands it of each table by name.
  */
-export const byName = <Value>(values: Readonly<Record<string, Value>> = {}): Record<string, Value> =>
+export const byName = <Value>(values: { readonly [name: string]: Value } = {}): Record<string, Value> =>
   Object.assign(Object.create(null) as Record<string, Value>, values);
 
 /** The own value of an object that may have a prototype, such as one from another process. */
-export const ownValue = <Value>(values: { readonly [name: string]: Value } | undefined, name: string): Value | undefined =>
-  values !== undefined && Object.hasOwn(values, name) ? values[name] : undefined;
+export const ownValue = <Value>(
+  values: { readonly [name: string]: Value } | undefined,
+  name: string,
+): Value | undefined => (values !== undefined && Object.hasOwn(values, name) ? values[name] : undefined);

@@ -32,12 +32,16 @@ it('refuses a file without an end', needs(isPosix, 'no /dev/zero'), async () => 
   await expect(readTextFlag('prompt', '@/dev/zero', noInput)).rejects.toThrow(message);
 });
 
-it('refuses pipes and devices for templates and configurations, without waiting for a writer', needs(isPosix, 'no pipes with names'), async () => {
-  const path = join(folder, 'pipe without a writer');
-  execFileSync('mkfifo', [path]);
-  for (const file of [path, '/dev/zero'])
-    await expect(readTextFile('chat template', file)).rejects.toThrow(`${file}: it is not a regular file.`);
-});
+it(
+  'refuses pipes and devices for templates and configurations, without waiting for a writer',
+  needs(isPosix, 'no pipes with names'),
+  async () => {
+    const path = join(folder, 'pipe without a writer');
+    execFileSync('mkfifo', [path]);
+    for (const file of [path, '/dev/zero'])
+      await expect(readTextFile('chat template', file)).rejects.toThrow(`${file}: it is not a regular file.`);
+  },
+);
 
 it('says that a folder is not a file', async () => {
   await expect(readTextFile('prompt', folder)).rejects.toThrow(`${folder}: it is not a regular file.`);

@@ -1,6 +1,6 @@
-import { byName, ownValue } from '../base/by-name.ts';
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertDefined } from '../base/assert.ts';
+import { byName, ownValue } from '../base/by-name.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import type { BlockKey } from '../connector/block-key.ts';
 import type { KvBlock } from '../connector/connector.ts';

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { release } from 'node:os';
+import { byName } from '../base/by-name.ts';
 import type { ComputeDevice } from './device.ts';
 import { type NativeApi, nullPtr, type RawPtr } from './ffi.ts';
 
@@ -29,11 +30,11 @@ async function nvidiaVersion(native: NativeApi): Promise<string> {
   return `${version[0]}`;
 }
 
-const vulkanLibraries: Readonly<Record<string, string>> = {
+const vulkanLibraries: Readonly<Record<string, string>> = byName({
   linux: 'libvulkan.so.1',
   win32: 'vulkan-1.dll',
   darwin: 'libvulkan.1.dylib',
-};
+});
 
 /** Offsets in `VkPhysicalDeviceProperties`, which is smaller than `bytes`. */
 const properties = {

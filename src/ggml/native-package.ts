@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { byName } from '../base/by-name.ts';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
 
 /** The version of `@node-llama-cpp/*` whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe. All platforms are pinned to it. */
@@ -10,13 +11,13 @@ export const GGML_VERSION = '0.25.1';
 export const GGML_COMMIT = '0ad4a86';
 
 /** The packages for each platform, best first. `npm install kvasir` installs the last. */
-const packagesByPlatform: Readonly<Record<string, readonly string[]>> = {
+const packagesByPlatform: Readonly<Record<string, readonly string[]>> = byName({
   'linux-x64': ['linux-x64-cuda', 'linux-x64-cuda-ext', 'linux-x64-vulkan', 'linux-x64'],
   'linux-arm64': ['linux-arm64'],
   'darwin-arm64': ['mac-arm64-metal'],
   'darwin-x64': ['mac-x64'],
   'win32-x64': ['win-x64-cuda', 'win-x64-cuda-ext', 'win-x64-vulkan', 'win-x64'],
-};
+});
 
 export interface NativeLibraries {
   readonly packageName: string;

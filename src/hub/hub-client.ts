@@ -111,7 +111,7 @@ export class HubClient {
     });
   }
 
-  #fetch(path: string, signal: AbortSignal, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
+  #fetch(path: string, signal: AbortSignal, headers: { readonly [name: string]: string } = {}): Promise<Response> {
     return hubFetch(this.#settings, path, { signal, headers });
   }
 

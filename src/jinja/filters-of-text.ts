@@ -141,7 +141,14 @@ function withoutTags(text: string, open: string, close: string): string {
   }
 }
 
-const entities: Readonly<Record<string, string>> = byName({ lt: '<', gt: '>', amp: '&', '#34': '"', quot: '"', '#39': "'" });
+const entities: Readonly<Record<string, string>> = byName({
+  lt: '<',
+  gt: '>',
+  amp: '&',
+  '#34': '"',
+  quot: '"',
+  '#39': "'",
+});
 
 function quoteUrl(value: Value, isQuery: boolean): string {
   const text = print(value);

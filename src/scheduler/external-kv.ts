@@ -1,5 +1,5 @@
-import { byName } from '../base/by-name.ts';
 import { assert } from '../base/assert.ts';
+import { byName } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import { type BlockKey, blockKey, digestBytes, groupOfKey, writeKeyDigest } from '../connector/block-key.ts';
 import {

@@ -1,5 +1,5 @@
-import { byName } from '../base/by-name.ts';
 import { assert } from '../base/assert.ts';
+import { byName } from '../base/by-name.ts';
 import type { ConstraintState, TokenMask } from '../core/constraint.ts';
 import type { TokenCount, TokenId } from '../core/ids.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';

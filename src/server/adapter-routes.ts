@@ -64,4 +64,8 @@ function readUnload(body: unknown, limits: ParseLimits) {
 }
 
 const readName = (reader: FieldReader): string =>
-  reader.required('lora_name', reader.withoutNul('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax })), 'a text');
+  reader.required(
+    'lora_name',
+    reader.withoutNul('lora_name', reader.string('lora_name', { min: 1, max: nameLengthMax })),
+    'a text',
+  );

@@ -1,5 +1,5 @@
-import { byName } from '../base/by-name.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { byName } from '../base/by-name.ts';
 import type { Clock } from '../base/clock.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';

@@ -1,9 +1,9 @@
-import { byName } from '../base/by-name.ts';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, extname, join } from 'node:path';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { byName } from '../base/by-name.ts';
 import { sourceFile } from '../base/package-files.ts';
 import { routeNotFound } from './server-errors.ts';
 

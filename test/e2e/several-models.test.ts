@@ -1,5 +1,5 @@
 /** `kvasir serve` with several models: processes, their ends, and the settings of models. */
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -58,6 +58,18 @@ describe('a server of several models', () => {
     const [again] = childrenOf(server.child.pid!);
     server.child.kill('SIGKILL');
     await allGone([again!, ...processes]);
+  });
+
+  it('serves files whose names are like flags and like names of a hub', async () => {
+    const odd = mkdtempSync(join(tmpdir(), 'kvasir-odd-'));
+    mkdirSync(join(odd, 'hf:owner'));
+    const names = ['--help', 'hf:owner/name', '__proto__'];
+    for (const name of names) copyFileSync(demo, join(odd, `${name}.gguf`));
+    const server = await serve(['--model-dir', '.'], {}, { cwd: odd });
+    for (const model of names) expect((await server.complete({ model, max_tokens: 1 })).status).toBe(200);
+    expect(await statesOf(server)).toMatchObject(Object.fromEntries(names.map((name) => [name, 'loaded'])));
+    await server.stop();
+    rmSync(odd, { recursive: true });
   });
 
   itInLongForm('ends with its requests finished; models have the settings of their sections', async () => {

@@ -1,5 +1,7 @@
 /** The chat of the page at `/`, in Chromium, against the real server and an engine without a model. */
+import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
+import { invalidParameter } from '../../src/core/errors.ts';
 import { axeViolations, expectNoHorizontalScroll, hasChromium, needsChromium, useBrowser } from '../support/browser.ts';
 import {
   answers,
@@ -29,6 +31,13 @@ const axeAnswer = [
   '$$\na^2\n$$',
   '| a | b |\n|---|---|\n| 1 | 2 |',
 ].join('\n\n');
+
+/** The page measures so many milliseconds for everything. */
+const slowClock = (page: Page, stepMs: number): Promise<void> =>
+  page.evaluate((step) => {
+    let ms = 0;
+    performance.now = () => (ms += step);
+  }, stepMs);
 
 describe('the chat page', needs(hasChromium, needsChromium), () => {
   it('says what the model is before the first message, if its file does', async () => {
@@ -180,7 +189,7 @@ describe('the chat page', needs(hasChromium, needsChromium), () => {
     await page.getByText('Settings').click();
     await page.getByLabel('Temperature').fill('-1');
     await page.getByRole('button', { name: 'Regenerate' }).click();
-    await page.getByRole('alert').getByText('`temperature` must be').waitFor();
+    await page.getByRole('alert').getByText('Temperature in the settings must be from 0 to 2.').waitFor();
     expect(await answers(page).first().textContent()).toContain('The first answer.');
   });
 
@@ -250,6 +259,61 @@ describe('the chat page', needs(hasChromium, needsChromium), () => {
     );
   });
 
+  it('keeps the settings of each conversation; a new one has those of the last new one', async () => {
+    const { engine, page } = await openChat(browser, { answer: 'Yes.' });
+    const system = page.getByLabel('System prompt');
+    await page.getByText('Settings').click();
+    await system.fill('Rhyme.');
+    await send(page, 'First');
+    await idle(page);
+    // Of this conversation only.
+    await system.fill('Rhyme twice.');
+    await page.getByRole('button', { name: 'New chat' }).click();
+    expect(await system.inputValue()).toBe('Rhyme.');
+    await system.fill('Be brief.');
+    await send(page, 'Second');
+    await idle(page);
+    expect(promptOf(engine)).toContain('system\nBe brief.<|im_end|>');
+    await list(page).locator('li .open', { hasText: 'First' }).click();
+    expect(await system.inputValue()).toBe('Rhyme twice.');
+    await page.reload();
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('Rhyme twice.');
+    await send(page, 'Again');
+    await idle(page);
+    expect(promptOf(engine)).toContain('system\nRhyme twice.<|im_end|>');
+  });
+
+  it('shows a growing answer as text if a paint takes longer than 50 ms, and formats it at its end', async () => {
+    const free = gate(100);
+    const { page } = await openChat(browser, { answer: '**bold** '.repeat(30), beforeStep: free.beforeStep });
+    await slowClock(page, 60);
+    await send(page, 'Loop');
+    const answer = answers(page).first();
+    await answer.locator('.body.plain').getByText('**bold** **bold**').waitFor();
+    expect(await answer.locator('strong').count()).toBe(0);
+    free.open();
+    await idle(page);
+    expect(await answer.locator('strong').count()).toBe(30);
+  });
+
+  it('does not format an answer whose paint would take longer than a second, until a person wants it', async () => {
+    const { page } = await openChat(browser, { answer: '**bold** '.repeat(30) });
+    await slowClock(page, 10_000);
+    await send(page, 'Loop');
+    await idle(page);
+    const answer = answers(page).first();
+    expect(await answer.locator('.body.plain').textContent()).toContain('**bold** **bold**');
+    await answer.getByRole('button', { name: 'Show formatted' }).click();
+    expect(await answer.locator('strong').count()).toBe(30);
+  });
+
+  it('names the field of the page in an error of the server', async () => {
+    const throws = invalidParameter({ parameter: 'maxTokens', expected: 'less', actual: '7' });
+    const { page } = await openChat(browser, { throws });
+    await send(page, 'Hi');
+    await page.getByRole('alert').getByText('Max tokens must be less, got 7.').waitFor();
+  });
+
   itInLongForm('has presets of settings', async () => {
     const { page } = await openChat(browser);
     page.on('dialog', (dialog) => void dialog.accept(dialog.type() === 'prompt' ? 'Poet' : undefined));
@@ -277,10 +341,10 @@ describe('the chat page', needs(hasChromium, needsChromium), () => {
     const { engine, page } = await openChat(browser, { answer: 'Yes.' });
     await page.getByText('Settings').click();
     const wrong: [string, string, string][] = [
-      ['Temperature', '-1', '`temperature` must be'],
-      ['Top-p', '1.5', '`top_p` must be'],
-      ['Max tokens', '2.5', '`max_tokens` must be'],
-      ['Seed', '123456789012345678901', 'The seed in the settings must be'],
+      ['Temperature', '5', 'Temperature in the settings must be from 0 to 2.'],
+      ['Top-p', '1.5', 'Top-p in the settings must be from 0 to 1.'],
+      ['Max tokens', '2.5', 'Max tokens in the settings must be a whole number.'],
+      ['Seed', '123456789012345678901', 'Seed in the settings must be'],
     ];
     for (const [label, value, problem] of wrong) {
       const before = await page.getByLabel(label).inputValue();
@@ -293,7 +357,7 @@ describe('the chat page', needs(hasChromium, needsChromium), () => {
     }
     await page.getByLabel('Seed').pressSequentially('1e');
     await page.getByRole('button', { name: 'Send', exact: true }).click();
-    await page.getByRole('alert').getByText('The seed in the settings is no number.').waitFor();
+    await page.getByRole('alert').getByText('Seed in the settings is no number.').waitFor();
     expect(engine.requests.length).toBe(0);
   });
 

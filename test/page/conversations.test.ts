@@ -101,7 +101,7 @@ describe('the conversations of the page', needs(hasChromium, needsChromium), () 
     // As a supervisor ends it: the server has a last word.
     await again.server.drain(0);
     free.open();
-    await answers(page).getByText('The server ended before the answer was complete.').waitFor();
+    await answers(page).getByText('The engine is shutting down.').waitFor();
     await serveAgain(browser, url, { answer: 'zz' });
     await page.getByRole('button', { name: 'Continue' }).click();
     await answers(page).getByText('xxxxxyyyyyzz').waitFor();

@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { byName } from '../../base/by-name.ts';
 import { formatBytes } from '../../base/bytes.ts';
 import { demoModelPath } from '../../base/package-files.ts';
 import { loadNative, type NativeApi } from '../../ggml/ffi.ts';
@@ -46,7 +47,7 @@ interface Kernel {
 }
 
 /** A function of each library, which shows that the library can be loaded. All others are kernels of matmuls. */
-const functions: Readonly<Record<string, string>> = {
+const functions: Readonly<Record<string, string>> = byName({
   'paged-attention.c': 'kvasir_attend_pointer',
   'logits.c': 'kvasir_best_of_shares_pointer',
   'weighted-sum.c': 'kvasir_weighted_sum_pointer',
@@ -57,7 +58,7 @@ const functions: Readonly<Record<string, string>> = {
   'rotate-heads.c': 'kvasir_rotate_heads_pointer',
   'scan.c': 'kvasir_scan_pointer',
   'delta-net.c': 'kvasir_delta_net_pointer',
-};
+});
 
 /** Loads the kernels of a model, and compiles those that are neither in the package nor in the cache. Default: the bundled model. */
 export async function reportKernels(model: string | undefined): Promise<KernelReport[]> {

@@ -43,8 +43,8 @@ export class ForkedModel implements ModelProcess {
     this.#stopMs = setup.flags.shutdownTimeout * 1000 + closeMs;
     leaveRemovedFolder();
     const entry = fileURLToPath(entryPoint('src/main'));
-    // The name is for the list of processes. Output goes to standard error, as that of the server.
-    this.#child = fork(entry, ['model-worker', setup.name], {
+    // The name is for the list of processes. It is that of a file, which may begin with `-`. Output goes to standard error, as that of the server.
+    this.#child = fork(entry, ['model-worker', '--', setup.name], {
       serialization: 'advanced',
       stdio: ['ignore', 2, 2, 'ipc'],
       execArgv: inheritedFlags(),

@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { nameLengthMax } from '../../base/field-reader.ts';
 import { nameMatch } from '../../engine/model-names.ts';
 import { checkState, stateNow } from '../../ggml/file-state.ts';
@@ -170,7 +170,8 @@ export class ModelCatalog implements ModelSource {
     const models = modelsAmong(paths.map((path) => ({ path })));
     const entries = models.map(({ files: [first] }) => {
       const { path } = first!;
-      return this.#entryOf(nameOfFile(path), join(folder, path));
+      // Absolute: a file of a folder `hf:owner` is no name of a hub.
+      return this.#entryOf(nameOfFile(path), resolve(folder, path));
     });
     const found = await Promise.all(entries.map(withFile));
     return found.filter(({ path }) => path !== undefined).sort((a, b) => (a.name < b.name ? -1 : 1));

@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { crc32 } from 'node:zlib';
+import { byName } from '../../base/by-name.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { uniform } from '../../base/philox.ts';
 import type { RequestId } from '../../core/ids.ts';

@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { AssertionError } from '../../base/assert.ts';
+import { byName } from '../../base/by-name.ts';
 import { settlesWithin, withDeadline } from '../../base/deadlines.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';

@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { byName } from '../../base/by-name.ts';
 import type { Clock } from '../../base/clock.ts';
 import { settlesWithin } from '../../base/deadlines.ts';
 import type { MemoryAhead } from '../../base/memory-ahead.ts';

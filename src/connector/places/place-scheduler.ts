@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { assert } from '../../base/assert.ts';
+import { byName } from '../../base/by-name.ts';
 import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';

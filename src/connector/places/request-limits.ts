@@ -27,9 +27,7 @@ export function readRequestLimits(
     const value = params[name];
     if (value === undefined || value === null) return Infinity;
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
-    warn(
-      `kv_transfer_params.${name} is ignored: it must be a whole number of at least 0, got ${describeValue(value)}`,
-    );
+    warn(`kv_transfer_params.${name} is ignored: it must be a whole number of at least 0, got ${describeValue(value)}`);
     return Infinity;
   };
   const tiers = params.kv_load_tiers;

@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { assert } from '../../base/assert.ts';
+import { byName } from '../../base/by-name.ts';
 import type { SaltTag } from '../salt-tag.ts';
 import { LruBytes } from './lru-bytes.ts';
 

@@ -1,5 +1,5 @@
-import { ownValue } from '../../base/by-name.ts';
 import type { Attributes } from '@opentelemetry/api';
+import { ownValue } from '../../base/by-name.ts';
 import type { RequestStats } from '../../core/request.ts';
 import type { CompletionTimes, EndedCompletion } from '../observer.ts';
 
@@ -60,7 +60,10 @@ function kvAttributes(stats: RequestStats | undefined): Attributes {
 export function phaseAttributes(before: RequestStats | undefined, after: RequestStats | undefined): Attributes {
   if (after === undefined) return {};
   const earlier = loadedTokens(before);
-  const loaded = Object.entries(loadedTokens(after)).map(([name, tokens]) => [name, tokens - (ownValue(earlier, name) ?? 0)]);
+  const loaded = Object.entries(loadedTokens(after)).map(([name, tokens]) => [
+    name,
+    tokens - (ownValue(earlier, name) ?? 0),
+  ]);
   return withoutZeros({
     'kvasir.computed_tokens': after.computedTokens - (before?.computedTokens ?? 0),
     'kvasir.failed_loads': (after.failedLoads ?? 0) - (before?.failedLoads ?? 0),

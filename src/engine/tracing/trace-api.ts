@@ -1,15 +1,16 @@
+import { byName } from '../../base/by-name.ts';
 import { tracingPackageMissing } from '../errors.ts';
 
 /** The package `@opentelemetry/api`, which Kvasir does not install. */
 export type TraceApi = typeof import('@opentelemetry/api');
 
 /** The tested versions, which the message about a missing package names. */
-const versions: Readonly<Record<string, string>> = {
+const versions: Readonly<Record<string, string>> = byName({
   '@opentelemetry/api': '1.9.1',
   '@opentelemetry/sdk-trace-base': '2.12.1',
   '@opentelemetry/resources': '2.12.1',
   '@opentelemetry/exporter-trace-otlp-proto': '0.223.1',
-};
+});
 
 /** @throws KvasirError `tracingPackageMissing`, which names all packages of `all`. */
 export async function loadTracePackage<T>(load: () => Promise<T>, all: readonly string[]): Promise<T> {

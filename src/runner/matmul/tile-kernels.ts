@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { assertDefined } from '../../base/assert.ts';
+import { byName } from '../../base/by-name.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import type { GgufTensor } from '../../ggml/gguf.ts';

@@ -1,5 +1,5 @@
-import { byName } from '../../base/by-name.ts';
 import { assertDefined } from '../../base/assert.ts';
+import { byName } from '../../base/by-name.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { argumentsJson } from '../arguments-json.ts';

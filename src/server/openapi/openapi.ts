@@ -1,6 +1,6 @@
-import { byName } from '../../base/by-name.ts';
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
+import { byName } from '../../base/by-name.ts';
 import { sourceFile } from '../../base/package-files.ts';
 import type { ParseLimits } from '../openai-parse.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';

@@ -1,5 +1,6 @@
 import { call, eventsOf, isAbort, messageOf } from './api.js';
 import { plural } from './dom.js';
+import { withLabels } from './settings.js';
 
 /** @typedef {import('./conversation.js').Message} Message */
 
@@ -41,14 +42,13 @@ export class Answer {
         }
         const finish = event.choices?.[0]?.finish_reason;
         if (finish === 'length') message.end = 'length';
-        else if (finish === 'abort') throw new Error('The server ended before the answer was complete.');
         else if (finish) delete message.end;
         if (event.usage) message.note = noteOf(event.usage, startMs, firstMs || startMs);
       }
       if (message.end === 'open') throw new Error('The connection ended before the answer was complete.');
     } catch (problem) {
       message.end = 'stopped';
-      if (!isAbort(problem)) message.error = messageOf(problem);
+      if (!isAbort(problem)) message.error = withLabels(messageOf(problem));
     }
   }
 }

@@ -4,7 +4,7 @@ import { Chat } from './chat.js';
 import { newConversation } from './conversation.js';
 import { byId } from './dom.js';
 import { showModels } from './models.js';
-import { openSettings, recommend } from './settings.js';
+import { recommend } from './settings.js';
 import { openSidebar, showConversations } from './sidebar.js';
 import { Conversations, current, read, write } from './store.js';
 
@@ -127,7 +127,6 @@ async function takeRecommended() {
   if (response.ok) recommend((await response.json()).recommended_sampling ?? {});
 }
 
-openSettings();
 openSidebar(conversations, list);
 const last = conversations.get(current.id);
 if (last !== undefined) chat.open(last);

@@ -5,7 +5,7 @@ import { announce, byId, el } from './dom.js';
 import { aboutModel, chooseModel, onModelChoice, requestModel } from './models.js';
 import { Problems } from './problems.js';
 import { followReading } from './reading.js';
-import { requestSettings, systemMessages } from './settings.js';
+import { keepForNew, openSettings, requestSettings, settingsNow, showSettings, systemMessages } from './settings.js';
 import { isTouch } from './touch.js';
 import { endNotes, Turn } from './turns.js';
 
@@ -56,6 +56,15 @@ export class Chat {
       this.conversation.model = model;
       if (this.conversation.messages.length > 0) this.conversations.save(this.conversation);
     });
+    openSettings((settings) => {
+      const { conversation } = this;
+      if (conversation.messages.length === 0) {
+        keepForNew(settings);
+        return;
+      }
+      conversation.settings = settings;
+      this.conversations.save(conversation);
+    });
     addEventListener('pagehide', () => {
       for (const id of this.#running.keys()) this.#save(this.conversations.get(id));
       // Requests end with the page, and their errors say nothing about the conversations.
@@ -94,6 +103,7 @@ export class Chat {
   open(conversation) {
     this.conversation = conversation;
     chooseModel(conversation.model);
+    showSettings(conversation.settings);
     this.#isAtEnd = true;
     this.#render();
     this.composer.open();
@@ -179,6 +189,7 @@ export class Chat {
     const path = pathOf(conversation);
     const { model } = requestModel();
     if (model !== undefined) conversation.model = model;
+    conversation.settings = settingsNow();
     const isContinued = answer.content !== '';
     const body = () => ({
       messages: [...systemMessages(), ...(isContinued ? path : path.slice(0, -1)).map(toRequest)],
@@ -237,7 +248,9 @@ export class Chat {
     const { scrollTop } = turnsElement;
     const answer = this.#answer;
     const path = pathOf(this.conversation);
-    this.#turns = path.map((message) => new Turn(message, answer === undefined ? this.#actionsOf(message) : {}));
+    this.#turns = path.map(
+      (message) => new Turn(message, answer === undefined ? this.#actionsOf(message) : {}, message === answer?.message),
+    );
     if (path.length === 0) turnsElement.replaceChildren(welcome());
     else turnsElement.replaceChildren(...this.#turns.map(({ element }) => element));
     if (answer !== undefined) this.#turnOf(answer.message)?.grow(answer.status);

@@ -7,8 +7,8 @@
  * @typedef {'open' | 'stopped' | 'length'} End Why an answer is not complete: it is being written (or the page was closed meanwhile), a
  * person stopped it, or it reached the limit of tokens.
  * @typedef {{ id: string, parent: string, role: 'user' | 'assistant', content: string, files?: TextFile[], reasoning?: string, toolCalls?: ToolCall[], note?: string, error?: string, end?: End }} Message
- * @typedef {{ id: string, title: string, changedMs: number, leaf: string, messages: Message[], model?: string }} Conversation `title`: what a person
- * has named it, or ''. `model`: the one that answers, if the server has several. Every message comes after its parent; the parent of the first one is ''.
+ * @typedef {{ id: string, title: string, changedMs: number, leaf: string, messages: Message[], model?: string, settings?: Record<string, string> }} Conversation `title`: what a person
+ * has named it, or ''. `model`: the one that answers, if the server has several. `settings`: of `settings.js`. Every message comes after its parent; the parent of the first one is ''.
  */
 
 /** `randomUUID` is absent in pages that came over HTTP from another machine. */
@@ -96,7 +96,7 @@ export function merge(known, stored, keepsOwn) {
  * @returns {Conversation | undefined} undefined: it is not a conversation
  */
 export function parseConversation(value) {
-  const { id, title, changedMs, leaf, messages, model } = /** @type {Partial<Conversation>} */ (value ?? {});
+  const { id, title, changedMs, leaf, messages, model, settings } = /** @type {Partial<Conversation>} */ (value ?? {});
   if (typeof id !== 'string' || id === '' || !Array.isArray(messages)) return undefined;
   /** @type {Conversation} */
   const read = { id, title: '', changedMs: Number(changedMs) || 0, leaf: '', messages: [] };
@@ -113,6 +113,8 @@ export function parseConversation(value) {
   read.leaf = typeof leaf === 'string' && leaf !== '' && ids.has(leaf) ? leaf : before;
   if (typeof title === 'string' && title !== titleOf(read)) read.title = title;
   if (typeof model === 'string') read.model = model;
+  if (typeof settings === 'object' && settings !== null)
+    read.settings = Object.fromEntries(Object.entries(settings).filter(([, text]) => typeof text === 'string'));
   return read;
 }
 

@@ -2,7 +2,7 @@ import { announce, byId, el } from './dom.js';
 import { read, write } from './store.js';
 
 /**
- * The settings of all conversations, as texts of the fields, and named copies of them.
+ * The settings of a conversation, as texts of the fields, and named copies of them.
  * @typedef {Record<keyof typeof fields, string>} Settings
  * @typedef {{ name: string, settings: Settings }} Preset
  */
@@ -15,7 +15,7 @@ const fields = {
   maxTokens: byId('max-tokens', HTMLInputElement),
   seed: byId('seed', HTMLInputElement),
 };
-/** Names of the numbers in a request, and how the summary tells them. */
+/** Names of the numbers in a request and in the errors of the server, and how the summary tells them. */
 const numbers = /** @type {const} */ ([
   ['temperature', 'temperature', 'temperature '],
   ['topP', 'top_p', 'top-p '],
@@ -29,9 +29,12 @@ const names = /** @type {(keyof Settings)[]} */ (Object.keys(fields));
 const choice = byId('preset', HTMLSelectElement);
 const remove = byId('delete-preset', HTMLButtonElement);
 
-/** Fills the fields with the stored settings, and stores every change. */
-export function openSettings() {
-  fill(read('settings', defaults));
+/** @type {(settings: Settings) => void} */
+let changed = () => undefined;
+
+/** @param {(settings: Settings) => void} onChange gets the settings after each change by a person */
+export function openSettings(onChange) {
+  changed = onChange;
   for (const field of Object.values(fields)) field.addEventListener('input', store);
   choice.addEventListener('change', () => {
     fill(presets().find(({ name }) => name === choice.value)?.settings ?? defaults);
@@ -40,7 +43,7 @@ export function openSettings() {
   byId('save-preset', HTMLButtonElement).addEventListener('click', () => {
     const name = prompt('Name of the preset', choice.value)?.trim();
     if (!name) return;
-    keep([...presets().filter((preset) => preset.name !== name), { name, settings: values() }]);
+    keep([...presets().filter((preset) => preset.name !== name), { name, settings: settingsNow() }]);
     announce(`The preset ${name} is saved.`);
   });
   remove.addEventListener('click', () => {
@@ -49,6 +52,18 @@ export function openSettings() {
   });
   show();
 }
+
+/**
+ * Fills the fields with the settings of a conversation. A new one has those that a person gave to the last new one.
+ * @param {Partial<Settings> | undefined} settings
+ */
+export function showSettings(settings) {
+  fill(settings ?? read('settings', defaults));
+  show();
+}
+
+/** @param {Settings} settings for new conversations */
+export const keepForNew = (settings) => write('settings', settings);
 
 /**
  * Takes over what the publisher of the model recommends, unless the user has other settings. The server adds parameters without a field.
@@ -80,15 +95,16 @@ function fill(settings) {
 }
 
 function store() {
-  write('settings', values());
+  changed(settingsNow());
   show();
 }
 
-const values = () => /** @type {Settings} */ (Object.fromEntries(names.map((name) => [name, fields[name].value])));
+export const settingsNow = () =>
+  /** @type {Settings} */ (Object.fromEntries(names.map((name) => [name, fields[name].value])));
 
 /** The summary, and the preset that the fields have. */
 function show() {
-  const now = values();
+  const now = settingsNow();
   const parts = [
     ...(now.system.trim() === '' ? [] : ['system prompt']),
     ...numbers.flatMap(([name, , before, after = '']) => (now[name] === '' ? [] : [`${before}${now[name]}${after}`])),
@@ -107,23 +123,17 @@ function show() {
   remove.disabled = !all.some(({ name }) => name === choice.value);
 }
 
-/**
- * The fields of a request. The server checks the values, and its message names the wrong one. Throws if a field has no number that JSON
- * can carry.
- */
+/** The fields of a request. Throws if a field refuses its value; the server checks what fields do not know. */
 export function requestSettings() {
   /** @type {Record<string, number>} */
   const request = {};
-  for (const [name, field, label] of numbers) {
-    const { value, validity } = fields[name];
-    if (validity.badInput)
-      throw new Error(`The ${label.trim()} in the settings is no number.`.replace('at most', 'max tokens'));
-    if (value !== '') request[field] = Number(value);
+  for (const [name, field] of numbers) {
+    const problem = problemOf(fields[name]);
+    if (problem !== undefined) throw new Error(`${labelOf(name)} in the settings ${problem}.`);
+    if (fields[name].value !== '') request[field] = Number(fields[name].value);
   }
   if (request.seed !== undefined && Math.abs(request.seed) > Number.MAX_SAFE_INTEGER)
-    throw new Error(
-      `The seed in the settings must be between ${-Number.MAX_SAFE_INTEGER} and ${Number.MAX_SAFE_INTEGER}.`,
-    );
+    throw new Error(`Seed in the settings must be between ${-Number.MAX_SAFE_INTEGER} and ${Number.MAX_SAFE_INTEGER}.`);
   return request;
 }
 
@@ -132,3 +142,24 @@ export function systemMessages() {
   const content = fields.system.value.trim();
   return content === '' ? [] : [{ role: 'system', content }];
 }
+
+/**
+ * Why a field refuses its value. Fractions between two steps are right, but in fields of whole numbers.
+ * @param {HTMLInputElement} field
+ */
+function problemOf({ value, validity, min, max, step }) {
+  if (validity.badInput) return 'is no number';
+  if (validity.rangeUnderflow || validity.rangeOverflow)
+    return max === '' ? `must be at least ${min}` : `must be from ${min} to ${max}`;
+  return step === '1' && !Number.isInteger(Number(value)) ? 'must be a whole number' : undefined;
+}
+
+/** @param {keyof Settings} name */
+const labelOf = (name) => fields[name].labels?.[0]?.firstChild?.textContent?.trim() ?? name;
+
+/**
+ * An error of the server with the labels of the page instead of the names in the request.
+ * @param {string} message
+ */
+export const withLabels = (message) =>
+  numbers.reduce((text, [name, field]) => text.replaceAll(`\`${field}\``, labelOf(name)), message);

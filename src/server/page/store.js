@@ -219,7 +219,8 @@ export class Conversations {
       return;
     }
     merge(known, stored, (id) => this.#own.has(id));
-    Object.assign(known, { title: stored.title, changedMs: stored.changedMs });
+    const { title, changedMs, settings } = stored;
+    Object.assign(known, { title, changedMs, ...(settings && { settings }) });
     // The other tab went on where this one is.
     if (pathOf({ ...known, leaf: stored.leaf }).some(({ id }) => id === known.leaf)) known.leaf = stored.leaf;
   }

@@ -9,10 +9,20 @@ import { isTouch } from './touch.js';
  * @typedef {{ at: number, count: number, go: (at: number) => void }} Branches The messages in this place; `go` shows another one.
  */
 
+/** A paint of a growing answer that takes longer makes it a text while it grows: an answer that loops would stop the page. */
+const PAINT_MS = 50;
+/** The end of an answer is worth one longer paint. */
+const LAST_PAINT_MS = 1000;
+/** Shorter texts have taken their time for other things, such as the first formula. */
+const LENGTH_MIN = 500;
+/** Answers that are shown as texts, and the milliseconds of a paint for each character. @type {WeakMap<Message, number>} */
+const asText = new WeakMap();
+
 /** One message on the page. */
 export class Turn {
   /** @type {MarkdownView | undefined} */
   #markdown;
+  #formatted = false;
   #frame = 0;
   /** The text is not shown again before this time. */
   #nextMs = 0;
@@ -20,8 +30,9 @@ export class Turn {
   /**
    * @param {Message} message
    * @param {TurnActions} actions
+   * @param {boolean} isGrowing
    */
-  constructor(message, actions) {
+  constructor(message, actions, isGrowing) {
     this.message = message;
     this.actions = actions;
     const isUser = message.role === 'user';
@@ -37,7 +48,9 @@ export class Turn {
       ...(isUser ? [this.files, this.body] : [this.reasoning, this.body, this.calls]),
       this.foot,
     );
-    if (!isUser) this.#markdown = new MarkdownView(this.body);
+    this.#formatted = !isUser;
+    const msPerCharacter = asText.get(message) ?? 0;
+    if (!isGrowing && msPerCharacter * message.content.length < LAST_PAINT_MS) asText.delete(message);
     this.show();
     this.settle();
   }
@@ -52,7 +65,13 @@ export class Turn {
       }
       const startMs = performance.now();
       this.show();
+      // Reading a size makes the browser lay out the answer now.
+      void this.body.offsetHeight;
       const endMs = performance.now();
+      if (this.#markdown !== undefined && endMs - startMs > PAINT_MS) {
+        asText.set(this.message, (endMs - startMs) / Math.max(LENGTH_MIN, this.message.content.length));
+        this.show();
+      }
       this.#nextMs = endMs + 4 * (endMs - startMs);
     });
   }
@@ -61,6 +80,10 @@ export class Turn {
     const { files = [], toolCalls = [] } = this.message;
     const content = withShortMarks(this.message.content);
     const reasoning = withShortMarks(this.message.reasoning ?? '');
+    const isFormatted = this.#formatted && !asText.has(this.message);
+    if (isFormatted !== (this.#markdown !== undefined)) this.body.replaceChildren();
+    this.#markdown = isFormatted ? (this.#markdown ?? new MarkdownView(this.body)) : undefined;
+    this.body.classList.toggle('plain', !isFormatted);
     if (this.#markdown === undefined) this.body.textContent = content;
     else this.#markdown.show(content);
     this.reasoning.hidden = reasoning === '';
@@ -91,10 +114,18 @@ export class Turn {
       ...(branches === undefined ? [] : [branchChooser(branches)]),
       ...(actions.continue === undefined ? [] : [button('Continue', actions.continue, { class: 'quiet strong' })]),
       copyButton('Copy', () => message.content),
+      ...(asText.has(message) ? [button('Show formatted', () => this.#format())] : []),
       ...(edit === undefined ? [] : [button('Edit', () => this.edit(edit))]),
       ...(regenerate === undefined ? [] : [button('Regenerate', regenerate)]),
       ...(notes.length === 0 ? [] : [el('span', { class: 'note' }, notes.join(' · '))]),
     );
+  }
+
+  /** A person wants to wait for it. */
+  #format() {
+    asText.delete(this.message);
+    this.show();
+    this.settle();
   }
 
   /**

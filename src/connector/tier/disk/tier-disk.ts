@@ -1,6 +1,6 @@
-import { byName } from '../../../base/by-name.ts';
 import { dirname, resolve } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
+import { byName } from '../../../base/by-name.ts';
 import { systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';

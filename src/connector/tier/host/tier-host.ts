@@ -1,5 +1,5 @@
-import { byName } from '../../../base/by-name.ts';
 import { assert } from '../../../base/assert.ts';
+import { byName } from '../../../base/by-name.ts';
 import { type Clock, systemClock } from '../../../base/clock.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';

@@ -1,5 +1,5 @@
-import { byName } from '../../../base/by-name.ts';
 import { assert } from '../../../base/assert.ts';
+import { byName } from '../../../base/by-name.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';

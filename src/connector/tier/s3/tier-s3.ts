@@ -1,6 +1,6 @@
-import { byName } from '../../../base/by-name.ts';
 import { setMaxListeners } from 'node:events';
 import { AssertionError } from '../../../base/assert.ts';
+import { byName } from '../../../base/by-name.ts';
 import { type Clock, systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import type { Timers } from '../../../base/timers.ts';
