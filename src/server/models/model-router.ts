@@ -1,5 +1,4 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { byName } from '../../base/by-name.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { engineClosed } from '../../core/errors.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
