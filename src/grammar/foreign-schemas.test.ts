@@ -68,6 +68,8 @@ describe.each([
   ['arktype', casesOf('arktype')],
   ['effect', casesOf('effect')],
   ['msgspec', casesOf('msgspec')],
+  ['go', casesOf('go')],
+  ['rust', casesOf('rust')],
 ])('schemas of %s', (_, cases) => {
   // One half of them in the default form.
   const chosen = cases.filter((_case, i) => isLongForm || i % 2 === 0);

@@ -12,13 +12,16 @@ export const outOfReach = decimalOf(`1e${digitsMax}`);
 
 const digit = characters('09');
 const digits = (min: number, max: number): Expression => repeat(digit, min, max);
-const integerPart = choice(text('0'), sequence(characters('19'), digits(0, digitsMax - 1)));
+const wholePart = sequence(characters('19'), digits(0, digitsMax - 1));
+const integerPart = choice(text('0'), wholePart);
 const anyFraction = optional(sequence(text('.'), digits(1, digitsMax)));
 
-export const anyInteger = sequence(optional(text('-')), integerPart);
+/** Without `-0`, which serde of Rust does not read as an integer. */
+export const anyInteger = choice(text('0'), sequence(optional(text('-')), wholePart));
 /** With an exponent of two digits, so that it stays finite as a double. */
 export const anyNumber = sequence(
-  anyInteger,
+  optional(text('-')),
+  integerPart,
   anyFraction,
   optional(sequence(characters('e', 'E'), optional(characters('+', '-')), digits(1, 2))),
 );

@@ -406,3 +406,10 @@ it.each([...small, ...(isLongForm ? [...large, ...veryLarge] : large.slice(0, 1)
     else if (refusal !== undefined) expect(refusal.problem).toMatch(/more than \d+|too many states|so many/);
   },
 );
+
+it('an integer is not written as -0, and a number may be', () => {
+  const allows = (type: string) =>
+    ['-0', '0', '-7', '-0.5'].filter((text) => allowsText(matcherNow({ type }, true, vocabulary).matcher, text));
+  expect(allows('integer')).toEqual(['0', '-7']);
+  expect(allows('number')).toEqual(['-0', '0', '-7', '-0.5']);
+});

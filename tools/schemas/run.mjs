@@ -11,6 +11,8 @@ const libraries = {
   effect: ['node', 'effect.mjs'],
   pydantic: [python, 'pydantic_types.py'],
   msgspec: [python, 'msgspec_types.py'],
+  go: ['go', 'run', '-C', 'go-types', '.'],
+  rust: ['cargo', 'run', '-q', '--manifest-path', 'rust-types/Cargo.toml'],
 };
 const engines = {
   kvasir: ['node', 'engine-kvasir.mjs'],
