@@ -69,8 +69,7 @@ async function refusal(answer: Response): Promise<undefined> {
   if (error === undefined || !/^[A-Z].*[.!]$/s.test(error.message))
     problems.push(`${answer.status} without a sentence`);
   // 500: the engine broke while it computed the request.
-  if (answer.status !== 503 && error?.code !== 'KVASIR_GENERATION_FAILED')
-    problems.push(`${answer.status}: ${error?.message}`);
+  if (answer.status < 500 || error?.code === 'internal_error') problems.push(`${answer.status}: ${error?.message}`);
   count(`refused: ${error?.code}`);
 }
 
