@@ -242,7 +242,8 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       engineFor(engine, parsed.model);
       const answer = await unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
         const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
-        const tokens = await engine.tokenizePrompt(text, { addSpecial, parseSpecial, signal });
+        // No request computes them, so they may be more than the context has.
+        const tokens = await engine.tokenizePrompt(text, { addSpecial, parseSpecial, isCut: true, signal });
         const strings = tokenStrings ? tokenStringsOf(engine, tokens) : null;
         const answered = withPieces ? piecesOf(engine, tokens) : Array.from(tokens);
         const counts = { count: tokens.length, max_model_len: model.maxModelLen };

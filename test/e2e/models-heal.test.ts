@@ -139,6 +139,41 @@ it('an adapter that is loaded at run time is found by its name, until it is unlo
   expect(await ask()).toBe(404);
 });
 
+it('/tokenize takes texts that are much longer than the context', async () => {
+  const server = await serve(['--model-dir', models]);
+  const answer = await server.post('/tokenize', { model: 'first', prompt: 'Once upon a '.repeat(70_000) });
+  expect([answer.status, await answer.json()]).toEqual([
+    200,
+    expect.objectContaining({ count: expect.toSatisfy((count: number) => count > 210_000), max_model_len: 8192 }),
+  ]);
+});
+
+it('a model that was unloaded because it was idle finds its KV in a disk tier at its first request', async () => {
+  const server = await serve([
+    '--model-dir',
+    models,
+    '--model-idle-timeout',
+    '1',
+    '--kv-tier',
+    `disk:${join(folder, 'kv')}`,
+  ]);
+  const cached = async () => {
+    const answer = await server.complete({ model: 'first', prompt: 'One two three. '.repeat(30), max_tokens: 4 });
+    const { usage } = (await answer.json()) as {
+      readonly usage: {
+        readonly prompt_tokens: number;
+        readonly prompt_tokens_details: { readonly cached_tokens: number };
+      };
+    };
+    return [usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens] as const;
+  };
+  const [tokens, before] = await cached();
+  expect(before).toBe(0);
+  await server.logged(/the model first is unloaded .*reason=idle/);
+  // All whole blocks.
+  expect(await cached()).toEqual([tokens, 16 * Math.floor((tokens - 1) / 16)]);
+});
+
 it('a file that is rewritten while its model loads is named as the cause', async () => {
   const path = join(folder, 'rewritten.gguf');
   copyFileSync(demo, path);

@@ -9,6 +9,7 @@ export const heavyFiles = [
   'test/worker-processes.test.ts',
   'test/stopped-workers.test.ts',
   'test/e2e/models-from-hub.test.ts',
+  'test/e2e/models-heal.test.ts',
   'test/worker-chaos.test.ts',
   'test/e2e/cli.test.ts',
   'test/dead-storage.test.ts',

@@ -39,3 +39,6 @@ export function modelFaults(folder: string) {
     order: (model: string, fault: ModelFault): void => writeFileSync(orderOf(model), fault),
   };
 }
+
+/** How long three models are tested under faults. */
+export const soakMinutes = (usual: number): number => Number(process.env.KVASIR_MODELS_SOAK_MINUTES ?? usual);

@@ -57,6 +57,6 @@ export const forwardedRoutes: readonly ForwardedRoute[] = [
   { method: 'PUT', url: '/tiers/:name', by: 'query' },
   { method: 'DELETE', url: '/tiers/:name', by: 'query' },
   ...get('/cache/lookup', '/cache/pins'),
-  ...get('/cache/events', '/tiers', '/kv_event_sources', '/kv_events/blocks', '/props', '/openapi.json'),
+  ...get('/cache/events', '/tiers', '/kv_event_sources', '/kv_events/blocks', '/props'),
   ...post('query', undefined, '/cache/lose', '/reset_prefix_cache', '/v1/load_lora_adapter', '/v1/unload_lora_adapter'),
 ];

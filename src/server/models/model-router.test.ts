@@ -20,7 +20,16 @@ async function start(options: PoolOptions = {}, serverOptions: Partial<ServerOpt
 
 /** Endpoints of a server of one model that a server of several answers itself. */
 const ownRoutes = [
-  ...['GET /', 'GET /page/:file', 'GET /health', 'GET /ping', 'POST /ping', 'GET /health/live', 'GET /version'],
+  ...[
+    'GET /',
+    'GET /page/:file',
+    'GET /health',
+    'GET /ping',
+    'POST /ping',
+    'GET /health/live',
+    'GET /version',
+    'GET /openapi.json',
+  ],
   ...['GET /v1/models', 'GET /v1/models/:model', 'GET /metrics', 'GET /load'],
   ...['GET /api/tags', 'GET /api/ps', 'GET /api/version', 'POST /api/pull', 'POST /api/create', 'POST /api/copy'],
   ...['POST /api/push', 'DELETE /api/delete', 'POST /api/blobs/:digest'],

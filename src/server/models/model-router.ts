@@ -13,6 +13,7 @@ import { type StoredHandler, type StoredRoute, storedRoutes } from '../responses
 import { fieldMissing } from '../server-errors.ts';
 import { addShortPaths } from '../short-paths.ts';
 import { askAll } from './ask-all.ts';
+import { describeApi } from './describe-api.ts';
 import { modelNotLoaded, modelSilent, modelUnknown } from './errors.ts';
 import { forward, isUnsent, passOn } from './forward.ts';
 import { type ForwardedRoute, forwardedRoutes } from './forwarded-routes.ts';
@@ -49,6 +50,11 @@ export function registerRouter(app: FastifyInstance, pool: ModelPool, options: R
   app.post('/ping', isPublic, answerHealth);
   app.get('/health/live', isPublic, () => ({ status: 'ok' }));
   app.get('/version', () => ({ version: options.version }));
+  let description: Promise<string> | undefined;
+  app.get('/openapi.json', isPublic, async (_, reply) => {
+    description ??= describeApi(options);
+    return reply.type('application/json').send(await description);
+  });
   if (options.hasPage) registerPage(app);
   registerModelLists(app, pool);
   registerOllamaLists(app, pool, options);
