@@ -14,6 +14,16 @@ const bucket = { medium: 'STORAGE', locality: 'REMOTE' } as const;
 const memory = { medium: 'CPU', locality: 'LOCAL' } as const;
 
 describe('limits of a request', () => {
+  it('keeps no long value of a client in its warnings', () => {
+    const long = 'x'.repeat(900_000);
+    const warnings: string[] = [];
+    const warn = (message: string) => void warnings.push(message);
+    readRequestLimits({ max_load_tokens: long, max_offload_tokens: [long], kv_load_tiers: { medium: long } }, warn);
+    readRequestLimits({ kv_load_tiers: [{ medium: long }, long] }, warn);
+    expect(warnings.length).toBe(5);
+    for (const warning of warnings) expect(warning.length).toBeLessThan(250);
+  });
+
   it.each([
     [undefined, Infinity],
     [{ max_load_tokens: 64 }, 64],
