@@ -39,7 +39,8 @@ export const deviceUnavailable = defineError(
 export const outOfNativeMemory = defineError(
   'KVASIR_OUT_OF_NATIVE_MEMORY',
   'Could not allocate {amount} for {purpose} on {device}. {hint}',
-  500,
+  503,
+  { retryable: true },
 );
 export const modelFileUnreadable = defineError(
   'KVASIR_MODEL_FILE_UNREADABLE',

@@ -68,8 +68,7 @@ async function refusal(answer: Response): Promise<undefined> {
   const { error } = (await answer.json()) as { readonly error?: { readonly code: string; readonly message: string } };
   if (error === undefined || !/^[A-Z].*[.!]$/s.test(error.message))
     problems.push(`${answer.status} without a sentence`);
-  // 500: the engine broke while it computed the request.
-  if (answer.status < 500 || error?.code === 'internal_error') problems.push(`${answer.status}: ${error?.message}`);
+  if (answer.status !== 503) problems.push(`${answer.status}: ${error?.message}`);
   count(`refused: ${error?.code}`);
 }
 

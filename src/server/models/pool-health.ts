@@ -1,3 +1,4 @@
+import { byName } from '../../base/by-name.ts';
 import type { ModelReport } from './contract.ts';
 import type { ModelPool } from './model-pool.ts';
 
@@ -14,7 +15,7 @@ const shownMax = 10;
 /** The body of `GET /health`: other models serve, so the server does. */
 export function poolHealth(pool: ModelPool): object {
   const { all } = pool;
-  const models: Record<string, number> = { loaded: 0, loading: 0, failed: 0 };
+  const models = byName({ loaded: 0, loading: 0, failed: 0 });
   for (const { state } of all) if (state in models) models[state]!++;
   const troubles = all.flatMap((report) => troubleOf(report) ?? []);
   if (troubles.length === 0) return { status: 'ok', models };
