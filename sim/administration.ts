@@ -33,8 +33,9 @@ export class Administration {
   /** Those of the last requests. */
   readonly #prompts: CachedPrompt[] = [];
   readonly #loadOnly = new Set<RequestId>();
-  /** The keys of the blocks that they load. */
-  readonly #loading = new Map<RequestId, BlockKey[]>();
+  /** The keys of the blocks that they load, and `#fillersLost` when they began. */
+  readonly #loading = new Map<RequestId, { readonly keys: readonly BlockKey[]; readonly fillersLost: number }>();
+  #aborted = 0;
   #nowMs = 0;
   /** How many blocks of each pin the pool had before the plan. */
   readonly #cachedBefore = new Map<string, number>();
@@ -108,7 +109,10 @@ export class Administration {
       assert(!this.#loadOnly.has(requestId), `${requestId} only loads, but a step computes tokens of it`);
     for (const { requestId, blocks } of plan?.connectorMetadata?.loads ?? [])
       if (this.#loadOnly.has(requestId))
-        this.#loading.set(requestId, [...(this.#loading.get(requestId) ?? []), ...blocks.map(({ key }) => key)]);
+        this.#loading.set(requestId, {
+          keys: [...(this.#loading.get(requestId)?.keys ?? []), ...blocks.map(({ key }) => key)],
+          fillersLost: this.#loading.get(requestId)?.fillersLost ?? this.#fillersLost,
+        });
     const { list, evictedCount } = scheduler.prefixes.pins(this.#nowMs);
     // No other block was available then. Later in the same plan, requests may have released some.
     if (evictedCount > this.#evictedBefore) return;
@@ -118,13 +122,24 @@ export class Administration {
     }
   }
 
+  aborted(): void {
+    this.#aborted++;
+  }
+
+  /** Requests that have lost blocks that they computed, perhaps for others too. */
+  get #fillersLost(): number {
+    return this.#aborted + this.#parts.scheduler.stats().preemptions;
+  }
+
   updated({ requestId, finish, newTokens, stats }: RequestUpdate): void {
     if (finish === undefined || !this.#loadOnly.delete(requestId)) return;
     assert(newTokens.length === 0, `${requestId} only loads, but has an output`);
-    const keys = this.#loading.get(requestId) ?? [];
+    const { keys, fillersLost } = this.#loading.get(requestId) ?? { keys: [], fillersLost: 0 };
     this.#loading.delete(requestId);
     // Its loads have failed, or blocks that it had loaded were lost.
     if (!this.#parts.isFaultless || stats.failedLoads !== undefined || finish.reason !== 'length') return;
+    // Another request that computed a block for both has ended early, so loaded windows and states are of no use.
+    if (fillersLost !== this.#fillersLost) return;
     const cached = this.#parts.scheduler.inspector.cachedKeys();
     for (const key of keys) assert(cached.has(key), `${requestId} has ended, but it has not loaded ${key}`);
   }

@@ -458,6 +458,7 @@ export class World {
     const id = this.#prng.pick(this.#checker.liveIds);
     this.#checker.aborted(id);
     this.#prefixes?.fillerLost();
+    this.#administration?.aborted();
     assert(this.#scheduler.abort(id) !== undefined, `request ${id} was unknown to the scheduler`);
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
