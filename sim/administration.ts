@@ -1,7 +1,8 @@
 import { assert } from '../src/base/assert.ts';
 import type { Prng } from '../src/base/prng.ts';
-import type { BlockKey } from '../src/connector/block-key.ts';
+import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
 import type { RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 import type { CachedPrompt } from '../src/scheduler/prefixes.ts';
@@ -15,6 +16,7 @@ const promptsKept = 8;
 export interface AdministrationParts {
   readonly prng: Prng;
   readonly scheduler: Scheduler;
+  readonly spec: KvCacheSpec;
   /** Whether blocks may be removed from the pool and from stores. */
   readonly mayRemove: boolean;
   /** No block is lost, and loads fail only because they are late. */
@@ -35,7 +37,7 @@ export class Administration {
   readonly #loadOnly = new Set<RequestId>();
   /** The keys of the blocks that they load, and `#fillersLost` when they began. */
   readonly #loading = new Map<RequestId, { readonly keys: readonly BlockKey[]; readonly fillersLost: number }>();
-  #aborted = 0;
+  #ended = 0;
   #nowMs = 0;
   /** How many blocks of each pin the pool had before the plan. */
   readonly #cachedBefore = new Map<string, number>();
@@ -123,25 +125,30 @@ export class Administration {
   }
 
   aborted(): void {
-    this.#aborted++;
+    this.#ended++;
   }
 
-  /** Requests that have lost blocks that they computed, perhaps for others too. */
+  /** Requests that no longer compute blocks, perhaps for others too. */
   get #fillersLost(): number {
-    return this.#aborted + this.#parts.scheduler.stats().preemptions;
+    return this.#ended + this.#parts.scheduler.stats().preemptions;
   }
 
   updated({ requestId, finish, newTokens, stats }: RequestUpdate): void {
-    if (finish === undefined || !this.#loadOnly.delete(requestId)) return;
-    assert(newTokens.length === 0, `${requestId} only loads, but has an output`);
+    if (finish === undefined) return;
     const { keys, fillersLost } = this.#loading.get(requestId) ?? { keys: [], fillersLost: 0 };
     this.#loading.delete(requestId);
+    const hasLostFiller = fillersLost !== this.#fillersLost;
+    this.#ended++;
+    if (!this.#loadOnly.delete(requestId)) return;
+    assert(newTokens.length === 0, `${requestId} only loads, but has an output`);
     // Its loads have failed, or blocks that it had loaded were lost.
     if (!this.#parts.isFaultless || stats.failedLoads !== undefined || finish.reason !== 'length') return;
-    // Another request that computed a block for both has ended early, so loaded windows and states are of no use.
-    if (fillersLost !== this.#fillersLost) return;
+    // If another request that computed a block for both has ended first, loaded windows and states are of no use.
+    const { groups } = this.#parts.spec;
+    const mayLetGo = (key: BlockKey): boolean => hasLostFiller && groups[groupOfKey(key)]!.kind !== 'full';
     const cached = this.#parts.scheduler.inspector.cachedKeys();
-    for (const key of keys) assert(cached.has(key), `${requestId} has ended, but it has not loaded ${key}`);
+    for (const key of keys)
+      if (!mayLetGo(key)) assert(cached.has(key), `${requestId} has ended, but it has not loaded ${key}`);
   }
 
   /** All pins end, if no request uses them. */

@@ -243,6 +243,7 @@ export class World {
     if (this.#checks && !off.has('administration'))
       this.#administration = Administration.inSome(new Prng(seed + 2 ** 49), {
         scheduler: this.#scheduler,
+        spec: this.#spec,
         mayRemove: !isComplete,
         isFaultless: this.#options.enablePrefixCaching && isLossless,
         clearStores: () => this.#tier?.clearStores(),
