@@ -19,7 +19,7 @@ export function modelFaults(folder: string) {
     `import { readFileSync, rmSync } from 'node:fs';
      import { GgmlRunner } from ${built('runner/ggml-runner.js')};
      import { outOfNativeMemory } from ${built('ggml/errors.js')};
-     const order = ${JSON.stringify(orderOf(''))} + process.argv[3];
+     const order = ${JSON.stringify(orderOf(''))} + process.argv.at(-1);
      const { execute } = GgmlRunner.prototype;
      GgmlRunner.prototype.execute = function (...step) {
        let fault;
