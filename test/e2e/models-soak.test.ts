@@ -178,7 +178,7 @@ const health = async (): Promise<Health> => (await fetch(`${server.origin}/healt
 /** The process of a model that is loaded now, or loads. */
 function processes(): { readonly id: number; readonly model: string }[] {
   return childrenOf(server.child.pid!).flatMap((id) => {
-    const [, model] = / model-worker (\S+)/.exec(commandOf(id)) ?? [];
+    const [, model] = / model-worker -- (\S+)/.exec(commandOf(id)) ?? [];
     return model === undefined ? [] : [{ id, model }];
   });
 }
