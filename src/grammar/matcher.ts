@@ -115,7 +115,7 @@ export class Matcher implements OutputConstraint {
   }
 
   /**
-   * How many plain characters may follow, whatever they are. Then all plain tokens up to this length are allowed, and no others. Undefined:
+   * How many plain characters of any kind may follow. Then all plain tokens up to this length are allowed, and no others. Undefined:
    * it depends on the characters.
    *
    * The idea of masks that are ready for most tokens inside of a string is that of the slices of llguidance.

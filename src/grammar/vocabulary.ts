@@ -110,7 +110,7 @@ export async function readVocabulary(source: VocabularySource): Promise<Vocabula
   return { source, plain: { tree: plain.finish(), masks }, others: others.finish(), controlTokens: names };
 }
 
-/** The characters of a plain token. Undefined if it is none. */
+/** The characters of a plain token. Undefined for another token. */
 function plainLength(bytes: Uint8Array): number | undefined {
   let state = betweenCharacters;
   let length = 0;
