@@ -4,7 +4,7 @@ import { stackMutants } from './mutants-of-stacks.ts';
 /** A planted bug in a part of a cluster. */
 export interface ClusterMutant extends Change {
   readonly bug: string;
-  /** The failure begins with one of these. */
+  /** The failure must contain one of these: the number of an invariant, or a part of the message. */
   readonly breaks: readonly string[];
 }
 
