@@ -164,7 +164,10 @@ export class Cluster {
     const areSettled = (): boolean => this.#replicas.every(({ isSettled }) => isSettled);
     await time.run(() => areSettled() || time.nowMs() > Math.max(untilMs, this.#progressMs + settleMs));
     assert(areSettled(), 'I8: blocks wait to be written, or stay pinned in host memory, without an end');
-    if (this.#tiers.every(({ isLossless }) => isLossless)) for (const replica of this.#replicas) replica.checkWritten();
+    const { crashes, drains, orders } = this.#faultTimes.counts;
+    const isLossless = crashes + drains + orders === 0 && this.#tiers.every((tier) => tier.isLossless);
+    if (isLossless && this.#replicas.every(({ hasWrittenAll }) => hasWrittenAll))
+      for (const replica of this.#replicas) replica.checkWritten();
   }
 
   #talk(conversation: Conversation): void {

@@ -130,7 +130,7 @@ export class EngineProcess {
     this.#wakeUp();
   }
 
-  /** What the prompt's blocks are and where they are changes by an order. False: there is nothing to order. */
+  /** An order of an administrator, by chance. False: there is nothing to order. */
   order(prng: Prng): boolean {
     if (this.#worker === undefined || this.#operator === undefined) return false;
     const ordered = this.#operator.order(this.#worker, prng);
@@ -141,6 +141,10 @@ export class EngineProcess {
   /** Of a stack: nothing is being written. */
   get isSettled(): boolean {
     return this.#worker === undefined || this.#shelf.isWriting !== true;
+  }
+
+  get hasWrittenAll(): boolean {
+    return this.#worker === undefined || !(this.#shelf instanceof StackShelf) || this.#shelf.hasWrittenAll;
   }
 
   checkWritten(): void {

@@ -60,7 +60,8 @@ export class Operator {
     kind: (typeof kinds)[number],
     { tier, ttlMs, prompt }: { readonly tier: string; readonly ttlMs: number; readonly prompt: CachedPrompt },
   ): Promise<void> {
-    const { prefixes, shelf } = { prefixes: this.#scheduler.prefixes, shelf: this.#shelf };
+    const shelf = this.#shelf;
+    const { prefixes } = this.#scheduler;
     const { tiers } = shelf.scheduler;
     assert(tiers !== undefined, 'a stack takes orders');
     const give = async (order: TierOrder): Promise<TierOrderAnswer> => {

@@ -118,7 +118,11 @@ export class Replica {
     return this.#engine?.isSettled ?? true;
   }
 
-  /** See `StackShelf`. */
+  /** See `StackShelf`, as `checkWritten`. */
+  get hasWrittenAll(): boolean {
+    return this.#engine?.hasWrittenAll ?? true;
+  }
+
   checkWritten(): void {
     this.#engine?.checkWritten();
   }

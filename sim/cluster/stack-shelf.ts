@@ -115,14 +115,19 @@ export class StackShelf implements Shelf {
     return host.levels().pinnedBlocks! > 0 || Object.values(tiers!).some(({ openStores = 0 }) => openStores > 0);
   }
 
-  /** Of tiers without faults: each block of host memory is in all of them, unless a count says why not. */
+  /** No count says that a block was not written. */
+  get hasWrittenAll(): boolean {
+    const { tiers } = this.#parts.stack.stats();
+    return Object.values(tiers!).every(
+      ({ dropped = 0, storeFailed = {} }) => dropped === 0 && Object.keys(storeFailed).length === 0,
+    );
+  }
+
+  /** Where nothing is lost, and all servers have written all: each block of host memory is in all tiers. */
   checkWritten(): void {
-    const { stack, host } = this.#parts;
-    const { tiers } = stack.stats();
+    const { host } = this.#parts;
     const keys = [...this.scheduler.listed()[0]!.keys];
     for (const [name, tier] of this.#tiers) {
-      const { dropped = 0, storeFailed = {} } = tiers![name] ?? {};
-      if (dropped > 0 || Object.keys(storeFailed).length > 0) continue;
       for (const key of keys)
         if (host.holds(key))
           assert(tier.has(key), `write-behind: ${key} is in host memory, and was not written to ${name}`);
