@@ -105,7 +105,7 @@ describe("llama-server's events", () => {
     ['ends early', token(101, -1)],
     ['is an error', JSON.stringify({ error: { code: 400, message: 'Unable to restore slot' } })],
     ['is empty', ''],
-  ])('output that %s is an error', async (_, text) => {
+  ])('no answer: output that %s', async (_, text) => {
     expect(await answerOf(new Response(text))).toBeUndefined();
   });
 });
