@@ -46,6 +46,11 @@ export interface EngineOptions {
   readonly kvCacheMemory?: number;
   /** Loads a model even if it needs more memory than is free. The system may then end the process. Default: false. */
   readonly skipMemoryCheck?: boolean;
+  /**
+   * Weights stay in the model file, which the system reads and drops page by page, and processes share. The start is quick and steps are
+   * slower, with the same bits. `false`: weights are copied. Default: mapped if copies do not fit into the free memory. Not on Windows.
+   */
+  readonly mmap?: boolean;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
   /** Threads that compute; default: one for each core of `cpus`, else of the machine. */
@@ -127,6 +132,7 @@ type DecidedLater =
   | 'cpus'
   | 'stateCheckpointTokens'
   | 'kvCacheMemory'
+  | 'mmap'
   | 'numerics'
   | 'chatTemplate'
   | 'pooling'

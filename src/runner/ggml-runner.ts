@@ -132,6 +132,7 @@ export class GgmlRunner implements Runner {
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
       const placement = {
+        map: options.mmap === true,
         repack: options.repack ?? true,
         keepPlain: (matrix: GgufTensor) => tiles?.fits(matrix) === true,
       };
@@ -376,6 +377,7 @@ export class GgmlRunner implements Runner {
     this.#memoryAhead?.used(batch.slots);
     const prepared = performance.now();
     await decoder.graph.compute();
+    this.#weights.checkMapped();
     const computed = performance.now();
     if (batch.slice !== undefined) this.#chunk = this.#chunkAfter(batch, decoder);
     let result = this.#resultOf(plan, batch, decoder);

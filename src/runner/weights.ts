@@ -65,6 +65,8 @@ export interface ModelWeights {
   /** All matrices `[inputs, outputs, experts or heads]` of matmuls with the rows of an expert or a head. */
   readonly expertMatrices: readonly PlacedMatrix[];
   readonly byteLength: number;
+  /** After a step. @throws modelFileChanged if a mapped file was written: what was computed with it may be wrong */
+  checkMapped(): void;
   close(): void;
 }
 
@@ -107,6 +109,7 @@ export async function loadWeights(
     matrices: store.matrices,
     expertMatrices: store.expertMatrices,
     byteLength: store.byteLength,
+    checkMapped: () => store.checkMapped(),
     close: () => store.close(),
   };
 }
