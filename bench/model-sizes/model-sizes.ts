@@ -9,7 +9,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { writeTinyHeader } from '../make-model/model-maker.ts';
-import { commonModels } from './common-models.ts';
+import { commonModels } from './sized-models.ts';
 
 const flags = ['--max-model-len', '8K', '--max-num-seqs', '8'];
 const sizesPath = 'deploy/kubernetes/sizes.json';
