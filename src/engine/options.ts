@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { byEntries } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import type { Pooling } from '../core/request.ts';
@@ -176,7 +177,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   const maxModelLen = options.maxModelLen ?? undefined;
   if (maxModelLen !== undefined && !(Number.isSafeInteger(maxModelLen) && maxModelLen >= 2))
     throw modelLenTooSmall({ maxModelLen });
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => (value ?? undefined) !== undefined));
+  const given = byEntries(Object.entries(options).filter(([, value]) => (value ?? undefined) !== undefined));
   const resolved = Object.freeze({
     ...engineDefaults,
     threads: options.cpus?.length ?? availableParallelism(),

@@ -191,8 +191,7 @@ export class DiskFolder {
    */
   #claim(record: IdentityRecord, nowMs: number): string | undefined {
     const path = join(this.path, 'config.json');
-    // This folder must answer, so the open may block.
-    const theirs = readRecord(path, 0);
+    const theirs = readRecord(path);
     const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
     if (different.length === 0) {
       this.#markUsed(nowMs);
@@ -275,10 +274,10 @@ const eventsMax = 8;
 /** The name is the first two digits of the keys in the folder. */
 export const blockFolder = /^[0-9a-f]{2}$/;
 
-/** Other engines' records may be a FIFO or a large file, which must neither block the start nor fill the memory. */
-export function readRecord(path: string, flags = constants.O_NONBLOCK): Partial<IdentityRecord> | undefined {
+/** Records in a shared folder may be a FIFO or a large file, which must neither block the start nor fill the memory. */
+export function readRecord(path: string): Partial<IdentityRecord> | undefined {
   try {
-    const file = openSync(path, constants.O_RDONLY | flags);
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = fstatSync(file);
       if (!stats.isFile() || stats.size > recordBytesMax) return undefined;
