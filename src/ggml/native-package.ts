@@ -4,11 +4,31 @@ import { dirname, join } from 'node:path';
 import { byName } from '../base/by-name.ts';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
 
-/** The version of `@node-llama-cpp/*` whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe. All platforms are pinned to it. */
+/** The newest version of `@node-llama-cpp/*` that Kvasir loads. Tests and benches run with it. */
 export const NATIVE_PACKAGE_VERSION = '3.22.1';
-/** The results that `ggml_version()` and `ggml_commit()` must have in this version. */
+/** Its result of `ggml_version()`. */
 export const GGML_VERSION = '0.25.1';
-export const GGML_COMMIT = '0ad4a86';
+/**
+ * All versions whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe, with their results of `ggml_version()` and `ggml_commit()`.
+ * Registries have other versions for some platforms.
+ */
+export const nativeVersions = [
+  { package: NATIVE_PACKAGE_VERSION, ggml: GGML_VERSION, commit: '0ad4a86' },
+  { package: '3.22.0', ggml: '0.25.1', commit: 'ac5f707' },
+  { package: '3.21.1', ggml: '0.23.0', commit: '5b4ebc5' },
+] as const;
+/** The same versions as npm writes them: package.json has this range. */
+export const nativeVersionRange = `${nativeVersions.at(-1)?.package} - ${NATIVE_PACKAGE_VERSION}`;
+
+/** npm then installs the newest version of the range that its registry has. Quotes are the same in all shells. */
+const installCommandOf = (packageName: string, version = nativeVersionRange): string =>
+  `npm install ${version.includes(' ') ? `"${packageName}@${version}"` : `${packageName}@${version}`}`;
+
+/** What errors about the packages say. */
+export const remedyFor = (packageName: string): { readonly command: string; readonly versions: string } => ({
+  command: installCommandOf(packageName),
+  versions: nativeVersions.map((version) => version.package).join(', '),
+});
 
 /** The packages for each platform, best first. `npm install kvasir` installs the last. */
 const packagesByPlatform: Readonly<Record<string, readonly string[]>> = byName({
@@ -41,7 +61,7 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   }
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
   const main = binsFolder(packageName);
-  if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
+  if (main === undefined) throw nativePackageMissing({ platform, packageName, ...remedyFor(packageName) });
   const gpuFolders = gpuPackages(platform).flatMap(({ folder }) => folder ?? []);
   return {
     packageName,
@@ -69,11 +89,14 @@ const needsOf = (name: string): string =>
 
 /** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
 export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
-  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((suffix) => {
+  const candidates = packagesByPlatform[platform] ?? [];
+  // A backend is loaded into the ggml of the CPU package.
+  const needed = installedVersion(`@node-llama-cpp/${candidates.at(-1)}`);
+  return candidates.slice(0, -1).map((suffix) => {
     const name = `@node-llama-cpp/${suffix}`;
     const version = installedVersion(name);
-    const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
-    const found = version === NATIVE_PACKAGE_VERSION ? binsFolder(name) : undefined;
+    const installCommand = installCommandOf(name, needed);
+    const found = version !== undefined && version === needed ? binsFolder(name) : undefined;
     return {
       name,
       installCommand,
@@ -121,7 +144,7 @@ function libraryIn(folder: string, stem: string, packageName: string): string {
   const pattern = new RegExp(`^(lib)?${stem}(\\.[a-z]*\\.?v[\\d.]+)?\\.(so|dylib|dll)$`);
   const file = readdirSync(folder).find((name) => pattern.test(name));
   if (file === undefined) {
-    throw nativePackageMissing({ platform: folder, packageName, version: NATIVE_PACKAGE_VERSION });
+    throw nativePackageMissing({ platform: folder, packageName, ...remedyFor(packageName) });
   }
   return join(folder, file);
 }
