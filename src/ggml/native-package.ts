@@ -39,6 +39,8 @@ const packagesByPlatform: Readonly<Record<string, readonly string[]>> = byName({
   'win32-x64': ['win-x64-cuda', 'win-x64-cuda-ext', 'win-x64-vulkan', 'win-x64'],
 });
 
+const thisPlatform = `${process.platform}-${process.arch}`;
+
 export interface NativeLibraries {
   readonly packageName: string;
   readonly base: string;
@@ -54,15 +56,15 @@ export interface NativeLibraries {
  * Finds the installed libraries. ggml and libllama come from the CPU package, which also loads the backends of
  * installed GPU packages. GPU packages have their own copy of the same ggml, but a process must not load two.
  */
-export function findNativeLibraries(platform = `${process.platform}-${process.arch}`): NativeLibraries {
+export function findNativeLibraries(platform = thisPlatform, find: FindPackage = entryOf): NativeLibraries {
   const candidates = packagesByPlatform[platform];
   if (candidates === undefined) {
     throw platformUnsupported({ platform, supported: Object.keys(packagesByPlatform).join(', ') });
   }
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
-  const main = binsFolder(packageName);
+  const main = binsFolder(find(packageName));
   if (main === undefined) throw nativePackageMissing({ platform, packageName, ...remedyFor(packageName) });
-  const gpuFolders = gpuPackages(platform).flatMap(({ folder }) => folder ?? []);
+  const gpuFolders = gpuPackages(platform, find).flatMap(({ folder }) => folder ?? []);
   return {
     packageName,
     base: libraryIn(main, 'ggml-base', packageName),
@@ -88,15 +90,15 @@ const needsOf = (name: string): string =>
   name.endsWith('-vulkan') ? "the GPU's driver" : `NVIDIA's driver and CUDA ${name.endsWith('-ext') ? 12 : 13}`;
 
 /** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
-export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
+export function gpuPackages(platform = thisPlatform, find: FindPackage = entryOf): GpuPackage[] {
   const candidates = packagesByPlatform[platform] ?? [];
   // A backend is loaded into the ggml of the CPU package.
-  const needed = installedVersion(`@node-llama-cpp/${candidates.at(-1)}`);
+  const needed = installedVersion(find(`@node-llama-cpp/${candidates.at(-1)}`));
   return candidates.slice(0, -1).map((suffix) => {
     const name = `@node-llama-cpp/${suffix}`;
-    const version = installedVersion(name);
+    const version = installedVersion(find(name));
     const installCommand = installCommandOf(name, needed);
-    const found = version !== undefined && version === needed ? binsFolder(name) : undefined;
+    const found = version !== undefined && version === needed ? binsFolder(find(name)) : undefined;
     return {
       name,
       installCommand,
@@ -107,14 +109,16 @@ export function gpuPackages(platform = `${process.platform}-${process.arch}`): G
   });
 }
 
-function installedVersion(packageName: string): string | undefined {
-  const entry = entryOf(packageName);
+function installedVersion(entry: string | undefined): string | undefined {
   if (entry === undefined) return undefined;
   const { version } = JSON.parse(readFileSync(join(dirname(entry), '..', 'package.json'), 'utf8')) as {
     readonly version: string;
   };
   return version;
 }
+
+/** The main file of an installed package, as Node finds it; undefined if the package is not installed. */
+type FindPackage = (packageName: string) => string | undefined;
 
 function entryOf(packageName: string): string | undefined {
   try {
@@ -128,8 +132,7 @@ function entryOf(packageName: string): string | undefined {
 export const fallbackFolder = 'fallback';
 
 /** `<package>/bins/<platform folder>`, or the folder for an older CUDA below; undefined if the package is not installed. */
-function binsFolder(packageName: string): string | undefined {
-  const entry = entryOf(packageName);
+function binsFolder(entry: string | undefined): string | undefined {
   if (entry === undefined) return undefined;
   const bins = join(dirname(entry), '..', 'bins');
   if (!existsSync(bins)) return undefined;
