@@ -6,7 +6,7 @@ import { until } from './machines.mjs';
 const session = `kvasir-${process.pid}`;
 const tmux = (...args) => spawnSync('tmux', ['-L', session, ...args], { encoding: 'utf8' });
 const screen = () => tmux('capture-pane', '-p', '-S', '-200', '-t', session).stdout ?? '';
-const isThere = (pattern) => until(`${pattern} on the screen`, () => pattern.test(screen()), 120_000).catch((error) => {
+const isThere = (pattern) => until(`${pattern} on the screen`, () => pattern.test(screen().trimEnd()), 120_000).catch((error) => {
   throw new Error(`${error.message}:\n${screen()}`);
 });
 
@@ -20,9 +20,9 @@ export async function inConsole(windows, home, work, flags) {
   };
   try {
     open('chat', ...flags);
-    await isThere(/> $|>\s*$/m);
+    await isThere(/> *$/);
     tmux('send-keys', '-t', session, 'Tell me a story about a fox named Max.', 'Enter');
-    await isThere(/fox who lived/);
+    await isThere(/> Tell me[^\n]*\n[\s\S]*\n> *$/);
     tmux('send-keys', '-t', session, '/exit', 'Enter');
     await isThere(/code 0/);
     tmux('kill-server');
