@@ -59,6 +59,10 @@ process.on('uncaughtException', (error) => {
   exitNow(1);
 });
 
+// Windows has no SIGTERM that a process can handle. A program that has a channel to this process sends a message instead, as PM2 does there.
+if (process.argv[2] !== 'model-worker')
+  process.on('message', (message) => void (message === 'shutdown' && process.emit('SIGTERM', 'SIGTERM')));
+
 if (process.pid === 1) actAsInit((signal) => exitNow(signal === 'SIGINT' ? 130 : 143));
 
 const argv = process.argv.slice(2);

@@ -14,13 +14,7 @@ import {
   table,
 } from './ffi-table.ts';
 import { captureNativeLog } from './native-log.ts';
-import {
-  findNativeLibraries,
-  GGML_COMMIT,
-  GGML_VERSION,
-  NATIVE_PACKAGE_VERSION,
-  type NativeLibraries,
-} from './native-package.ts';
+import { findNativeLibraries, type NativeLibraries, nativeVersions, remedyFor } from './native-package.ts';
 
 export {
   type AllocatorPtr,
@@ -153,12 +147,7 @@ function bind(libraries: NativeLibraries): NativeApi {
       );
     } catch (cause) {
       throw nativeSymbolMissing(
-        {
-          library: libraries[library],
-          symbol: name,
-          packageName: libraries.packageName,
-          version: NATIVE_PACKAGE_VERSION,
-        },
+        { library: libraries[library], symbol: name, ...remedyFor(libraries.packageName) },
         cause,
       );
     }
@@ -226,17 +215,9 @@ function libraryAt(path: string): LibraryHandle {
 function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {
   const found: string = base.func('ggml_version', 'str', [])();
   const foundCommit: string = base.func('ggml_commit', 'str', [])();
-  if (found !== GGML_VERSION || foundCommit !== GGML_COMMIT) {
-    throw nativeVersionMismatch({
-      path: libraries.base,
-      found,
-      foundCommit,
-      expected: GGML_VERSION,
-      expectedCommit: GGML_COMMIT,
-      packageName: libraries.packageName,
-      version: NATIVE_PACKAGE_VERSION,
-    });
-  }
+  if (nativeVersions.some(({ ggml, commit }) => ggml === found && commit === foundCommit)) return;
+  const { packageName } = libraries;
+  throw nativeVersionMismatch({ path: libraries.base, found, foundCommit, packageName, ...remedyFor(packageName) });
 }
 
 /** Calls a function on a thread of libuv. */

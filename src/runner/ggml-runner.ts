@@ -189,6 +189,7 @@ export class GgmlRunner implements Runner {
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
           otherMatrices(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true).length === 0,
+        hasExperts: config.experts !== undefined,
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });

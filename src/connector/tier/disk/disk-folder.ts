@@ -8,7 +8,6 @@ import {
   readdirSync,
   readFileSync,
   readSync,
-  renameSync,
   statSync,
   unlinkSync,
   utimesSync,
@@ -17,6 +16,7 @@ import {
 import { dirname, join } from 'node:path';
 import { isJsonObject } from '../../../base/json.ts';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
+import { replaceFileSync } from '../../../base/replace-file.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { type SaltTag, saltTagBytes } from '../../salt-tag.ts';
@@ -168,7 +168,7 @@ export class DiskFolder {
       if (kept.length >= quarantinedMax) unlinkSync(file);
       else {
         makeFoldersSync(folder);
-        renameSync(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
+        replaceFileSync(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
       }
     } catch (error) {
       if (!isMissing(error)) throw error;
@@ -200,7 +200,7 @@ export class DiskFolder {
     const temporary = join(this.path, this.newTemporaryName(path));
     try {
       writeFileSync(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
-      renameSync(temporary, path);
+      replaceFileSync(temporary, path);
     } catch (error) {
       removeIfThere(temporary);
       throw error;
