@@ -7,10 +7,9 @@ import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import type { ModelOptions } from './model-maker.ts';
 import type { Filling } from './random-rows.ts';
 
-export const hasDeltaNets = (architecture: Architecture): boolean => traitsOf(architecture).hasDeltaNets === true;
+export const hasDeltaNets = (architecture: Architecture): boolean => traitsOf(architecture).mixer === 'delta net';
 export const isNemotron = (architecture: Architecture): boolean => traitsOf(architecture).hasSinglePartLayers === true;
-export const isHybrid = (architecture: Architecture): boolean =>
-  traitsOf(architecture).isHybrid === true || hasDeltaNets(architecture);
+export const isHybrid = (architecture: Architecture): boolean => traitsOf(architecture).mixer !== undefined;
 
 /** Factors of Granite that are not those of other models. */
 const scales = { attention: 0.1, embedding: 3, residual: 0.5, logits: 4 };

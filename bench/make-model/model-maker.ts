@@ -227,7 +227,7 @@ function configOf(options: ModelOptions): ModelConfig {
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength:
       options.feedForward ?? (isNemotron(architecture) && experts !== undefined ? experts.feedForwardLength : 512),
-    hasNetworkGate: traits.hasUngatedNetworks !== true,
+    hasNetworkGate: traits.network !== 'squared relu',
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: ropeOf(options, latent?.ropeLength ?? headDim),
@@ -258,10 +258,10 @@ const hasFourLayers = (architecture: Architecture): boolean =>
 
 function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
   const { architecture, ropeScaling, rotated, context = 4096 } = options;
-  const { pairs, qkNorm, hasPartialRope, hasNoRope } = traitsOf(architecture);
+  const { pairs, qkNorm, hasPartialRope, hasNoRope, hasScales } = traitsOf(architecture);
   const isPart = hasPartialRope === true;
   return {
-    mode: hasNoRope === true || (architecture === 'granitehybrid' && options.rope !== true) ? 'none' : pairs,
+    mode: hasNoRope === true || (hasScales === true && options.rope !== true) ? 'none' : pairs,
     scaling: 'none',
     dimension: isPart ? (rotated ?? length / 2) : length,
     freqBase: qkNorm === 'head' && !hasDeltaNets(architecture) ? 1_000_000 : 10_000,

@@ -135,9 +135,9 @@ function checkSections(
 
 /** Granite has RoPE unless `rope.scaling.finetuned` is false. */
 function modeOf(architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] {
-  const { pairs, hasNoRope, hasPositionEmbeddings } = traitsOf(architecture);
+  const { pairs, hasNoRope, hasPositionEmbeddings, hasScales } = traitsOf(architecture);
   const isWithout = hasNoRope === true || hasPositionEmbeddings === true;
-  return isWithout || (architecture === 'granitehybrid' && isFinetuned === false) ? 'none' : pairs;
+  return isWithout || (hasScales === true && isFinetuned === false) ? 'none' : pairs;
 }
 
 /**
