@@ -30,6 +30,7 @@ import {
   isNemotron,
   scalesOf,
   setHybridMetadata,
+  setScales,
   setWindowLayers,
 } from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
@@ -258,10 +259,10 @@ const hasFourLayers = (architecture: Architecture): boolean =>
 
 function ropeOf(options: ModelOptions, length: number): ModelConfig['rope'] {
   const { architecture, ropeScaling, rotated, context = 4096 } = options;
-  const { pairs, qkNorm, hasPartialRope, hasNoRope, hasScales } = traitsOf(architecture);
+  const { pairs, qkNorm, hasPartialRope, hasNoRope } = traitsOf(architecture);
   const isPart = hasPartialRope === true;
   return {
-    mode: hasNoRope === true || (hasScales === true && options.rope !== true) ? 'none' : pairs,
+    mode: hasNoRope === true || (architecture === 'granitehybrid' && options.rope !== true) ? 'none' : pairs,
     scaling: 'none',
     dimension: isPart ? (rotated ?? length / 2) : length,
     freqBase: qkNorm === 'head' && !hasDeltaNets(architecture) ? 1_000_000 : 10_000,
@@ -364,6 +365,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   if (config.architecture === 'gemma4') setGemma4Metadata(native, gguf, options, config);
   else if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
   else setHybridMetadata(native, gguf, options, config);
+  setScales(native, gguf, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
   u32('rope.dimension_count', config.rope.dimension);

@@ -16,6 +16,13 @@ export interface ArchitectureTraits {
   readonly feedForwardNormName?: 'post_attention_norm';
   /** Networks are mixtures of experts: always, or if the metadata has experts. Default: never. */
   readonly experts?: 'always' | 'maybe';
+  /** Files may have biases of attention's output and of dense networks. */
+  readonly hasBiases?: boolean;
+  /**
+   * The pairs of RoPE have positions of three kinds, for text and images. A text's positions of all kinds are equal, so its RoPE is that of
+   * other models. (libllama gives the pairs of Qwen 3 VL that have no kind the position 0; transformers gives them that of the text.)
+   */
+  readonly hasImagePositions?: boolean;
   /** See `ExpertKeys`. */
   readonly expertKeys?: ExpertKeys;
   /** Of layers with a recurrent state. Default: there are none. */
@@ -108,7 +115,8 @@ const qwen35moe = {
 } as const satisfies ArchitectureTraits;
 
 const traitsByName = {
-  llama: { pairs: 'normal' },
+  // Mixtral is a llama with experts, which are as wide as its networks would be.
+  llama: { pairs: 'normal', hasBiases: true, experts: 'maybe', expertKeys: 'granite' },
   qwen2: { pairs: 'neox' },
   qwen3: { pairs: 'neox', qkNorm: 'head' },
   qwen3moe: { pairs: 'neox', qkNorm: 'head', experts: 'always', expertKeys: 'qwen' },
@@ -134,6 +142,11 @@ const traitsByName = {
   qwen35moe,
   // Delta nets have other orders of heads and matrices (`DeltaNetConfig`).
   qwen3next: { ...qwen35moe, hasAdjacentHeads: true },
+  granite: { pairs: 'normal', hasBiases: true, hasScales: true },
+  granitemoe: { pairs: 'normal', experts: 'always', expertKeys: 'granite', hasScales: true },
+  qwen2vl: { pairs: 'neox', hasImagePositions: true },
+  qwen3vl: { pairs: 'neox', qkNorm: 'head', hasImagePositions: true },
+  qwen3vlmoe: { pairs: 'neox', qkNorm: 'head', experts: 'always', expertKeys: 'qwen', hasImagePositions: true },
   smollm3: { pairs: 'normal', noRopeInterval: 4 },
   // In OLMo 3, three of four layers have a sliding window, and only the others a RoPE for long contexts.
   olmo2: { pairs: 'neox', qkNorm: 'row', norms: 'after' },

@@ -59,6 +59,8 @@ export interface ModelConfig extends HeadShape {
   readonly networkLayers?: readonly number[];
   /** Networks and experts have `blk.N.ffn_gate*.weight`. Without it, their activation is the square of ReLU. */
   readonly hasNetworkGate: boolean;
+  /** `blk.N.ffn_{gate,up,down}.bias` of every layer; default false. */
+  readonly hasNetworkBias?: boolean;
   /** By layer, if not all networks have one width. */
   readonly feedForwardLengths?: readonly number[];
   /** Present if each layer has a second embedding of the token: its length. */
@@ -189,6 +191,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const scales = readScales(file, architecture);
   const isEncoder = traits.isEncoder === true || isBidirectional(metadata, architecture);
   const pooledHead = readPooledHead(file, architecture, { embedding: embeddingLength, isEncoder });
+  const mayHaveBiases = bert !== undefined || traits.hasBiases === true;
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -222,7 +225,8 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     logitScale: 1 / (scales.logits ?? 1),
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
-    hasOutputBias: isGptOss || (bert !== undefined && file.tensors.has('blk.0.attn_output.bias')),
+    hasOutputBias: isGptOss || (mayHaveBiases && file.tensors.has('blk.0.attn_output.bias')),
+    ...(mayHaveBiases && bert === undefined && file.tensors.has('blk.0.ffn_down.bias') ? { hasNetworkBias: true } : {}),
     hasSinks: isGptOss,
     qkNorm: qkNormOf(file, architecture),
     ...(temperature === undefined ? {} : { temperature }),

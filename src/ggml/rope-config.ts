@@ -121,6 +121,7 @@ function checkSections(
 ): void {
   const key = `${architecture}.rope.dimension_sections`;
   const given = metadata.array(key)?.numbers;
+  if (traitsOf(architecture).hasImagePositions === true) return;
   if (architecture !== 'qwen35' && architecture !== 'qwen35moe') {
     if (given?.some((pairs) => pairs !== 0) !== true) return;
     const found = `rope.dimension_sections = ${given.join(', ')}`;
