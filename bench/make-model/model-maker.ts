@@ -213,6 +213,7 @@ function configOf(options: ModelOptions): ModelConfig {
   const isGated = hasDeltaNets(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
   const experts = hasExperts ? expertsOf(architecture, options.experts) : undefined;
+  const hasOneWidth = isNemotron(architecture) || traits.expertKeys === 'granite';
   const config: ModelConfig = {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
@@ -226,8 +227,7 @@ function configOf(options: ModelOptions): ModelConfig {
       options.headsKv ?? (isDeepseek || isGemma4 ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
     headDim,
     ...(latent === undefined ? {} : { latent }),
-    feedForwardLength:
-      options.feedForward ?? (isNemotron(architecture) && experts !== undefined ? experts.feedForwardLength : 512),
+    feedForwardLength: options.feedForward ?? (hasOneWidth && experts !== undefined ? experts.feedForwardLength : 512),
     hasNetworkGate: traits.network !== 'squared relu',
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,

@@ -7,6 +7,7 @@ F16, which the converter writes, so that both sides compute with equal numbers.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ class Case:
     kind: str = "text"
     """`text`: logits. `score`: the value of a reranker for pairs of texts. `embedding`: the mean of the hidden states."""
     vocabulary: str = "bytes"
-    """`bytes`, or `unigram` (as XLM-RoBERTa)."""
+    """`bytes`, `roberta`, `unigram` (as XLM-RoBERTa) or `unigram-llama`."""
     seed: int = 1
     has_transposed_experts: bool = False
     """Published checkpoints have the matrices of experts transposed, and transformers turns them when it reads them."""
     published: dict[str, Any] | None = None
-    """What config.json of published checkpoints says, where transformers writes something else."""
+    """What config.json of published checkpoints says, where transformers writes something else; None: nothing."""
     about: str = ""
 
 
@@ -53,6 +54,7 @@ DEEPSEEK = TEXT | dict(num_key_value_heads=2, moe_intermediate_size=32, n_routed
 
 CASES = [
     Case("reranker-xlm-roberta", "XLMRobertaConfig", "XLMRobertaForSequenceClassification", BERT | dict(num_labels=1), kind="score", vocabulary="unigram", about="bge-reranker"),
+    Case("reranker-roberta", "RobertaConfig", "RobertaForSequenceClassification", BERT | dict(num_labels=1), kind="score", vocabulary="roberta"),
     Case("granite", "GraniteConfig", "GraniteForCausalLM", GRANITE),
     Case("granite-biases", "GraniteConfig", "GraniteForCausalLM", GRANITE | dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     Case("granitemoe", "GraniteMoeConfig", "GraniteMoeForCausalLM", GRANITE | dict(num_local_experts=6, num_experts_per_tok=2)),
@@ -66,6 +68,8 @@ CASES = [
     Case("deepseek3-groups", "DeepseekV3Config", "DeepseekV3ForCausalLM", DEEPSEEK | dict(scoring_func="sigmoid"), about="groups of experts"),
 ]
 CASES += [
+    # The converter permutes the rows of whole heads, so a Bamba whose RoPE rotates a part of a head (Bamba-9B) cannot be right.
+    Case("bamba", "BambaConfig", "BambaForCausalLM", TEXT | dict(attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=32, mamba_expand=2, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}), published=dict(attn_layer_indices=[1], attn_rotary_emb=16, layer_types=None, layers_block_type=None), about="RoPE in whole heads"),
     Case("deepseek3", "DeepseekV3Config", "DeepseekV3ForCausalLM", DEEPSEEK | dict(scoring_func="sigmoid", n_group=1, topk_group=1)),
     Case("deepseek2-groups", "DeepseekV2Config", "DeepseekV2ForCausalLM", {k: v for k, v in DEEPSEEK.items() if k not in ("norm_topk_prob", "rope_interleave")} | dict(topk_method="group_limited_greedy"), about="groups of experts"),
 ]
@@ -85,7 +89,7 @@ CASES += [
     Case("gpt-oss", "GptOssConfig", "GptOssForCausalLM", TEXT | dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
     Case("lfm2", "Lfm2Config", "Lfm2ForCausalLM", TEXT | dict(block_auto_adjust_ff_dim=False, layer_types=["conv", "full_attention"], tie_word_embeddings=True)),
     Case("granitehybrid", "GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", GRANITE | dict(layer_types=["mamba", "attention"], shared_intermediate_size=48, num_local_experts=0, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=32, mamba_expand=2, position_embedding_type="nope"), published=dict(layer_types=["mamba", "attention"])),
-    Case("qwen3.5", "Qwen3_5TextConfig", "Qwen3_5ForCausalLM", TEXT | dict(vocab_size=320, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16)),
+    Case("qwen3.5", "Qwen3_5TextConfig", "Qwen3_5ForCausalLM", TEXT | dict(vocab_size=320, head_dim=16, layer_types=["linear_attention", "full_attention"], linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16), published=dict(mtp_num_hidden_layers=1)),
 ]
 
 
@@ -125,6 +129,23 @@ def write_bytes_vocabulary(folder: Path) -> None:
 WORDS = "the fox eats mice and a bear sleeps in its cave while rain falls on green hills where old men sing songs of the sea"
 
 
+PAIR_NAMES = ["<s>", "<pad>", "</s>", "<unk>"]
+PAIR = dict(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+PAIR_SETTINGS = dict(bos_token="<s>", eos_token="</s>", sep_token="</s>", cls_token="<s>", unk_token="<unk>", pad_token="<pad>")
+
+
+def write_roberta_vocabulary(folder: Path) -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    texts = PAIR_NAMES + letters + ["th", "the"]
+    texts += [f"<|reserved_{i}|>" for i in range(VOCABULARY - len(texts))]
+    tokenizer = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(texts)}, merges=[("t", "h"), ("th", "e")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.TemplateProcessing(**PAIR)
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in texts if text in PAIR_NAMES or text.startswith("<|")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast") | PAIR_SETTINGS))
+
+
 def write_unigram_vocabulary(folder: Path, name: str, **settings: Any) -> None:
     corpus = folder / "corpus.txt"
     words = WORDS.split()
@@ -137,14 +158,11 @@ def write_unigram_vocabulary(folder: Path, name: str, **settings: Any) -> None:
 
 def write_pair_template(folder: Path) -> None:
     """How XLM-RoBERTa's tokenizer joins two texts; the pieces are those of sentencepiece."""
-    names = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokenizer = Tokenizer(models.Unigram([(name, 0.0) for name in names], unk_id=3))
-    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
-    special = [("<s>", 0), ("</s>", 2)]
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=special)
+    tokenizer = Tokenizer(models.Unigram([(name, 0.0) for name in PAIR_NAMES], unk_id=3))
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in PAIR_NAMES])
+    tokenizer.post_processor = processors.TemplateProcessing(**PAIR)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = dict(bos_token="<s>", eos_token="</s>", sep_token="</s>", cls_token="<s>", unk_token="<unk>", pad_token="<pad>")
-    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="XLMRobertaTokenizer") | settings))
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="XLMRobertaTokenizer") | PAIR_SETTINGS))
 
 
 def make(case: Case, folder: Path) -> None:
@@ -154,6 +172,8 @@ def make(case: Case, folder: Path) -> None:
     config = getattr(transformers, case.config)(**case.values)
     if case.vocabulary == "bytes":
         write_bytes_vocabulary(folder)
+    elif case.vocabulary == "roberta":
+        write_roberta_vocabulary(folder)
     elif case.vocabulary == "unigram":
         write_unigram_vocabulary(folder, "sentencepiece.bpe.model", vocab_size=120)
         write_pair_template(folder)
@@ -171,7 +191,8 @@ def make(case: Case, folder: Path) -> None:
     model.half().save_pretrained(folder)
     if case.published is not None:
         path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | case.published))
+        values = json.loads(path.read_text()) | case.published
+        path.write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
     if case.has_transposed_experts:
         path = folder / "model.safetensors"
         tensors = load_file(path)
@@ -196,10 +217,18 @@ def logits(model: torch.nn.Module, seed: int) -> list[dict[str, Any]]:
     return runs
 
 
-def scores(model: torch.nn.Module, folder: Path) -> list[dict[str, Any]]:
-    pieces = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.bpe.model"))
+def tokens_of_texts(folder: Path) -> Callable[[str], list[int]]:
+    path = folder / "sentencepiece.bpe.model"
+    if not path.exists():
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    pieces = sentencepiece.SentencePieceProcessor(str(path))
     # As XLM-RoBERTa's tokenizer: the pieces of the file come one later, after <s>, <pad>, </s>, <unk>.
-    ids = lambda text: [3 if pieces.IsUnknown(piece) else piece + 1 for piece in pieces.EncodeAsIds(text)]
+    return lambda text: [3 if pieces.IsUnknown(piece) else piece + 1 for piece in pieces.EncodeAsIds(text)]
+
+
+def scores(model: torch.nn.Module, folder: Path) -> list[dict[str, Any]]:
+    ids = tokens_of_texts(folder)
     runs = []
     pairs = [("the fox eats mice", "a bear sleeps in its cave"), ("where rain falls", "old men sing songs of the sea"), ("green hills", "green hills where the fox sleeps")]
     for query, document in pairs:

@@ -28,7 +28,7 @@ ROOT = HERE.parent.parent
 BUILD = HERE / "build"
 KEPT = ROOT / "test" / "data" / "converted"
 SOURCE = "llama-cpp-python==0.3.36"
-PRE = {"bytes": "qwen2", "unigram": "default", "unigram-llama": "default"}
+PRE = {"bytes": "qwen2", "roberta": "roberta-bpe", "unigram": "default", "unigram-llama": "default"}
 
 
 def environment() -> tuple[Path, Path]:
@@ -114,7 +114,7 @@ def main() -> None:
             if (KEPT / path.name).exists() or path.stem in arguments.cases:
                 shutil.copy(path, KEPT / path.name)
         subprocess.run("npx biome check --write test/data/converted", cwd=ROOT, shell=True, check=True)
-    rows = compare(folder)
+    rows = sorted(compare(folder), key=lambda row: (row["architecture"], row["name"]))
     if not arguments.cases:
         write_table(rows)
 
