@@ -6,10 +6,13 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseAllDocuments } from 'yaml';
+import { commonModels } from '../bench/model-sizes/common-models.ts';
+import { type ModelSizes, sizesOf, tableOf } from '../bench/model-sizes/model-sizes.ts';
 import { zigVersion } from '../scripts/prebuild/zig.ts';
 import { defaultCacheFolder } from '../src/base/cache-folder.ts';
+import { buildCommand } from './support/cli-process.ts';
 import { needs } from './support/needs.ts';
 import { runHere } from './support/run-here.ts';
 
@@ -184,5 +187,21 @@ describe('the Dockerfile', () => {
 
   it('has the compiler of the kernels that the package has', () => {
     expect(dockerfile).toContain(`ziglang==${zigVersion}\n`);
+  });
+});
+
+describe('the sizes of common models', () => {
+  const sizes = JSON.parse(readFileSync(join(folder, 'sizes.json'), 'utf8')) as readonly ModelSizes[];
+  const work = mkdtempSync(join(tmpdir(), 'kvasir-sizes-'));
+  beforeAll(buildCommand, 60_000);
+  afterAll(() => rmSync(work, { recursive: true }));
+
+  it('are those of all models, and the table of the guide has them', () => {
+    expect(sizes.map(({ model }) => model)).toEqual(commonModels.map(({ name }) => name));
+    expect(readFileSync('docs/operations.md', 'utf8')).toContain(`\n${tableOf(sizes)}\n`);
+  });
+
+  it.each([0, 3, 8])('are what `kvasir size` says now, for model %i', async (index) => {
+    expect(await sizesOf(commonModels[index]!, work)).toEqual(sizes[index]);
   });
 });

@@ -232,12 +232,10 @@ function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailu
   const backend = native.ggml_backend_dev_init(pointer, nullPtr());
   if (backend !== 0) return backend;
   onFailure?.();
-  throw outOfNativeMemory({
-    amount: 'memory',
-    purpose: 'a backend',
-    device: name,
-    hint: native.recentLog().at(-1) ?? 'Free some memory, or use --device cpu.',
-  });
+  const line = native.recentLog().at(-1);
+  const said = line === undefined ? '' : `ggml says: ${line.replace(/\.$/, '')}. `;
+  const hint = `${said}Free some memory, or use --device cpu.`;
+  throw outOfNativeMemory({ amount: 'memory', purpose: 'a backend', device: name, hint });
 }
 
 /**

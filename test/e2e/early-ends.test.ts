@@ -7,9 +7,8 @@ import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Server } from '../../src/server/server.ts';
-import { askAll, type Outcome, PythonClients, readSlowly } from '../support/answer-clients.ts';
+import { askAll, type Outcome, PythonClients, pythonClients, readSlowly } from '../support/answer-clients.ts';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
-import { hasJudges } from '../support/judges.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
 import { childrenOf } from '../support/processes.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
@@ -38,27 +37,28 @@ async function openRequests({ origin }: Served): Promise<number> {
 }
 
 interface Asked {
-  readonly model?: string;
   readonly maxTokens?: number;
+  /** Without finish reasons: only for answers that are errors. */
+  readonly withAgents?: boolean;
 }
 
 /** All clients in the middle of their answers. */
-async function inTheMiddle(server: Served, { model = 'tiny', maxTokens = 8000 }: Asked = {}) {
-  const python = hasJudges ? new PythonClients() : undefined;
-  await python?.ready();
-  const request = { origin: server.origin, model, maxTokens };
+async function inTheMiddle(server: Served, { maxTokens = 8000, withAgents = true }: Asked = {}) {
+  const scripts = [...pythonClients.openai, ...(withAgents ? pythonClients.agents : [])];
+  const python = scripts.map((script) => new PythonClients(script));
+  await Promise.all(python.map((clients) => clients.ready()));
+  const request = { origin: server.origin, model: 'tiny', maxTokens };
   const node = askAll(request);
-  const others = python?.ask(request) ?? Promise.resolve<Record<string, Outcome>>({});
+  const others = python.map((clients) => clients.ask(request));
   await node.begun;
-  const count = node.count + (python === undefined ? 0 : pythonCount);
+  const count = python.reduce((sum, clients) => sum + clients.count, node.count);
   await expect.poll(() => openRequests(server), { timeout: 60_000, interval: 20 }).toBe(count);
   return async (): Promise<Record<string, Outcome>> => {
-    const ofPython = Object.entries(await others).map(([name, outcome]) => [`Python: ${name}`, outcome] as const);
-    return { ...(await node.outcomes), ...Object.fromEntries(ofPython) };
+    const ofPython = (await Promise.all(others)).flatMap((outcomes) => Object.entries(outcomes));
+    const named = ofPython.map(([name, outcome]) => [`Python: ${name}`, outcome] as const);
+    return { ...(await node.outcomes), ...Object.fromEntries(named) };
   };
 }
-
-const pythonCount = 6;
 
 /** Each client raises an error with these words. */
 function expectErrors(outcomes: Record<string, Outcome>, words: string): void {
@@ -92,7 +92,7 @@ describe('an answer', () => {
     const path = folder.file('ranks.gguf');
     copyFileSync(original, path);
     const server = await serve([path, ...pool, '--pipeline-parallel-size', '2', '--served-model-name', 'tiny']);
-    const recovered = await inTheMiddle(server, { maxTokens: 400 });
+    const recovered = await inTheMiddle(server, { maxTokens: 400, withAgents: false });
     process.kill(childrenOf(server.child.pid!)[1]!, 'SIGKILL');
     expectWhole(await recovered());
     const outcomes = await inTheMiddle(server);
@@ -107,7 +107,7 @@ describe('an answer', () => {
     mkdirSync(models);
     copyFileSync(original, join(models, 'tiny.gguf'));
     const server = await serve(['--model-dir', models, ...pool]);
-    const unloaded = await inTheMiddle(server, { maxTokens: 400 });
+    const unloaded = await inTheMiddle(server, { maxTokens: 400, withAgents: false });
     expect((await server.post('/models/unload', { model: 'tiny' })).status).toBe(200);
     expectWhole(await unloaded());
     const outcomes = await inTheMiddle(server);

@@ -1,11 +1,13 @@
 /** The clients that people use, each asking for a long answer: what they make of an answer that ends early. */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import Anthropic from '@anthropic-ai/sdk';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
-import { judgesFolder } from './judges.ts';
+import { hasJudges, judgesFolder } from './judges.ts';
+import { isLongForm } from './long-form.ts';
 
 export interface AnswerRequest {
   readonly origin: string;
@@ -151,18 +153,45 @@ const outcomeOf = (name: string, answer: Promise<string>): Promise<[string, Outc
     (error: Error) => [name, { raised: error.constructor.name, message: error.message }],
   );
 
-/** OpenAI's client for Python, with a request of each kind. */
+interface PythonScript {
+  readonly python: string;
+  readonly script: string;
+  /** Requests that it sends. */
+  readonly count: number;
+}
+
+const openaiScript: PythonScript = {
+  python: join(judgesFolder, 'bin', 'python'),
+  script: 'tools/compat/early_ends.py',
+  count: 6,
+};
+/** `.ci/run` installs them for the long form. */
+const agentsScript: PythonScript = {
+  python: 'tools/compat/build/agents/bin/python',
+  script: 'tools/compat/early_ends_of_agents.py',
+  count: 14,
+};
+
+/** OpenAI's client for Python; and what agents are made of, which reports no finish reasons. Those that are installed. */
+export const pythonClients = {
+  openai: hasJudges ? [openaiScript] : [],
+  agents: isLongForm && existsSync(agentsScript.python) ? [agentsScript] : [],
+} as const;
+
+/** A script with clients for Python, with requests of each kind. */
 export class PythonClients {
+  readonly count: number;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #lines: AsyncIterator<string>;
 
-  constructor() {
-    this.#child = spawn(join(judgesFolder, 'bin', 'python'), ['tools/compat/early_ends.py']);
+  constructor({ python, script, count }: PythonScript) {
+    this.count = count;
+    this.#child = spawn(python, [script]);
     this.#child.stderr.pipe(process.stderr);
     this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
   }
 
-  /** Resolves when the client is imported. */
+  /** Resolves when the clients are imported. */
   async ready(): Promise<void> {
     await this.#lines.next();
   }

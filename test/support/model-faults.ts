@@ -29,7 +29,7 @@ export function modelFaults(folder: string) {
        } catch {
          return execute.apply(this, step);
        }
-       if (fault === 'memory') return Promise.reject(outOfNativeMemory({ amount: 'a buffer', purpose: 'a test', device: 'CPU', hint: '' }));
+       if (fault === 'memory') return Promise.reject(outOfNativeMemory({ amount: 'a buffer', purpose: 'a test', device: 'CPU', hint: 'Use a smaller model.' }));
        if (fault === 'step') return new Promise(() => undefined);
        for (;;);
      };`,
