@@ -19,6 +19,7 @@ import { DraftEngine } from './engine/draft-engine.ts';
 import { encoderOptions } from './engine/encoder-options.ts';
 import { Engine } from './engine/engine.ts';
 import type { ChatRenderers, DraftModel } from './engine/engine-parts.ts';
+import { noReranker } from './engine/errors.ts';
 import { readKvEventsConfig } from './engine/kv-events/config.ts';
 import { KvEventFeed } from './engine/kv-events/feed.ts';
 import { type OpenedPublisher, openKvEventPublisher } from './engine/kv-events/open.ts';
@@ -411,7 +412,9 @@ function describeModel(
   templates: ChosenTemplates | undefined,
 ): ModelInfo {
   const { pooledHead: head } = config;
-  const pooling = head?.pooling ?? options.pooling ?? poolingOf(file, config.architecture);
+  if (options.pooling === 'rank' && head?.scores === undefined) throw noReranker({ model: options.model });
+  const chosen = options.pooling === 'rank' ? undefined : options.pooling;
+  const pooling = head?.pooling ?? chosen ?? poolingOf(file, config.architecture);
   const scores = head?.scores && scoreInfo(file, head, tokenizer);
   const description = readDescription(file.metadata);
   return {

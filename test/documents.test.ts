@@ -172,6 +172,27 @@ describe('the names in documents exist', () => {
     const inCode =
       /`((?:src|bench|sim|scripts|test|tools|deploy|examples|models)\/[\w./-]+\.(?:ts|js|c|h|json|yaml|gguf|md))`/g;
     expect(unknownIn(inCode, (path) => existsSync(path) || existsSync(join('src', path)))).toEqual([]);
+    const paths = [
+      '.ci',
+      'src',
+      'bench',
+      'sim',
+      'scripts',
+      'test',
+      'tools',
+      'deploy',
+      'examples',
+      'models',
+      'docs',
+      'findings',
+    ]
+      .flatMap((folder) =>
+        readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((path) => `/${folder}/${path}`),
+      )
+      .concat(readdirSync('.').map((path) => `/${path}`));
+    // `x.test.ts` stands for each name.
+    const isPath = (name: string): boolean => /^x\./.test(name) || paths.some((path) => path.endsWith(`/${name}`));
+    expect(unknownIn(/`([\w./-]+\.(?:ts|c|h))[`:]/g, isPath)).toEqual([]);
     const used =
       sourcesOf('src', 'bench', 'sim', 'scripts', 'test', 'tools') +
       read('test/prebuilt-bits.test.ts') +

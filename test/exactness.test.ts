@@ -60,6 +60,12 @@ const allModels = [
   ['lfm2', 'F16', 'f16', "ggml's", 'gather'],
   ['granitehybrid', 'Q8_0', 'f16', 'our', 'native'],
   ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
+  ['granite', 'Q8_0', 'f16', 'our', 'native'],
+  ['granitemoe', 'Q4_K_M', 'f16', 'our', 'native'],
+  ['granitemoe', 'F16', 'f16', "ggml's", 'gather'],
+  ['qwen2vl', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3vl', 'F16', 'f16', "ggml's", 'gather'],
+  ['qwen3vlmoe', 'Q8_0', 'f16', 'our', 'native'],
   // Layers that are only a network, the last of them.
   ['nemotron_h', 'F16', 'f16', "ggml's", 'gather'],
   ['nemotron_h_moe', 'Q8_0', 'f16', 'our', 'native'],

@@ -96,6 +96,8 @@ const allSubjects: readonly Subject[] = [
     ranks: 1,
   },
   { name: 'a random gpt-oss', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 1 },
+  { name: 'a random granitemoe', model: tiny({ architecture: 'granitemoe', type: 'Q8_0' }), ranks: 1 },
+  { name: 'a random qwen3vlmoe', model: tiny({ architecture: 'qwen3vlmoe', type: 'Q8_0' }), ranks: 1 },
   {
     name: 'a random granitehybrid',
     model: tiny({ architecture: 'granitehybrid', type: 'Q8_0', layers: 3, ...smallStates }),

@@ -146,6 +146,8 @@ for (const [_, compare, areThere] of kernels)
       ['gpt-oss', ['F32', 'MXFP4'], ['F16', 'Q8_0', 'Q4_K_M']],
       ['lfm2', ['F32', 'Q8_0'], ['Q4_K_M']],
       ['deepseek2', ['F32', 'Q8_0'], ['F16', 'Q4_K_M']],
+      ['granite', ['F32'], ['Q8_0']],
+      ['granitemoe', ['F32'], ['Q8_0']],
       ['granitehybrid', ['F32', 'Q8_0'], ['Q4_K_M']],
       ['nemotron_h', ['F32', 'Q8_0'], ['Q4_K_M']],
       ['nemotron_h_moe', ['F32', 'Q8_0'], ['Q4_K_M']],

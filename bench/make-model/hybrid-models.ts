@@ -7,10 +7,9 @@ import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import type { ModelOptions } from './model-maker.ts';
 import type { Filling } from './random-rows.ts';
 
-export const hasDeltaNets = (architecture: Architecture): boolean => traitsOf(architecture).hasDeltaNets === true;
+export const hasDeltaNets = (architecture: Architecture): boolean => traitsOf(architecture).mixer === 'delta net';
 export const isNemotron = (architecture: Architecture): boolean => traitsOf(architecture).hasSinglePartLayers === true;
-export const isHybrid = (architecture: Architecture): boolean =>
-  traitsOf(architecture).isHybrid === true || hasDeltaNets(architecture);
+export const isHybrid = (architecture: Architecture): boolean => traitsOf(architecture).mixer !== undefined;
 
 /** Factors of Granite that are not those of other models. */
 const scales = { attention: 0.1, embedding: 3, residual: 0.5, logits: 4 };
@@ -61,7 +60,7 @@ export function hybridConfig(options: ModelOptions, layerCount: number, embeddin
 
 /** Granite's factors, as the configuration has them. */
 export function scalesOf({ architecture }: ModelOptions): Partial<ModelConfig> {
-  if (architecture !== 'granitehybrid') return {};
+  if (traitsOf(architecture).hasScales !== true) return {};
   return {
     attentionScale: scales.attention,
     embeddingScale: scales.embedding,
@@ -108,13 +107,19 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: Mod
     f32('expert_weights_scale', experts.weightScale ?? 1);
     if (experts.latentLength !== undefined) u32('moe_latent_size', experts.latentLength);
   }
-  if (architecture !== 'granitehybrid') return;
+}
+
+/** Granite's factors, and whether it has RoPE. */
+export function setScales(native: NativeApi, gguf: GgufPtr, { architecture, rope, experts }: ModelConfig): void {
+  if (traitsOf(architecture).hasScales !== true) return;
+  const f32 = (name: string, value: number): void => native.gguf_set_val_f32(gguf, `${architecture}.${name}`, value);
   f32('attention.scale', scales.attention);
   f32('embedding_scale', scales.embedding);
   f32('residual_scale', scales.residual);
   f32('logit_scale', scales.logits);
-  native.gguf_set_val_bool(gguf, `${architecture}.rope.scaling.finetuned`, config.rope.mode !== 'none');
-  if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
+  native.gguf_set_val_bool(gguf, `${architecture}.rope.scaling.finetuned`, rope.mode !== 'none');
+  if (experts?.sharedLength !== undefined)
+    native.gguf_set_val_u32(gguf, `${architecture}.expert_shared_feed_forward_length`, experts.sharedLength);
 }
 
 /** The pattern of windows that has a boolean for each layer. */

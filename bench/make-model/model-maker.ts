@@ -30,6 +30,7 @@ import {
   isNemotron,
   scalesOf,
   setHybridMetadata,
+  setScales,
   setWindowLayers,
 } from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
@@ -212,6 +213,7 @@ function configOf(options: ModelOptions): ModelConfig {
   const isGated = hasDeltaNets(architecture);
   const hasExperts = traits.experts === 'always' || (traits.experts === 'maybe' && options.experts !== undefined);
   const experts = hasExperts ? expertsOf(architecture, options.experts) : undefined;
+  const hasOneWidth = isNemotron(architecture) || traits.expertKeys === 'granite';
   const config: ModelConfig = {
     architecture,
     // libllama expects more special tokens in a vocabulary of a model whose name has `phi3`.
@@ -225,9 +227,8 @@ function configOf(options: ModelOptions): ModelConfig {
       options.headsKv ?? (isDeepseek || isGemma4 ? 1 : traits.bertNetwork === undefined ? 2 : (options.heads ?? 4)),
     headDim,
     ...(latent === undefined ? {} : { latent }),
-    feedForwardLength:
-      options.feedForward ?? (isNemotron(architecture) && experts !== undefined ? experts.feedForwardLength : 512),
-    hasNetworkGate: traits.hasUngatedNetworks !== true,
+    feedForwardLength: options.feedForward ?? (hasOneWidth && experts !== undefined ? experts.feedForwardLength : 512),
+    hasNetworkGate: traits.network !== 'squared relu',
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: ropeOf(options, latent?.ropeLength ?? headDim),
@@ -364,6 +365,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   if (config.architecture === 'gemma4') setGemma4Metadata(native, gguf, options, config);
   else if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
   else setHybridMetadata(native, gguf, options, config);
+  setScales(native, gguf, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
   u32('rope.dimension_count', config.rope.dimension);

@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseBytes } from '../base/bytes.ts';
 import { memoryLimit } from '../base/memory-limit.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
-import { type Pooling, poolings } from '../core/request.ts';
+import { type PoolingChoice, poolingChoices } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { type KvEventsConfig, parseKvEventsConfig } from '../engine/kv-events/config.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults, type GpuLayers } from '../engine/options.ts';
@@ -180,7 +180,7 @@ export interface EngineFlags {
   readonly maxWaiting: number;
   readonly kvPinShare: number;
   readonly chatTemplate?: string;
-  readonly pooling?: Pooling;
+  readonly pooling?: PoolingChoice;
   readonly seed?: number;
   /** Read before the command's action, from JSON and dotted flags: see `kv-transfer-flags.ts`. */
   readonly kvTransferConfig?: KvTransferConfig;
@@ -279,9 +279,10 @@ export function addEngineFlags(command: Command, isFirst: (option: Option) => bo
       "Jinja template that replaces the model's template, or the name of one of the model's templates",
     )
     .addOption(
-      new Option('--pooling <how>', 'how tokens become an embedding (default: what the model file says)').choices(
-        poolings,
-      ),
+      new Option(
+        '--pooling <how>',
+        'how tokens become an embedding, or rank for a reranker (default: what the model file says)',
+      ).choices(poolingChoices),
     )
     .option('--pipeline-parallel-size <n>', "ranks that share the model's layers", count, defaults.pipelineParallelSize)
     .addOption(

@@ -43,6 +43,9 @@ export interface AdapterRef {
 /** Whose hidden state is the embedding of a prompt: the mean of all tokens, the first token, or the last token. */
 export type Pooling = 'mean' | 'cls' | 'last';
 export const poolings: readonly Pooling[] = ['mean', 'cls', 'last'];
+/** What a user may choose: a pooling, or the scores of a reranker. */
+export type PoolingChoice = Pooling | 'rank';
+export const poolingChoices: readonly PoolingChoice[] = [...poolings, 'rank'];
 
 /** OpenAI's finish reasons, and `error` and `abort` as in vLLM. */
 export type FinishReason = 'stop' | 'length' | 'abort' | 'error';

@@ -51,6 +51,11 @@ export const poolingMissing = defineError(
   'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',
   400,
 );
+export const noReranker = defineError(
+  'KVASIR_NO_RERANKER',
+  'The model {model} is no reranker: its file has neither cls.weight nor cls.output.weight. Start without --pooling rank, or with another model.',
+  400,
+);
 export const noText = defineError(
   'KVASIR_NO_TEXT',
   'The model {model} makes {made} and no text. Use {endpoints}, or start with a model that generates text.',

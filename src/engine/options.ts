@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { byEntries } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
-import type { Pooling } from '../core/request.ts';
+import type { PoolingChoice } from '../core/request.ts';
 import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
 import type { LoraModule } from './adapters.ts';
 import type { EngineEvent } from './contract.ts';
@@ -76,8 +76,8 @@ export interface EngineOptions {
   readonly maxWaiting?: number;
   /** Text of a Jinja template that replaces the model's template, or the name of one of the model's templates. */
   readonly chatTemplate?: string;
-  /** How the tokens of a prompt become one embedding; default: what the model file says. */
-  readonly pooling?: Pooling;
+  /** How the tokens of a prompt become one embedding, or `rank`: the file must be a reranker. Default: what the model file says. */
+  readonly pooling?: PoolingChoice;
   /** LoRA adapters that are loaded with the model; requests name them in `lora`. More can be loaded later: `engine.adapters`. */
   readonly loraModules?: readonly LoraModule[];
   /** The largest number of LoRA adapters at one time. They are in memory. */

@@ -2,7 +2,7 @@ import { byName } from '../base/by-name.ts';
 import { describeValue } from '../base/describe-value.ts';
 import type { FieldReader } from '../base/field-reader.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
-import { poolings } from '../core/request.ts';
+import { poolingChoices } from '../core/request.ts';
 
 type Read = (reader: FieldReader, name: string) => unknown;
 
@@ -53,7 +53,7 @@ const readers: Readonly<Record<string, Read>> = byName({
   schedulingPolicy: choice('fcfs', 'priority'),
   maxWaiting: atLeast(0),
   chatTemplate: (reader, name) => reader.string(name),
-  pooling: choice(...poolings),
+  pooling: choice(...poolingChoices),
   loraModules: unchecked,
   maxLoras: atLeast(1),
   maxLoraRank: atLeast(1),

@@ -21,6 +21,8 @@ export interface ExpertConfig {
   readonly weightScale?: number;
   /** `blk.N.exp_probs_b.bias` is added to the probabilities that choose, not to those that weigh; default false. */
   readonly hasChoiceBias?: boolean;
+  /** Experts of a token come from some groups of adjacent experts. Default: from all of them. */
+  readonly groups?: ExpertGroups;
   /** Whether a gate multiplies the result of the shared network. */
   readonly hasSharedGate?: boolean;
   /** `blk.N.ffn_gate_up_exps.weight`: one matrix of each expert for the gate, which comes first, and the up projection. Default: two. */
@@ -31,6 +33,14 @@ export interface ExpertConfig {
   readonly isBesideNetwork?: boolean;
   /** `blk.N.ffn_down_exps.scale` multiplies the result of each expert; default false. */
   readonly hasResultScale?: boolean;
+}
+
+export interface ExpertGroups {
+  readonly count: number;
+  /** Groups that the router chooses for a token. */
+  readonly used: number;
+  /** The score of a group is the sum of so many of its largest scores: 2 in DeepSeek V3, 1 in DeepSeek V2. */
+  readonly summed: 1 | 2;
 }
 
 export type ExpertGating = 'softmax' | 'sigmoid';
@@ -61,17 +71,20 @@ export function readDeepseekExperts(
   const denseLayers = metadata.u32(key('leading_dense_block_count')) ?? 0;
   if (denseLayers >= layerCount) return undefined;
   const reader = new ExpertReader(file, architecture);
-  const { count, used } = reader.counts();
+  const { count, used } = reader.counts('with groups');
   const feedForwardLength = reader.read('expert_feed_forward_length', 1 << 24);
   const sharedCount = reader.read('expert_shared_count', expertsMax);
   const weightScale = metadata.f32(key('expert_weights_scale')) ?? 0;
+  const gating = readGating(file, architecture, layerCount, vocabSize);
+  const groups = reader.groups(count, used, gating);
   return {
     count,
     used,
     feedForwardLength,
     denseLayers,
     sharedLength: sharedCount * feedForwardLength,
-    gating: readGating(file, architecture, layerCount, vocabSize),
+    gating,
+    ...(groups === undefined ? {} : { groups }),
     dividesBySum: metadata.bool(key('expert_weights_norm')) ?? false,
     weightScale: weightScale === 0 ? 1 : weightScale,
     hasChoiceBias: file.tensors.has(`blk.${denseLayers}.exp_probs_b.bias`),
@@ -117,10 +130,24 @@ class ExpertReader {
     this.#architecture = architecture;
   }
 
-  counts(): { readonly count: number; readonly used: number } {
-    this.refuse('expert_group_count');
+  counts(groups?: 'with groups'): { readonly count: number; readonly used: number } {
+    if (groups === undefined) this.refuse('expert_group_count');
     const count = this.read('expert_count', expertsMax);
     return { count, used: this.read('expert_used_count', count) };
+  }
+
+  /** Undefined if the experts come from all groups. */
+  groups(experts: number, chosen: number, gating: ExpertGating): ExpertGroups | undefined {
+    const { metadata } = this.#file;
+    const key = `${this.#architecture}.expert_group_count`;
+    const count = metadata.u32(key) ?? 0;
+    if (count <= 1) return undefined;
+    const used = this.read('expert_group_used_count', count);
+    const summed = gating === 'sigmoid' ? 2 : 1;
+    if (experts % count !== 0 || experts / count < summed || (experts / count) * used < chosen) {
+      throw metadata.invalid(key, `a divisor of expert_count, which is ${experts}, with enough experts for a token`);
+    }
+    return used === count ? undefined : { count, used, summed };
   }
 
   read(name: string, largest: number, fallback?: number): number {

@@ -27,16 +27,24 @@ export function readExperts(file: GgufFile, architecture: Architecture, shape: M
 }
 
 function readVariant(file: GgufFile, architecture: Architecture, shape: ModelShape): ExpertConfig | undefined {
-  if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
-  if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
-  if (architecture === 'deepseek2' || architecture === 'glm4moe') return readDeepseekExperts(file, architecture, shape);
-  if (architecture === 'gemma4') return readGemma4Experts(file);
-  if (architecture === 'lfm2moe') return readLfm2Experts(file, architecture, shape);
-  if (architecture === 'qwen35moe' || architecture === 'qwen3next')
-    return readQwen35Experts(file, architecture, shape.feedForwardLength);
-  if (architecture === 'nemotron_h_moe') return readNemotronExperts(file, architecture, shape.feedForwardLength);
-  const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
-  return architecture === 'granitehybrid' && count > 0
-    ? readGraniteExperts(file, architecture, shape.feedForwardLength)
-    : undefined;
+  const { experts, expertKeys } = traitsOf(architecture);
+  if (expertKeys === undefined) return undefined;
+  if (expertKeys === 'gemma4') return readGemma4Experts(file);
+  if (experts === 'maybe' && (file.metadata.u32(`${architecture}.expert_count`) ?? 0) === 0) return undefined;
+  switch (expertKeys) {
+    case 'qwen':
+      return readExpertConfig(file, architecture, shape.feedForwardLength);
+    case 'gpt-oss':
+      return readExpertConfig(file, architecture);
+    case 'deepseek':
+      return readDeepseekExperts(file, architecture, shape);
+    case 'lfm2':
+      return readLfm2Experts(file, architecture, shape);
+    case 'qwen3.5':
+      return readQwen35Experts(file, architecture, shape.feedForwardLength);
+    case 'nemotron':
+      return readNemotronExperts(file, architecture, shape.feedForwardLength);
+    case 'granite':
+      return readGraniteExperts(file, architecture, shape.feedForwardLength);
+  }
 }

@@ -170,9 +170,9 @@ export class GraphBuilder {
   softplus(x: TensorPtr): TensorPtr {
     return this.#device.native.ggml_softplus(this.#context, x);
   }
-  /** A tensor with the shape of x, in which every element is 0. */
-  zerosLike(x: TensorPtr): TensorPtr {
-    return this.#device.native.ggml_fill(this.#context, this.contiguous(x), 0);
+  /** A tensor with the shape of x, in which every element has one value. */
+  filledLike(x: TensorPtr, value: number): TensorPtr {
+    return this.#device.native.ggml_fill(this.#context, this.contiguous(x), value);
   }
   /** `columns`: the rows of a, each followed by the same row of b. `rows`: the rows of a, then those of b. */
   concat(a: TensorPtr, b: TensorPtr, by: 'columns' | 'rows'): TensorPtr {

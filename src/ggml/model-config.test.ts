@@ -319,7 +319,17 @@ describe('a deepseek2 that is not supported', () => {
     ['several KV heads', { 'attention.head_count_kv': { u32: 2 } }, /head_count_kv must be 1 for latent attention/],
     ['no elements without RoPE', { 'attention.key_length_mla': { u32: 8 } }, /more than rope.dimension_count \(8\)/],
     ['no length of the latent vector', { 'attention.kv_lora_rank': { u32: 0 } }, /kv_lora_rank must be between 1/],
-    ['groups of experts', { expert_group_count: { u32: 8 } }, /this router \(expert_group_count = 8\)/],
+    ['groups without their number', { expert_group_count: { u32: 2 } }, /expert_group_used_count/],
+    [
+      'groups that do not fit',
+      { expert_group_count: { u32: 3 }, expert_group_used_count: { u32: 1 } },
+      /expert_group_count must be a divisor of expert_count, which is 4/,
+    ],
+    [
+      'groups that are too small',
+      { expert_group_count: { u32: 4 }, expert_group_used_count: { u32: 1 } },
+      /expert_group_count must be a divisor of expert_count, which is 4, with enough/,
+    ],
     ['another router', { expert_gating_func: { u32: 3 } }, /this router \(expert_gating_func = 3\)/],
     [
       'only prediction layers',
@@ -370,7 +380,11 @@ describe('a model that is not supported', () => {
       { keys: { 'llama.rope.scaling.type': { string: 'longrope' } } },
       /rope.scaling.type = longrope/,
     ],
-    ['experts', { keys: { 'llama.expert_count': { u32: 8 } } }, /a mixture of experts \(expert_count = 8\)/],
+    [
+      'experts',
+      { keys: { 'general.architecture': { string: 'qwen2' }, 'qwen2.expert_count': { u32: 8 } } },
+      /a mixture of experts \(expert_count = 8\)/,
+    ],
     [
       'prediction layers of another architecture',
       { keys: { 'llama.nextn_predict_layers': { u32: 1 } } },

@@ -3,7 +3,14 @@
  * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, and `src/models` for each architecture), so that both compute
  * the same model. One key is more: a pattern of windows in lfm2, where llama.cpp gives the window to all layers with attention.
  */
-import { type Architecture, architectures, type Norms, type QkNorm, traitsOf } from './architectures.ts';
+import {
+  type Architecture,
+  architectures,
+  marksStatesByHeads,
+  type Norms,
+  type QkNorm,
+  traitsOf,
+} from './architectures.ts';
 import { type BertConfig, readBertConfig } from './bert-config.ts';
 import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
@@ -52,6 +59,8 @@ export interface ModelConfig extends HeadShape {
   readonly networkLayers?: readonly number[];
   /** Networks and experts have `blk.N.ffn_gate*.weight`. Without it, their activation is the square of ReLU. */
   readonly hasNetworkGate: boolean;
+  /** `blk.N.ffn_{gate,up,down}.bias` of every layer; default false. */
+  readonly hasNetworkBias?: boolean;
   /** By layer, if not all networks have one width. */
   readonly feedForwardLengths?: readonly number[];
   /** Present if each layer has a second embedding of the token: its length. */
@@ -155,7 +164,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const networkLayers =
     traits.hasSinglePartLayers === true ? readNetworkLayers(file, architecture, layerCount, layersWithout) : undefined;
   const stateLayers =
-    traits.hasDeltaNets === true
+    traits.mixer === 'delta net'
       ? readDeltaNetLayers(file, architecture, layerCount)
       : layersWithout.filter((layer) => networkLayers?.layers.includes(layer) !== true);
   const rmsEpsilon = readEpsilon(metadata, architecture);
@@ -182,6 +191,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
   const scales = readScales(file, architecture);
   const isEncoder = traits.isEncoder === true || isBidirectional(metadata, architecture);
   const pooledHead = readPooledHead(file, architecture, { embedding: embeddingLength, isEncoder });
+  const mayHaveBiases = bert !== undefined || traits.hasBiases === true;
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -198,7 +208,7 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     ...(latent === undefined ? {} : { latent }),
     feedForwardLength,
     ...(networkLayers === undefined ? {} : { networkLayers: networkLayers.layers }),
-    hasNetworkGate: traits.hasUngatedNetworks !== true,
+    hasNetworkGate: traits.network !== 'squared relu',
     ...gemma4Parts,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
@@ -215,11 +225,12 @@ export function readModelConfig(file: GgufFile, maxModelLen?: number): ModelConf
     logitScale: 1 / (scales.logits ?? 1),
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
-    hasOutputBias: isGptOss || (bert !== undefined && file.tensors.has('blk.0.attn_output.bias')),
+    hasOutputBias: isGptOss || (mayHaveBiases && file.tensors.has('blk.0.attn_output.bias')),
+    ...(mayHaveBiases && bert === undefined && file.tensors.has('blk.0.ffn_down.bias') ? { hasNetworkBias: true } : {}),
     hasSinks: isGptOss,
     qkNorm: qkNormOf(file, architecture),
     ...(temperature === undefined ? {} : { temperature }),
-    hasGatedAttention: traits.hasDeltaNets === true,
+    hasGatedAttention: traits.mixer === 'delta net',
     norms: traits.norms ?? 'before',
     feedForwardNormName: traits.feedForwardNormName ?? 'ffn_norm',
     hasExpertBias: isGptOss,
@@ -274,7 +285,7 @@ function readFinalSoftCap(metadata: GgufMetadata, architecture: Architecture): n
 /** The factors of Granite; undefined where the file has none or 0. Logits are divided by theirs. */
 function readScales({ metadata }: GgufFile, architecture: Architecture) {
   const read = (name: string): number | undefined =>
-    architecture === 'granitehybrid' ? metadata.f32(`${architecture}.${name}`) || undefined : undefined;
+    traitsOf(architecture).hasScales === true ? metadata.f32(`${architecture}.${name}`) || undefined : undefined;
   return {
     attention: read('attention.scale'),
     embedding: read('embedding_scale'),
@@ -290,11 +301,12 @@ function readStates(
   layers: readonly number[],
   embeddingLength: number,
 ): Pick<ModelConfig, 'states' | 'mamba' | 'deltaNet' | 'shortConvolution'> {
-  if (traitsOf(architecture).hasDeltaNets === true) {
+  const { mixer } = traitsOf(architecture);
+  if (mixer === 'delta net') {
     const deltaNet = readDeltaNetConfig(file, architecture);
     return { deltaNet, states: { layers, elements: deltaNetElements(deltaNet) } };
   }
-  if (architecture === 'granitehybrid' || traitsOf(architecture).hasSinglePartLayers === true) {
+  if (mixer === 'mamba') {
     const mamba = readMambaConfig(file, architecture);
     return { mamba, states: { layers, elements: mambaElements(mamba) } };
   }
@@ -342,7 +354,7 @@ function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architectur
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers with different numbers of KV heads', found });
   }
   const layersWithout = counts.flatMap((count, layer) => (count === 0 ? [layer] : []));
-  if (layersWithout.length > 0 && traitsOf(architecture).isHybrid !== true) {
+  if (layersWithout.length > 0 && !marksStatesByHeads(traitsOf(architecture))) {
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers without attention', found });
   }
   return { headCountKv, layersWithout };

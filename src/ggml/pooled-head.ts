@@ -44,7 +44,8 @@ export function readPooledHead(
     const bias = tensors.has(`${name}.bias`) ? `${name}.bias` : undefined;
     return [{ weight, bias, inputs: tensor.ne[0], outputs: tensor.ne[1], activation }];
   };
-  const isRank = poolingType === rankPooling;
+  // The converter writes the head of a BERT's reranker, and no pooling type.
+  const isRank = poolingType === rankPooling || tensors.has('cls.weight') || tensors.has('cls.output.weight');
   const layers = isRank
     ? [...layer('cls', 'tanh'), ...layer('cls.output')]
     : [...layer('dense_2'), ...layer('dense_3')];

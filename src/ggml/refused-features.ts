@@ -1,4 +1,4 @@
-import { type Architecture, traitsOf } from './architectures.ts';
+import { type Architecture, marksStatesByHeads, traitsOf } from './architectures.ts';
 import { modelFeatureUnsupported } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
@@ -31,7 +31,7 @@ export function refuseFeatures({ metadata, path }: GgufFile, architecture: Archi
   }
   const moeInterval = metadata.u32(`${architecture}.moe_every_n_layers`) ?? 0;
   if (moeInterval > 0) throw refuse('experts in some layers', `moe_every_n_layers = ${moeInterval}`);
-  const hasOtherHeads = traits.isHybrid === true || architecture === 'gemma4';
+  const hasOtherHeads = marksStatesByHeads(traits) || architecture === 'gemma4';
   const hasOtherWidths = traits.hasSinglePartLayers === true || architecture === 'gemma4';
   const ofLayers = ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv'];
   for (const name of [...ofLayers, 'expert_used_count', 'expert_feed_forward_length']) {

@@ -121,6 +121,7 @@ function checkSections(
 ): void {
   const key = `${architecture}.rope.dimension_sections`;
   const given = metadata.array(key)?.numbers;
+  if (traitsOf(architecture).hasImagePositions === true) return;
   if (architecture !== 'qwen35' && architecture !== 'qwen35moe') {
     if (given?.some((pairs) => pairs !== 0) !== true) return;
     const found = `rope.dimension_sections = ${given.join(', ')}`;
@@ -135,9 +136,9 @@ function checkSections(
 
 /** Granite has RoPE unless `rope.scaling.finetuned` is false. */
 function modeOf(architecture: Architecture, isFinetuned: boolean | undefined): RopeConfig['mode'] {
-  const { pairs, hasNoRope, hasPositionEmbeddings } = traitsOf(architecture);
+  const { pairs, hasNoRope, hasPositionEmbeddings, hasScales } = traitsOf(architecture);
   const isWithout = hasNoRope === true || hasPositionEmbeddings === true;
-  return isWithout || (architecture === 'granitehybrid' && isFinetuned === false) ? 'none' : pairs;
+  return isWithout || (hasScales === true && isFinetuned === false) ? 'none' : pairs;
 }
 
 /**

@@ -96,7 +96,12 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     if (config.norms !== 'after' && !isNetwork) set(`${config.feedForwardNormName}.weight`, [embedding]);
     const { experts } = config;
     const isDense = experts === undefined || layer < (experts.denseLayers ?? 0);
-    if (isDense || experts.isBesideNetwork === true) setNetwork(set, config, feedForwardLengthOf(config, layer));
+    const width = feedForwardLengthOf(config, layer);
+    if (isDense || experts.isBesideNetwork === true) setNetwork(set, config, width);
+    if (isDense && config.hasNetworkBias === true) {
+      for (const part of ['gate', 'up']) set(`ffn_${part}.bias`, [width]);
+      set('ffn_down.bias', [embedding]);
+    }
     if (!isDense) setExperts(set, config, experts);
     if (perLayerLength !== undefined) {
       set('inp_gate.weight', [embedding, perLayerLength]);

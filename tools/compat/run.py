@@ -147,6 +147,12 @@ def table(results: dict[Client, dict]) -> str:
     return "\n\n".join(parts)
 
 
+def converter_table() -> str:
+    """The table that `tools/converter/run.py` wrote."""
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    return re.search("<!-- tools/converter/run.py writes this table -->.*?<!-- end -->", page, re.DOTALL).group(0)
+
+
 def document(results: dict[Client, dict], model: Path) -> str:
     failures = [
         f"- {client.title}, {outcome['feature']}: `{' '.join(outcome['detail'].replace('`', '').split())}`"
@@ -156,7 +162,7 @@ def document(results: dict[Client, dict], model: Path) -> str:
     ]
     missing = [client.title for client in CLIENTS if client not in results]
     text = (HERE / "compatibility-head.md").read_text()
-    text = text.format(table=table(results), version=PACKAGE["version"], model=model.name)
+    text = text.format(table=table(results), version=PACKAGE["version"], model=model.name, converter=converter_table())
     text += "\nWhat failed, with the message of the client:\n\n" + "\n".join(failures) + "\n" if failures else ""
     return text + (f"\nNot run on this model and version: {', '.join(missing)}.\n" if missing else "")
 

@@ -2,7 +2,7 @@ import { assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { LayerTensors } from '../weight-store.ts';
-import type { ArchitectureLayers } from './layers.ts';
+import type { Layer } from './layers.ts';
 
 /** The weights of a layer besides those of attention. */
 export interface BertLayerWeights {
@@ -44,10 +44,8 @@ export function bertLayerWeights(tensors: LayerTensors, { bert }: ModelConfig): 
  *
  *   x -> attention -> + x -> LayerNorm -> network -> + its input -> LayerNorm
  */
-export const bert: ArchitectureLayers = {
-  layer: (operations, weights, { x, attended }) => {
-    const ofBert = assertDefined(weights.bert, 'a layer of BERT');
-    const h = operations.layerNorm(operations.add(x, attended), ofBert.attentionNorm);
-    return operations.layerNorm(operations.add(h, operations.bertNetwork(ofBert, h)), ofBert.outputNorm);
-  },
+export const bertLayer: Layer = (operations, weights, { x, attended }) => {
+  const ofBert = assertDefined(weights.bert, 'a layer of BERT');
+  const h = operations.layerNorm(operations.add(x, attended), ofBert.attentionNorm);
+  return operations.layerNorm(operations.add(h, operations.bertNetwork(ofBert, h)), ofBert.outputNorm);
 };

@@ -23,7 +23,7 @@ import { GroupedQueryProjections } from './grouped-query-attention.ts';
 import { LatentProjections } from './latent-attention.ts';
 import { LayerOperations } from './layer-operations.ts';
 import type { LayerWeights } from './layer-weights.ts';
-import { layersByArchitecture } from './layers.ts';
+import { layerOf, mixerOf } from './layers.ts';
 import { TokenInputs } from './token-inputs.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
@@ -191,7 +191,7 @@ class DecoderBuilder {
     const { graph, config, weights, layersKv, bestTokens } = this.#parts;
     const operations = this.#operations;
     const { layers, head } = weights;
-    const { layer: layerOf } = layersByArchitecture[config.architecture];
+    const layerEnd = layerOf(config.architecture);
     const { slice } = this.#batch;
     const lastOfAllRows = this.#lastOfAllRows();
     let x = this.#embed();
@@ -226,7 +226,7 @@ class DecoderBuilder {
         x = graph.getRows(x, this.#inputs.outputRows);
       }
       const attended = kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h;
-      x = layerOf(operations, layer, { x, attended, tokenInput: this.#tokenInputOf(index, rows) });
+      x = layerEnd(operations, layer, { x, attended, tokenInput: this.#tokenInputOf(index, rows) });
       if (index + 1 === slice?.end && index + 1 < layers.length) x = this.#withoutChunk(x);
     }
     if (slice !== undefined && this.#batch.outputCount === 0) return undefined;
@@ -412,8 +412,7 @@ class DecoderBuilder {
   /** The mixer of a layer with a state. Its states are written although no row may be sampled. */
   #mix(index: number, layer: LayerWeights, h: TensorPtr): TensorPtr {
     const { graph, config, states } = this.#parts;
-    const { mixer } = layersByArchitecture[config.architecture];
-    const mix = assertDefined(mixer, 'an architecture with states has a mixer');
+    const mix = assertDefined(mixerOf(config.architecture), 'an architecture with states has a mixer');
     const mixed = mix(this.#operations, layer, h, states.layer(index));
     graph.expand(mixed);
     return mixed;

@@ -1,4 +1,4 @@
-import type { ExpertConfig } from '../../ggml/expert-config.ts';
+import type { ExpertConfig, ExpertGroups } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
@@ -74,7 +74,7 @@ const biases = (tensors: LayerTensors): ExpertBiases => ({
 const smallestSum = 2 ** -14;
 
 /** The tensors that `expertNetwork` and a shared network add, with views and reshapes. */
-export const expertNetworkNodes = ({ used }: ExpertConfig): number => 72 + 3 * used;
+export const expertNetworkNodes = ({ used }: ExpertConfig): number => 96 + 3 * used;
 
 /** Differences between architectures. */
 export interface ExpertVariant {
@@ -168,14 +168,34 @@ function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: Tens
   const biased = layer.biases === undefined ? ofExperts : graph.add(ofExperts, layer.biases.router);
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
   const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);
-  const chosen = graph.largest(layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias), used);
+  const choice = layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias);
+  const chosen = graph.largest(
+    experts.groups === undefined ? choice : ofBestGroups(graph, experts.groups, choice),
+    used,
+  );
   const ofChosen = (ofAll: TensorPtr): TensorPtr =>
     graph.reshape2d(graph.getRows(graph.reshape3d(ofAll, 1, count, tokens), chosen), used, tokens);
   if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofChosen(scores)) };
   const weights = weightsOf(graph, experts, ofChosen(scores));
   if (layer.scale === undefined) return { chosen, weights };
-  const scales = graph.add(graph.zerosLike(scores), layer.scale);
+  const scales = graph.add(graph.filledLike(scores, 0), layer.scale);
   return { chosen, weights: graph.multiply(weights, ofChosen(scales)) };
+}
+
+/** Less than every score. Not infinity: see `ordered`. */
+const outside = -1e30;
+
+/** The scores of the experts in the chosen groups, and `outside` for all others, F32 `[experts, tokens]`. */
+function ofBestGroups(graph: GraphBuilder, { count, used, summed }: ExpertGroups, scores: TensorPtr): TensorPtr {
+  const [experts, tokens] = [graph.columnCountOf(scores), graph.rowCountOf(scores)];
+  const size = experts / count;
+  const grouped = graph.reshape2d(scores, size, count * tokens);
+  const best = graph.getRows(graph.reshape3d(scores, 1, size, count * tokens), graph.largest(grouped, summed));
+  const sums = graph.sumRows(graph.reshape2d(best, summed, count * tokens));
+  const chosen = graph.largest(graph.reshape2d(sums, count, tokens), used);
+  const byToken = graph.reshape3d(scores, size, count, tokens);
+  const filled = graph.setRows(graph.filledLike(byToken, outside), graph.getRows(byToken, chosen), chosen);
+  return ordered(graph, graph.reshape2d(filled, experts, tokens));
 }
 
 const probabilitiesOf = (graph: GraphBuilder, { gating }: ExpertConfig, scores: TensorPtr): TensorPtr =>

@@ -159,12 +159,12 @@ export class LayerOperations {
   }
 
   /** `down(silu(gate(h)) * up(h))`, or `down(relu(up(h))^2)` */
-  #network({ gate, up, down }: NetworkWeights, h: TensorPtr): TensorPtr {
+  #network({ gate, up, down, biases }: NetworkWeights, h: TensorPtr): TensorPtr {
     const hidden =
       gate === undefined
         ? this.#graph.squaredRelu(this.#matmuls.multiply(up, h))
-        : this.#graph.swiglu(this.#ofSeveral(gate, h), this.#ofSeveral(up, h));
-    return this.#matmuls.multiply(down, hidden);
+        : this.#graph.swiglu(this.project(gate, biases?.gate, h), this.project(up, biases?.up, h));
+    return this.multiplyAndAdd(down, biases?.down, hidden);
   }
 
   #ofSeveral(matrix: TensorPtr, h: TensorPtr): TensorPtr {

@@ -65,7 +65,7 @@ export class GgmlMixers implements Mixers {
       const groups = graph.rowCountOf(inputs.b);
       const dtBytes = graph.strideOf(inputs.dt, 1);
       const dt = graph.contiguous(graph.view2d(inputs.dt, heads, rowCount, dtBytes, firstRow * dtBytes));
-      const zero = graph.zerosLike(graph.view2d(inputs.dt, 1, 1, dtBytes, 0));
+      const zero = graph.filledLike(graph.view2d(inputs.dt, 1, 1, dtBytes, 0), 0);
       const result = graph.scan(graph.reshape3d(before, stateSize, headDim, heads), {
         x,
         dt: graph.add(dt, dtBias),
@@ -130,7 +130,7 @@ function stateBefore(
 ): TensorPtr {
   const view = states.view(graph, read ?? write, shape, firstElement);
   // The copy is made before a later operation overwrites the state.
-  return read === undefined ? graph.zerosLike(view) : graph.contiguous(view);
+  return read === undefined ? graph.filledLike(view, 0) : graph.contiguous(view);
 }
 
 /** Operations run in the order in which they are added, so the next segment reads what is written here. */
