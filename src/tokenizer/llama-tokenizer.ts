@@ -9,7 +9,8 @@ import { RUN_LENGTH_MAX } from './long-runs.ts';
 import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
-import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
+import { type CheckedVocabulary, checkVocabulary, unknownIdOf } from './vocabulary-check.ts';
+import type { WordPieceOptions } from './word-piece.ts';
 
 const SPACE = 0x20;
 /** `LLAMA_VOCAB_TYPE_WPM` */
@@ -20,8 +21,8 @@ const storageBytes = 4096;
 const DECODE_PART_TOKENS = 16_384;
 
 /**
- * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
- * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
+ * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files. The tokens equal
+ * llama.cpp's, but for WordPiece, where it is wrong (`word-piece.ts`). Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
 export async function openTokenizer(
   file: GgufFile,
@@ -58,6 +59,20 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   if (isWordPiece) return undefined;
   if (native.llama_vocab_get_add_eos(vocab) && native.llama_vocab_eos(vocab) < 0) return 'EOS';
   return undefined;
+}
+
+/** The keys of libllama, with its values for those that the file has not. */
+function wordPieceOptions({ metadata }: GgufFile, attributes: Int32Array): WordPieceOptions {
+  const normalizes = (name: string): boolean | undefined => metadata.bool(`tokenizer.ggml.normalizer.${name}`);
+  const lowercase = normalizes('lowercase') ?? true;
+  const controlIds = Array.from(attributes.keys()).filter((id) => (attributes[id]! & TokenAttribute.control) !== 0);
+  return {
+    lowercase,
+    stripAccents: normalizes('strip_accents') ?? lowercase,
+    unknownId: unknownIdOf(metadata, attributes.length),
+    tokenCount: attributes.length,
+    controlIds,
+  };
 }
 
 /** Only byte-level BPE has pre-tokenizers. */
@@ -146,7 +161,7 @@ class LlamaTokenizer implements Tokenizer {
     this.#native = native;
     this.#thread = thread;
     this.tokenBytesMax = tokenBytesMax;
-    this.#encoding = new TextEncoding(native.llama_tokenize);
+    this.#encoding = new TextEncoding(native);
     this.#model = model;
     this.#vocab = vocab;
     this.vocabSize = native.llama_vocab_n_tokens(vocab);
@@ -175,7 +190,12 @@ class LlamaTokenizer implements Tokenizer {
       pointer: vocab,
       cutRule: kind === 'gpt2' || kind === 'gemma4' ? cutRuleOf(preTokenizerOf(file)) : 'never',
       runLengthMax,
-      specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
+      ...(kind === 'bert' ? { wordPiece: wordPieceOptions(file, attributes) } : {}),
+      specialTokens: specialTokensOf(attributes, (id) => {
+        const text = native.llama_vocab_get_text(vocab, id);
+        // The converter writes all but control tokens of WordPiece as words.
+        return kind === 'bert' ? text.replace(/^\u2581/, '') : text;
+      }),
       hasEndTag: endTag !== undefined,
       ...tokensAround(native, vocab),
     };
