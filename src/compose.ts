@@ -420,6 +420,7 @@ function describeModel(
     ...(description === undefined ? {} : { description }),
     architecture: config.architecture,
     vocabSize: config.vocabSize,
+    ...(tokenizer.hasByteTokens === true ? { hasByteTokens: true } : {}),
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: templates !== undefined,
     samplingDefaults: readSamplingDefaults(file.metadata),

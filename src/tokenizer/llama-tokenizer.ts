@@ -8,6 +8,7 @@ import { vocabularyInvalid } from './errors.ts';
 import { RUN_LENGTH_MAX } from './long-runs.ts';
 import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
+import { StreamDecoder } from './stream-decoder.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
 import { type CheckedVocabulary, checkVocabulary, unknownIdOf } from './vocabulary-check.ts';
 import type { WordPieceOptions } from './word-piece.ts';
@@ -115,9 +116,6 @@ function pairTokensOf(native: NativeApi, vocab: VocabPtr): PairTokens {
   };
 }
 
-/** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
-const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
-
 interface VocabularySource extends CheckedVocabulary {
   readonly file: GgufFile;
   readonly thread: TextThread;
@@ -132,11 +130,10 @@ class LlamaTokenizer implements Tokenizer {
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
   readonly pairTokens: PairTokens;
+  readonly hasByteTokens: boolean;
   readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
-  /** Decodes only whole texts, so it has no state between calls. */
-  readonly #decoder = textDecoder();
   readonly #thread: TextThread;
   /** Text of this file, which libllama takes for a control token that ends answers. */
   readonly #endTag: number | undefined;
@@ -185,6 +182,7 @@ class LlamaTokenizer implements Tokenizer {
     if (endTag !== undefined)
       attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
     const kind = metadata.string('tokenizer.ggml.model');
+    this.hasByteTokens = kind === 'llama' || kind === 'gemma4';
     this.pairTokens = pairTokensOf(native, vocab);
     this.#encodingVocab = {
       pointer: vocab,
@@ -226,8 +224,7 @@ class LlamaTokenizer implements Tokenizer {
 
   *decodeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Generator<string, void, void> {
     const special = { special: !(options.skipSpecialTokens ?? true) };
-    const isOnePart = tokens.length <= DECODE_PART_TOKENS;
-    const decoder = isOnePart ? this.#decoder : textDecoder();
+    const decoder = new StreamDecoder(this.hasByteTokens);
     let isAtStart = true;
     for (let start = 0; start < tokens.length; start += DECODE_PART_TOKENS) {
       const end = Math.min(start + DECODE_PART_TOKENS, tokens.length);
@@ -239,7 +236,8 @@ class LlamaTokenizer implements Tokenizer {
         if (piece.length > 0) isAtStart = false;
         pieces.push(hasPrefix ? piece.subarray(1) : piece);
       }
-      yield decoder.decode(Buffer.concat(pieces), { stream: end < tokens.length });
+      const text = decoder.push(Buffer.concat(pieces));
+      yield end < tokens.length ? text : text + decoder.flush();
     }
   }
 
