@@ -36,6 +36,8 @@ export interface ArchitectureTraits {
   readonly noRopeInterval?: number;
   /** RoPE may have LongRoPE's two sets of divisors. */
   readonly hasLongRope?: boolean;
+  /** YaRN stretches a range of pairs that is not rounded. */
+  readonly hasExactYarn?: boolean;
   /** The metadata may have a temperature of attention. */
   readonly hasTemperature?: boolean;
   /** Tokens also see later tokens, so the model makes embeddings or scores, and no text. */
@@ -76,7 +78,7 @@ const traitsByName = {
   qwen3: { pairs: 'neox', qkNorm: 'head' },
   qwen3moe: { pairs: 'neox', qkNorm: 'head', experts: 'always' },
   gemma3: { pairs: 'neox', qkNorm: 'head', norms: 'around' },
-  'gpt-oss': { pairs: 'neox', experts: 'always', feedForwardNormName: 'post_attention_norm' },
+  'gpt-oss': { pairs: 'neox', experts: 'always', feedForwardNormName: 'post_attention_norm', hasExactYarn: true },
   gemma4: {
     pairs: 'neox',
     qkNorm: 'head',

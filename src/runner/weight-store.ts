@@ -7,6 +7,7 @@ import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
+import { F32 } from '../ggml/types.ts';
 
 export const brokenWeights = defineError(
   'KVASIR_BROKEN_WEIGHTS',
@@ -59,6 +60,7 @@ export class WeightStore {
   readonly #options: PlacementOptions;
   readonly #groups = new Map<string, BufferGroup>();
   readonly #tables = new Set<string>();
+  readonly #constants = new Map<string, Float32Array<ArrayBuffer>>();
 
   constructor(device: ComputeDevice, file: GgufFile, options: PlacementOptions) {
     this.#device = device;
@@ -68,6 +70,12 @@ export class WeightStore {
 
   /** Numbers that are added or multiplied. */
   vector(name: string): TensorPtr {
+    return this.#declare(name, this.#device.mainBuffers);
+  }
+
+  /** Numbers that are not in the file. */
+  constant(name: string, values: Float32Array<ArrayBuffer>): TensorPtr {
+    this.#constants.set(name, values);
     return this.#declare(name, this.#device.mainBuffers);
   }
 
@@ -121,7 +129,11 @@ export class WeightStore {
       this.#device.native.ggml_backend_buffer_set_usage(group.buffer, 1);
       if (group.buffers.isHost) this.#preferHugePages(group.buffer);
       this.byteLength += bytes;
-      for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
+      for (const [name, { pointer, source }] of group.tensors) {
+        const values = this.#constants.get(name);
+        if (values === undefined) targets.push(this.#target(group, pointer, source));
+        else this.#device.native.ggml_backend_tensor_set(pointer, values, 0, source.byteLength);
+      }
     }
     await readTensors(this.#file, targets, onProgress);
     this.#checkNumbers();
@@ -167,6 +179,9 @@ export class WeightStore {
   }
 
   #source(name: string): GgufTensor {
+    const values = this.#constants.get(name);
+    if (values !== undefined)
+      return { name, type: F32, ne: [values.length, 1, 1, 1], byteLength: values.byteLength, part: 0, fileOffset: 0 };
     return assertDefined(this.#file.tensors.get(name), `the file has ${name}, which the configuration needs`);
   }
 
@@ -174,7 +189,7 @@ export class WeightStore {
     const { native } = this.#device;
     let group = this.#groups.get(buffers.name);
     if (group === undefined) {
-      const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
+      const bytes = (this.#file.tensors.size + 2) * native.ggml_tensor_overhead();
       const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
       group = { buffers, context, tensors: new Map() };
       this.#groups.set(buffers.name, group);
