@@ -71,6 +71,21 @@ const all = (engine: AsyncEngine) =>
   Promise.all([undefined, 'sql', 'poem'].map((lora) => completion(engine, { lora })));
 
 describe('an engine with adapters', () => {
+  it('has the logprobs of a prompt by the output head of the adapter', async () => {
+    const path = folder.file('ends.gguf');
+    await writeAdapter(path, model, { changesEnds: true });
+    const { engine } = await open({ loraModules: [{ name: 'ends', path }, ...modules()] });
+    for (const lora of ['ends', 'sql', undefined]) {
+      const { tokens, logprobs } = await completion(engine, { lora, maxTokens: 20 });
+      const params = { maxTokens: 1, promptLogprobs: 0 };
+      const asked = { prompt: [...prompt, ...tokens], params, ...(lora === undefined ? {} : { lora }) };
+      const scored: OutputDelta[] = [];
+      for await (const delta of engine.generate(asked)) scored.push(delta);
+      const ofPrompt = scored.flatMap(({ promptLogprobs }) => promptLogprobs ?? []).slice(prompt.length - 1);
+      expect(ofPrompt.map((entry) => entry?.logprob)).toEqual(logprobs.map(({ logprob }) => logprob));
+    }
+  });
+
   itInLongForm(
     'has the same tokens with one rank, with ranks in processes, and after both of them have died',
     async () => {
@@ -212,11 +227,16 @@ describe('an adapter file that does not fit is refused, and the engine goes on',
       /changes blk.9.attn_q.weight, which the model does not have/,
     ],
     ['a norm', { change: renamed('blk.0.attn_norm.weight') }, /changes blk.0.attn_norm.weight, and adapters/],
-    ['the token embeddings', { change: renamed('token_embd.weight') }, /changes token_embd.weight, and adapters/],
-    ['the output head', { change: renamed('output.weight') }, /output.weight, and adapters/],
+    ['embeddings like other matrices', { change: renamed('token_embd.weight') }, /token_embd.weight .*ranks differ/],
+    ['an output head of another size', { change: renamed('output.weight') }, /output.weight of the model is \[256/],
+    [
+      'a trained norm',
+      { change: (tensors) => void tensors.set('blk.0.attn_norm.weight', [256]) },
+      /trained norm blk.0.attn_norm.weight \(modules_to_save\)/,
+    ],
     [
       'a whole tensor',
-      { change: (tensors) => void tensors.set('blk.0.attn_norm.weight', [256]) },
+      { change: (tensors) => void tensors.set('blk.0.attn_q.weight', [256, 256]) },
       /is no matrix of a LoRA/,
     ],
     ['experts', { change: shaped('lora_a', [256, 8, 2]) }, /matrices of experts/],

@@ -26,7 +26,7 @@ export const adapterRankMax = 256;
 export interface AdapterPair {
   /** Of the model's matrix `[inputs, outputs]`. */
   readonly name: string;
-  /** `[inputs, rank]`. Pairs for parts of a fused matrix share it. */
+  /** `[inputs, rank]`. Pairs for parts of a fused matrix share it. Of token embeddings `[rank, vocabulary]`: a row for each token. */
   readonly a: GgufTensor;
   /** `[rank, outputs]`. */
   readonly b: GgufTensor;
@@ -54,6 +54,10 @@ export interface AdapterBase {
   readonly file: Pick<GgufFile, 'metadata' | 'tensors'>;
   readonly config: ModelConfig;
 }
+
+/** Its rows are read, not multiplied. A pair has a row for each token. */
+export const embeddingName = 'token_embd.weight';
+const headName = 'output.weight';
 
 /** The types of `convert_lora_to_gguf.py`. */
 const adapterTypes: readonly string[] = ['F32', 'F16', 'BF16', 'Q8_0'];
@@ -101,7 +105,7 @@ const kernelInputs = 32;
  * different CPUs share no KV of the adapter.
  */
 function digestOf(sha256: string, pairs: readonly AdapterPair[]): string {
-  if (pairs.every(({ a }) => a.ne[0] % kernelInputs === 0)) return sha256;
+  if (pairs.every(({ name, a }) => name === embeddingName || a.ne[0] % kernelInputs === 0)) return sha256;
   return createHash('sha256').update(`${sha256} ${process.arch} ${cpus()[0]?.model}`).digest('hex');
 }
 
@@ -129,8 +133,12 @@ function readPairs(file: GgufFile, base: AdapterBase, rankMax: number): AdapterF
     for (const part of matricesIn(base.file, { ...b, name })) {
       checkTarget(path, part.name, shapes);
       const [inputs, outputs] = base.file.tensors.get(part.name)!.ne;
-      if (a.ne[0] !== inputs || part.ne[1] !== outputs) {
-        const found = `[${a.ne[0]}, ${rank}] and [${rank}, ${part.ne[1]}]`;
+      const fits =
+        part.name === embeddingName
+          ? part.ne[1] === inputs && a.ne[1] === outputs
+          : a.ne[0] === inputs && part.ne[1] === outputs;
+      if (!fits) {
+        const found = `[${a.ne[0]}, ${a.ne[1]}] and [${rank}, ${part.ne[1]}]`;
         throw unusable(
           path,
           `its matrices for ${name} are ${found}, and ${part.name} of the model is [${inputs}, ${outputs}]`,
@@ -153,6 +161,11 @@ function pairsOf({ path, tensors }: GgufFile): Map<string, FoundPair> {
   const found = new Map<string, Partial<FoundPair>>();
   for (const [full, tensor] of tensors) {
     const [, name, part] = /^(.+)\.lora_([ab])$/.exec(full) ?? [];
+    if (name === undefined && /norm\.(weight|bias)$/.test(full))
+      throw unusable(
+        path,
+        `it has the trained norm ${full} (modules_to_save), and norms of adapters are not supported`,
+      );
     if (name === undefined) throw unusable(path, `it has the tensor ${full}, which is no matrix of a LoRA adapter`);
     found.set(name, { ...found.get(name), [part!]: tensor });
   }
@@ -176,7 +189,7 @@ function checkPair(path: string, name: string, { a, b, rankMax }: FoundPair & { 
       throw unusable(path, `${part} is of type ${type.name}; supported: ${adapterTypes.join(', ')}`);
   }
   const rank = b.ne[0];
-  if (a.ne[1] !== rank)
+  if (a.ne[name === embeddingName ? 0 : 1] !== rank)
     throw unusable(
       path,
       `its matrices for ${name} are [${a.ne[0]}, ${a.ne[1]}] and [${rank}, ${b.ne[1]}], so their ranks differ`,
@@ -184,14 +197,14 @@ function checkPair(path: string, name: string, { a, b, rankMax }: FoundPair & { 
   if (rank > rankMax) throw unusable(path, `${name} has rank ${rank}, and ${rankMax} is the limit (--max-lora-rank)`);
 }
 
-/** Adapters may change the matrices of layers that each row is multiplied by. */
+/** Adapters may change token embeddings, the output head, and the matrices of layers that each row is multiplied by. */
 function checkTarget(path: string, name: string, shapes: ReadonlyMap<string, readonly number[]>): void {
   const shape = shapes.get(name);
   if (shape === undefined) throw unusable(path, `it changes ${name}, which the model does not have`);
   const isMatrix = shape.length === 2 && !hasOnlyF32(name) && !name.endsWith('.ffn_gate_inp.weight');
-  if (!isMatrix || !name.startsWith('blk.'))
+  if (!isMatrix || !(name.startsWith('blk.') || name === embeddingName || name === headName))
     throw unusable(
       path,
-      `it changes ${name}, and adapters are supported only for the matrices of attention and networks`,
+      `it changes ${name}, and adapters are supported only for the matrices of attention and networks, token embeddings and the output head`,
     );
 }
