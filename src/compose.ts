@@ -241,8 +241,8 @@ async function loadAdapters(
     modelNames: [name, ...aliases],
     countMax: maxLoras,
     loader: {
-      async load(path) {
-        const source = await findAdapter(path, base, maxLoraRank);
+      async load(path, scale) {
+        const source = await findAdapter(path, base, { rankMax: maxLoraRank, scale });
         await executor.loadAdapter(source);
         return source.digest;
       },

@@ -35,7 +35,6 @@ async function writeBoth(name: string, { adapter, ...options }: Row): Promise<[m
  */
 const compared: readonly (readonly [name: string, tolerance: number, row: Row])[] = [
   ['llama', 0.001, { architecture: 'llama', type: 'F32' }],
-  // libllama ends the process for an adapter of embeddings if they are the output head too.
   ['llama, also embeddings and head', 0.001, { architecture: 'llama', type: 'F32', adapter: { changesEnds: true } }],
   ['llama, rank 12 in F16', 0.01, { architecture: 'llama', type: 'F32', adapter: { type: 'F16', rank: 12 } }],
   [

@@ -71,6 +71,22 @@ const all = (engine: AsyncEngine) =>
   Promise.all([undefined, 'sql', 'poem'].map((lora) => completion(engine, { lora })));
 
 describe('an engine with adapters', () => {
+  it('multiplies the scale of an adapter, and has other KV with another scale', async () => {
+    const path = folder.file('quarter.gguf');
+    const edit = (name: string, numbers: Float32Array): void => {
+      if (name.endsWith('.lora_b')) for (let i = 0; i < numbers.length; i++) numbers[i]! /= 4;
+    };
+    await writeAdapter(path, model, { edit });
+    const scaled = { name: 'scaled', path, scale: 4 };
+    const { engine } = await open({ loraModules: [{ name: 'quarter', path }, scaled, ...modules()] });
+    expect(engine.adapters!.list()[1]).toEqual(scaled);
+    const [whole, wanted, quarter] = await Promise.all(
+      ['scaled', 'sql', 'quarter'].map((lora) => completion(engine, { lora })),
+    );
+    expect(whole).toEqual(wanted);
+    expect(quarter!.logprobs).not.toEqual(wanted!.logprobs);
+  });
+
   it('has the logprobs of a prompt by the output head of the adapter', async () => {
     const path = folder.file('ends.gguf');
     await writeAdapter(path, model, { changesEnds: true });
@@ -171,6 +187,8 @@ describe('an engine with adapters', () => {
       await expect(load(name)).rejects.toThrow(/is that of the model or of a/);
     await expect(load('third')).rejects.toThrow(/There are 2 LoRA adapters/);
     await expect(load('')).rejects.toThrow(/`name` must be a text/);
+    for (const scale of [0, -1, Number.NaN, 1e9])
+      await expect(engine.adapters!.load({ name: 'x', path: sql, scale })).rejects.toThrow(/`scale` must be a number/);
     await expect(engine.adapters!.unload('third')).rejects.toThrow(/no LoRA adapter `third`/);
   });
 

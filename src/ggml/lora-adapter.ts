@@ -45,8 +45,16 @@ export interface AdapterSource {
   /** Of the content: the adapter's name in plans and in the keys of blocks. */
   readonly digest: string;
   readonly sha256: string;
+  /** Times the scale of the file. */
+  readonly scale: number;
   /** The state of the file to which the digest belongs. */
   readonly state: FileState;
+}
+
+interface AdapterLimits {
+  readonly rankMax: number;
+  /** Times the scale of the file. */
+  readonly scale: number;
 }
 
 /** The model that an adapter changes. */
@@ -63,19 +71,26 @@ const headName = 'output.weight';
 const adapterTypes: readonly string[] = ['F32', 'F16', 'BF16', 'Q8_0'];
 
 /** Checks an adapter file and hashes it. @throws KvasirError `adapterUnusable`. */
-export async function findAdapter(path: string, base: AdapterBase, rankMax = adapterRankMax): Promise<AdapterSource> {
+export async function findAdapter(
+  path: string,
+  base: AdapterBase,
+  { rankMax = adapterRankMax, scale = 1 }: Partial<AdapterLimits> = {},
+): Promise<AdapterSource> {
   return refusing(path, async () => {
-    const { file, pairs } = readPairs(await readGguf(path), base, rankMax);
+    const { file, pairs } = readPairs(await readGguf(path), base, { rankMax, scale });
     const { sha256, state } = await digestFile(path);
     if (!isSameState(state, file.parts[0]!.state)) throw unusable(path, 'it changed while it was read');
-    return { path, sha256, state, digest: digestOf(sha256, pairs) };
+    return { path, sha256, state, scale, digest: digestOf(sha256, pairs, scale) };
   });
 }
 
 /** Reads the header of an adapter again, in any process. @throws KvasirError `adapterUnusable`, also if the content is another one. */
-export async function openAdapter({ path, sha256, state }: AdapterSource, base: AdapterBase): Promise<AdapterFile> {
+export async function openAdapter(
+  { path, sha256, state, scale }: AdapterSource,
+  base: AdapterBase,
+): Promise<AdapterFile> {
   return refusing(path, async () => {
-    const adapter = readPairs(await readGguf(path), base, Number.POSITIVE_INFINITY);
+    const adapter = readPairs(await readGguf(path), base, { rankMax: Number.POSITIVE_INFINITY, scale });
     // A copy has another state and the same content.
     const isSame = isSameState(adapter.file.parts[0]!.state, state) || (await digestFile(path)).sha256 === sha256;
     if (!isSame) throw unusable(path, 'its content has changed since it was loaded');
@@ -104,13 +119,17 @@ const kernelInputs = 32;
  * Products with other matrices are computed by ggml, whose bits depend on the CPU. Then the digest does too, so that machines with
  * different CPUs share no KV of the adapter.
  */
-function digestOf(sha256: string, pairs: readonly AdapterPair[]): string {
-  if (pairs.every(({ name, a }) => name === embeddingName || a.ne[0] % kernelInputs === 0)) return sha256;
-  return createHash('sha256').update(`${sha256} ${process.arch} ${cpus()[0]?.model}`).digest('hex');
+function digestOf(sha256: string, pairs: readonly AdapterPair[], scale: number): string {
+  const isSameEverywhere = pairs.every(({ name, a }) => name === embeddingName || a.ne[0] % kernelInputs === 0);
+  if (isSameEverywhere && scale === 1) return sha256;
+  const machine = isSameEverywhere ? '' : ` ${process.arch} ${cpus()[0]?.model}`;
+  return createHash('sha256')
+    .update(`${sha256}${machine}${scale === 1 ? '' : ` scale ${scale}`}`)
+    .digest('hex');
 }
 
 /** @throws KvasirError `adapterUnusable`, and errors of metadata. */
-function readPairs(file: GgufFile, base: AdapterBase, rankMax: number): AdapterFile {
+function readPairs(file: GgufFile, base: AdapterBase, { rankMax, scale: factor }: AdapterLimits): AdapterFile {
   const { path, metadata } = file;
   const { architecture } = base.config;
   const expect = (key: string, wanted: string): void => {
@@ -129,7 +148,7 @@ function readPairs(file: GgufFile, base: AdapterBase, rankMax: number): AdapterF
     const rank = b.ne[0];
     checkPair(path, name, { a, b, rankMax });
     // As in llama.cpp: without alpha, the scale is 1.
-    const scale = alpha === 0 ? 1 : alpha / rank;
+    const scale = factor * (alpha === 0 ? 1 : alpha / rank);
     for (const part of matricesIn(base.file, { ...b, name })) {
       checkTarget(path, part.name, shapes);
       const [inputs, outputs] = base.file.tensors.get(part.name)!.ne;
