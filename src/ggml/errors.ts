@@ -81,6 +81,11 @@ export const ggufCorrupt = defineError(
   '{path} is corrupt: {problem} (at byte {offset}). Download or copy it again.',
   500,
 );
+export const ggufNestedArray = defineError(
+  'KVASIR_GGUF_NESTED_ARRAY',
+  '{path}: metadata {key} is an array of arrays, which llama.cpp cannot read. Remove it: gguf-new-metadata --remove-metadata {key} (of the Python package gguf).',
+  500,
+);
 export const ggufPartNotFirst = defineError(
   'KVASIR_GGUF_PART_NOT_FIRST',
   '{path} is part {part} of {count} of a split model. Give the first part: {first}',

@@ -113,20 +113,22 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
 }
 
 /**
- * Binds only `llama_tokenize`, for another thread. That thread must not set the log's callback, which belongs to the
- * thread that called `loadNative`. The function is thread-safe: it only reads the vocabulary, and each call has its own
- * state.
+ * Binds only functions that read a vocabulary, for another thread. That thread must not set the log's callback, which belongs to the
+ * thread that called `loadNative`. The functions are thread-safe: each call has its own state.
  */
-export function bindTokenize(path: string): NativeApi['llama_tokenize'] {
+export function bindVocabulary(path: string): VocabularyApi {
   configureKoffi();
-  const [, returns, ...takes] = table.llama_tokenize;
   const types = declareTypes();
-  return libraryAt(path).func(
-    'llama_tokenize',
-    types[returns],
-    takes.map((kind) => types[kind]),
-  ) as unknown as NativeApi['llama_tokenize'];
+  const library = libraryAt(path);
+  const func = <Name extends keyof VocabularyApi>(name: Name) => {
+    const [, returns, ...takes]: Signature = table[name];
+    const parameters = takes.map((kind) => types[kind]);
+    return library.func(name, types[returns], parameters) as unknown as VocabularyApi[Name];
+  };
+  return { llama_tokenize: func('llama_tokenize'), llama_vocab_get_text: func('llama_vocab_get_text') };
 }
+
+export type VocabularyApi = Pick<Functions, 'llama_tokenize' | 'llama_vocab_get_text'>;
 
 function bind(libraries: NativeLibraries): NativeApi {
   configureKoffi();

@@ -246,7 +246,8 @@ export class GgmlRunner implements Runner {
     const { passes, tiles, rowMatmul, weightedSum, byRow } = kernels;
     const lowRank = kernels.operations?.lowRank;
     this.adapters = new AdapterStore({
-      ...{ device, base: options, matrices: weights.matrices, kernels: lowRank, idle: () => this.#running },
+      ...{ device, base: options, matrices: weights.matrices, hasEmbedding: weights.tokenEmbedding !== undefined },
+      ...{ kernels: lowRank, idle: () => this.#running },
     });
     let memory: KvMemory | undefined;
     try {
@@ -466,7 +467,7 @@ export class GgmlRunner implements Runner {
     const { config, weights, kernels } = this.#parts;
     const head = assertDefined(weights.head, 'the last stage has the output head');
     const parts = { device: this.#device, config, kernels, operations: this.#operations, rule: this.#rowRule };
-    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf });
+    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf, adapters: this.adapters });
     const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
     return promptResults(batch, hidden, this.#promptHeads, sampler);
   }

@@ -10,6 +10,7 @@ import type { GgufFile, GgufPart, GgufTensor } from '../ggml/gguf.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
+import { F32 } from '../ggml/types.ts';
 
 export const brokenWeights = defineError(
   'KVASIR_BROKEN_WEIGHTS',
@@ -56,6 +57,7 @@ export type LayerTensors = Pick<WeightStore, 'vector' | 'matrix' | 'router' | 'e
 /** The tensors of one type of buffer. */
 interface BufferGroup {
   readonly buffers: BufferType;
+  readonly isMapped: boolean;
   readonly context: ContextPtr;
   readonly tensors: Map<string, { readonly pointer: TensorPtr; readonly source: GgufTensor }>;
   /** One, or one for each mapped part of the file. */
@@ -79,6 +81,7 @@ export class WeightStore {
   readonly #groups = new Map<string, BufferGroup>();
   readonly #tables = new Set<string>();
   readonly #mapped: MappedFile[] = [];
+  readonly #constants = new Map<string, Float32Array<ArrayBuffer>>();
 
   constructor(device: ComputeDevice, file: GgufFile, options: PlacementOptions) {
     this.#device = device;
@@ -89,6 +92,12 @@ export class WeightStore {
   /** Numbers that are added or multiplied. */
   vector(name: string): TensorPtr {
     return this.#declare(name, this.#device.mainBuffers);
+  }
+
+  /** Numbers that are not in the file. */
+  constant(name: string, values: Float32Array<ArrayBuffer>): TensorPtr {
+    this.#constants.set(name, values);
+    return this.#declare(name, this.#device.mainBuffers, 'constants');
   }
 
   /** A matrix whose rows are read by index. */
@@ -138,7 +147,7 @@ export class WeightStore {
     for (const group of this.#groups.values()) {
       const bytes = [...group.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
       this.byteLength += bytes;
-      if (this.#isMapped(group.buffers)) {
+      if (group.isMapped) {
         this.#map(group);
         continue;
       }
@@ -146,7 +155,11 @@ export class WeightStore {
       group.allocated.push(buffer);
       this.#device.native.ggml_backend_buffer_set_usage(buffer, 1);
       if (group.buffers.isHost) this.#preferHugePages(buffer);
-      for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
+      for (const [name, { pointer, source }] of group.tensors) {
+        const values = this.#constants.get(name);
+        if (values === undefined) targets.push(this.#target(group, pointer, source));
+        else this.#device.native.ggml_backend_tensor_set(pointer, values, 0, source.byteLength);
+      }
     }
     await readTensors(this.#file, targets, onProgress);
     this.checkMapped();
@@ -223,17 +236,21 @@ export class WeightStore {
   }
 
   #source(name: string): GgufTensor {
+    const values = this.#constants.get(name);
+    if (values !== undefined)
+      return { name, type: F32, ne: [values.length, 1, 1, 1], byteLength: values.byteLength, part: 0, fileOffset: 0 };
     return assertDefined(this.#file.tensors.get(name), `the file has ${name}, which the configuration needs`);
   }
 
-  #declare(name: string, buffers: BufferType): TensorPtr {
+  #declare(name: string, buffers: BufferType, groupName = buffers.name): TensorPtr {
     const { native } = this.#device;
-    let group = this.#groups.get(buffers.name);
+    let group = this.#groups.get(groupName);
     if (group === undefined) {
-      const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
+      const bytes = (this.#file.tensors.size + 2) * native.ggml_tensor_overhead();
       const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
-      group = { buffers, context, tensors: new Map(), allocated: [] };
-      this.#groups.set(buffers.name, group);
+      const isMapped = groupName === buffers.name && this.#isMapped(buffers);
+      group = { buffers, isMapped, context, tensors: new Map(), allocated: [] };
+      this.#groups.set(groupName, group);
     }
     const known = group.tensors.get(name);
     if (known !== undefined) return known.pointer;

@@ -3,6 +3,7 @@ import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import type { HeadLayer } from '../ggml/pooled-head.ts';
+import type { RopeConfig } from '../ggml/rope-config.ts';
 import { outputNormOf } from '../ggml/tensor-list.ts';
 import { type LayerNormWeights, layerNormWeights } from './arch/bert.ts';
 import { type LayerWeights, layerWeights } from './arch/layer-weights.ts';
@@ -76,6 +77,11 @@ export interface WeightOptions extends PlacementOptions {
   readonly onProgress?: LoadProgress | undefined;
 }
 
+function ropeDivisors(store: WeightStore, { freqFactors, divisors }: RopeConfig): TensorPtr | undefined {
+  if (divisors !== undefined) return store.constant('rope_divisors', Float32Array.from(divisors));
+  return freqFactors === undefined ? undefined : store.vector(freqFactors);
+}
+
 /**
  * Places and reads the weights of a model, or of one stage of a model. `WeightStore` decides where.
  * Throws `outOfNativeMemory` and errors of reading the file.
@@ -88,12 +94,11 @@ export async function loadWeights(
 ): Promise<ModelWeights> {
   const store = new WeightStore(device, file, options);
   const { stage } = options;
-  const { freqFactors } = config.rope;
   const weights = {
     tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
     embedding: isFirstStage(stage) ? embeddingWeights(store, config) : undefined,
     head: isLastStage(stage) ? outputHead(store, config) : undefined,
-    ropeFreqs: freqFactors === undefined ? undefined : store.vector(freqFactors),
+    ropeFreqs: ropeDivisors(store, config.rope),
     tokenInputs: config.perLayerLength === undefined ? undefined : tokenInputWeights(store),
     firstLayer: stage.firstLayer,
     layers: layersOf(stage).map((layer) => layerWeights(store.ofLayer(layer), config, layer)),
