@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Server } from '../../src/server/server.ts';
 import { askAll, type Outcome, PythonClients, pythonClients, readSlowly } from '../support/answer-clients.ts';
 import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { itInLongForm } from '../support/long-form.ts';
 import { LetterEngine } from '../support/letter-engine.ts';
 import { childrenOf } from '../support/processes.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
@@ -88,7 +89,8 @@ describe('an answer', () => {
     expect(await server.exited).toEqual([143, null]);
   });
 
-  it('is whole if a rank is killed, and an error if the rank cannot be started again', async () => {
+  // Tests of recovery kill ranks too, and tests of the policy lose KV.
+  itInLongForm('is whole if a rank is killed, and an error if the rank cannot be started again', async () => {
     const path = folder.file('ranks.gguf');
     copyFileSync(original, path);
     const server = await serve([path, ...pool, '--pipeline-parallel-size', '2', '--served-model-name', 'tiny']);
@@ -115,7 +117,7 @@ describe('an answer', () => {
     expectErrors(await outcomes(), 'The process of the model `tiny` ended before the answer.');
   });
 
-  it('is an error if its KV is lost and the policy is fail', async () => {
+  itInLongForm('is an error if its KV is lost and the policy is fail', async () => {
     const config = JSON.stringify({
       kv_connector: 'SharedStorageConnector',
       kv_role: 'kv_both',
