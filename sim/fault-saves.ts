@@ -16,6 +16,15 @@ interface OpenSave {
   isRead: boolean;
 }
 
+export interface FaultSavesOptions {
+  /** A block is stored as soon as it is read. */
+  readonly isComplete: boolean;
+  /** Saves read their blocks long after they were ordered, unless a step flushes them. */
+  readonly readsLate: boolean;
+}
+
+const lateMs = 1_000;
+
 /**
  * The saves of the worker of one rank. A save reads its blocks some time after it was ordered, or when a step flushes it. The blocks must
  * then be as they were, unless they were invalidated (I5).
@@ -24,16 +33,15 @@ export class FaultSaves {
   readonly #prng: Prng;
   readonly #runner: FakeRunner;
   readonly #stores: FaultStores;
-  readonly #isComplete: boolean;
+  readonly #options: FaultSavesOptions;
   #saves: OpenSave[] = [];
   flushedCount = 0;
 
-  /** `isComplete`: a block is stored as soon as it is read. */
-  constructor(prng: Prng, runner: FakeRunner, stores: FaultStores, isComplete: boolean) {
+  constructor(prng: Prng, runner: FakeRunner, stores: FaultStores, options: FaultSavesOptions) {
     this.#prng = prng;
     this.#runner = runner;
     this.#stores = stores;
-    this.#isComplete = isComplete;
+    this.#options = options;
   }
 
   get isEmpty(): boolean {
@@ -46,9 +54,10 @@ export class FaultSaves {
   }
 
   order(jobs: readonly SaveJob[], nowMs: number, failing: number): void {
+    const { isComplete, readsLate } = this.#options;
     for (const job of jobs) {
-      const readAtMs = nowMs + this.#prng.pick([0, 0, 30, 100]);
-      const endAtMs = readAtMs + (this.#isComplete ? 0 : this.#prng.pick([0, 0, 50]));
+      const readAtMs = nowMs + this.#prng.pick([0, 0, 30, 100]) + (readsLate ? lateMs : 0);
+      const endAtMs = readAtMs + (isComplete ? 0 : this.#prng.pick([0, 0, 50]));
       const fails = this.#prng.chance(failing);
       this.#saves.push({ job, ordered: this.#contentOf(job), readAtMs, endAtMs, fails, isRead: false });
     }
@@ -82,7 +91,7 @@ export class FaultSaves {
     if (this.#saves.length === 0) return;
     this.#saves = this.#saves.filter((save) => {
       const isOver = save.isRead && save.endAtMs <= nowMs;
-      if (isOver && !this.#isComplete) this.#store(save);
+      if (isOver && !this.#options.isComplete) this.#store(save);
       return !isOver;
     });
   }
@@ -99,7 +108,7 @@ export class FaultSaves {
     for (const [i, { entries }] of this.#contentOf(job).entries())
       if (!fails && entries.some((entry, at) => entry !== ordered[i]!.entries[at]))
         assert(false, `I5: block ${job.blocks[i]!.block} was overwritten before save ${job.transfer} has read it`);
-    if (this.#isComplete) this.#store(save);
+    if (this.#options.isComplete) this.#store(save);
   }
 
   #store({ job, ordered, fails }: OpenSave): void {

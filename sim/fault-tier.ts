@@ -53,8 +53,8 @@ export class FaultTier implements ConnectorPort, WorkerWorld {
   readonly isComplete: boolean;
   /** Whether a place promises a block that only some ranks have there. */
   readonly #promisesParts: boolean;
-  /** The engine may overwrite blocks that saves read: the step flushes these saves first. */
-  readonly canFlush: boolean;
+  /** Saves read their blocks so late that steps flush many of them. */
+  readonly readsLate: boolean;
   readonly #mode: 'sync' | 'async' | 'mixed';
   /** Blocks that have failed in a store since the last step began. */
   readonly #failing: LoadOutcome[] = [];
@@ -92,7 +92,7 @@ export class FaultTier implements ConnectorPort, WorkerWorld {
     this.#prng = prng;
     this.faults = faults;
     this.isComplete = isComplete;
-    this.canFlush = prng.chance(0.7) || isComplete;
+    this.readsLate = !(prng.chance(0.7) || isComplete);
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
     this.stores = Array.from({ length: rankCount }, () => new FaultStores(prng.fork(), blocksMax));
     for (const stores of this.stores)

@@ -22,8 +22,9 @@ import { type RankLoad, underWay } from './rank-load.ts';
 /** What the workers of all ranks share. */
 export interface WorkerWorld {
   readonly faults: TierFaults;
-  readonly canFlush: boolean;
   readonly isComplete: boolean;
+  /** As in `FaultSavesOptions`. */
+  readonly readsLate: boolean;
   /** When the step began, and when its ranks report. */
   readonly nowMs: number;
   readonly reportsAtMs: number;
@@ -63,7 +64,7 @@ export class FaultWorker implements WorkerConnector {
     this.#prng = prng;
     this.#runner = runner;
     this.#world = world;
-    this.#saves = new FaultSaves(prng, runner, stores, world.isComplete);
+    this.#saves = new FaultSaves(prng, runner, stores, world);
     this.#noise = new NoisyReports(prng);
   }
 
@@ -75,10 +76,6 @@ export class FaultWorker implements WorkerConnector {
 
   async handlePreemptions({ saves, jobsToFlush }: ConnectorMetadata): Promise<void> {
     this.#saves.order(saves, this.#world.nowMs, this.#world.faults.saveFails);
-    assert(
-      this.#world.canFlush || jobsToFlush.length === 0,
-      'I5: a flush is ordered from a connector that cannot flush',
-    );
     this.#saves.flush(jobsToFlush);
     this.#parts.flushed();
   }

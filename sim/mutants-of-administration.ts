@@ -29,7 +29,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'the content of a preempted request is not kept for it',
     breaks: ['a waiting request wants nothing', 'requests want'],
-    seed: 1,
+    seed: 4,
     file: 'src/kv/kv-cache.ts',
     find: '    this.#releaseAll(request);\n    this.parts.wanted.add(request);',
     replace: '    this.#releaseAll(request);',
@@ -37,7 +37,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'pinned blocks are evicted first',
     breaks: ['was evicted before other blocks', 'is in the index already'],
-    seed: 1,
+    seed: 11,
     file: 'src/kv/block-pool.ts',
     find: 'this.#wanted.first() ?? this.#protected.first();',
     replace: 'this.#protected.first() ?? this.#wanted.first();',
@@ -51,14 +51,14 @@ export const administrationMutants: readonly Mutant[] = [
     replace: 'return this.#cached.size + this.#wanted.size;',
   },
   {
-    bug: 'a removal frees a block that a transfer reads or fills',
-    breaks: ['I5'],
-    seed: 79,
+    bug: 'a removal frees a block that a request has',
+    breaks: ['I7'],
+    seed: 85,
     scenario: 'tiers',
     file: 'src/kv/reset.ts',
     find: 'if (pool.isAvailable(block)) {\n      pool.evict(block);\n      removed.push(block);',
     replace:
-      'if (pool.references(block) === 0) {\n      pool.evict(block);\n      if (pool.isPinned(block)) pool.unpin(block);\n      removed.push(block);',
+      'if (true) {\n      pool.evict(block);\n      if (pool.references(block) > 0) pool.release(block);\n      removed.push(block);',
   },
   {
     bug: 'a removed block is stored afterwards',
@@ -72,7 +72,7 @@ export const administrationMutants: readonly Mutant[] = [
   {
     bug: 'a request that only loads ends before its loads',
     breaks: ['but it has not loaded'],
-    seed: 1,
+    seed: 29,
     scenario: 'offload',
     file: 'src/scheduler/load-only.ts',
     find: ' && !kv.awaitsLoad(state.kv)',

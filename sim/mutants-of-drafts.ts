@@ -5,7 +5,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'the KV of rejected drafts is valid and published',
     breaks: ['I1', 'I2', 'I3', 'I4'],
-    seed: 12,
+    seed: 22,
     scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'kv.keepDrafts(state.kv, length, end);',
@@ -14,7 +14,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'the mask after a draft is that of the token before it',
     breaks: ['the mask of request'],
-    seed: 1,
+    seed: 4,
     scenario: 'local',
     file: 'src/scheduler/request-state.ts',
     find: 'allowed.push(constraint.allowedTokens(state, avoidEnd));',
@@ -41,7 +41,7 @@ export const draftMutants: readonly Mutant[] = [
   {
     bug: 'drafts continue the next output in the memory of the cache',
     breaks: ['drafts from a text that it may not know'],
-    seed: 179,
+    seed: 180,
     scenario: 'local',
     file: 'src/scheduler/speculation/suffix-tree.ts',
     find: 'if (token === END) break;',

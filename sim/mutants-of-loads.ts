@@ -41,7 +41,7 @@ export const loadMutants: readonly Mutant[] = [
   {
     bug: 'a request does not ask for the invalid blocks of windows and states',
     breaks: ['I3'],
-    seed: 8,
+    seed: 14,
     scenario: 'tiers',
     file: 'src/kv/start-loads.ts',
     find: 'groups[group]!.allocatesAll || isComputed((index + 1) * blockSize)',

@@ -5,7 +5,7 @@ export const promptMutants: readonly Mutant[] = [
   {
     bug: 'results of prompt positions that read invalid KV are delivered',
     breaks: ['I2'],
-    seed: 15,
+    seed: 21,
     file: 'src/scheduler/prompt-output.ts',
     find: 'const count = Math.min(end, below) - start;',
     replace: 'const count = end - start;',
@@ -21,7 +21,7 @@ export const promptMutants: readonly Mutant[] = [
   {
     bug: 'prompt positions with valid KV are not computed, although the request asks for their results',
     breaks: ['was asked for, and position'],
-    seed: 1,
+    seed: 3,
     file: 'src/scheduler/scheduler.ts',
     find: 'if (state.promptOutput !== undefined) this.#kv.computeFrom(kv, state.promptOutput.computeFrom);',
     replace: '',

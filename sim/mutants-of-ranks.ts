@@ -18,7 +18,7 @@ export const rankMutants: readonly Mutant[] = [
   {
     bug: 'the pipeline does not report sequences that only some ranks have computed',
     breaks: ['I1'],
-    seed: 205,
+    seed: 266,
     scenario: 'spans',
     faults: { corrupt: 0.3 },
     file: 'src/worker/executor-pipeline.ts',
@@ -118,7 +118,7 @@ export const rankMutants: readonly Mutant[] = [
   {
     bug: 'the next expiry is that of the last load',
     breaks: ['I8'],
-    seed: 13,
+    seed: 24,
     scenario: 'tiers',
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'expiresAtMs < next)',

@@ -3,20 +3,21 @@ import type { Mutant } from './mutants.ts';
 /** Bugs of saves: blocks that are overwritten while a save reads them, and saves that are lost. */
 export const saveMutants: readonly Mutant[] = [
   {
-    bug: 'a block is not pinned while a save reads it',
-    breaks: ['I5', 'is not pinned'],
-    seed: 28,
+    bug: 'nothing records that a save reads a block, so the save is not flushed',
+    breaks: ['I5'],
+    seed: 2,
+    scenario: 'offload',
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: "if (this.#protection === 'pins') this.#pins.pin(block);\n    else ",
-    replace: "if (this.#protection !== 'pins') ",
+    find: 'this.#fences.set(block, (this.#fences.get(block) ?? 0) + 1);',
+    replace: '',
   },
   {
-    bug: 'the blocks of a save are unpinned before the save has read them',
+    bug: 'the blocks of a save are no longer fenced before the save has read them',
     breaks: ['I5'],
-    seed: 8,
+    seed: 10,
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'if (save.drained.isOver) this.#unprotect(save);',
-    replace: 'this.#unprotect(save);',
+    find: 'if (save.drained.isOver) this.#unfence(save);',
+    replace: 'this.#unfence(save);',
   },
   {
     bug: 'a step overwrites blocks that saves read, and does not flush these saves',
@@ -43,7 +44,7 @@ export const saveMutants: readonly Mutant[] = [
     seed: 2,
     scenario: 'offload',
     file: 'src/scheduler/external-kv.ts',
-    find: 'this.#newlyValid.allocated(block);\n        this.ledger.willOverwrite(block);',
+    find: 'this.#newlyValid.allocated(block);\n      this.ledger.willOverwrite(block);',
     replace: 'this.#newlyValid.allocated(block);',
   },
   {
@@ -58,7 +59,7 @@ export const saveMutants: readonly Mutant[] = [
   {
     bug: 'a block that the step overwrites is not offered to be saved, so a preempted request computes it again',
     breaks: ['I3'],
-    seed: 6,
+    seed: 12,
     scenario: 'offload',
     file: 'src/scheduler/external-kv.ts',
     find: 'newlyValid: newlyValid.all,',

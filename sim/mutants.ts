@@ -38,7 +38,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the reference of a request that shares a block is not counted',
     breaks: ['I7'],
-    seed: 1,
+    seed: 4,
     file: 'src/kv/block-pool.ts',
     find: 'this.#references[block]!++;',
     replace: '',
@@ -102,7 +102,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the key of a block does not depend on the blocks before it',
     breaks: ['I5'],
-    seed: 33,
+    seed: 50,
     file: 'src/kv/block-hash.ts',
     find: 'this.#append(digest);\n      this.#setParent(digest);',
     replace: 'this.#append(digest);',
@@ -118,7 +118,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'blocks that the prefix cache found can be evicted while the rest is allocated',
     breaks: ['I7'],
-    seed: 1,
+    seed: 4,
     file: 'src/kv/kv-cache.ts',
     find: 'if (blocks[index] !== NULL_BLOCK) pool.reference(blocks[index] as BlockId);',
     replace: 'if (blocks[index] !== NULL_BLOCK && index % 2 === 0) pool.reference(blocks[index] as BlockId);',
@@ -167,7 +167,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens of a request that failed in this step count',
     breaks: ['I1'],
-    seed: 75,
+    seed: 86,
     scenario: 'local',
     file: 'src/scheduler/apply-result.ts',
     find: 'failureOf(failures, i) !== undefined) below = start;',
@@ -192,7 +192,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a running state that contains later tokens counts as valid',
     breaks: ['I1', 'I5'],
-    seed: 8,
+    seed: 17,
     file: 'src/kv/residency.ts',
     find: 'if (below < this.scheduledTokens[block]!) this.empty(block);\n    else ',
     replace: '',
@@ -229,7 +229,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a reserved block with a checkpoint does not return to the table',
     breaks: ['I7'],
-    seed: 128,
+    seed: 178,
     file: 'src/kv/release.ts',
     find: 'table.set(index, block);\n    request.firstAllocated[group]',
     replace: 'table.set(index, NULL_BLOCK);\n    request.firstAllocated[group]',
@@ -261,7 +261,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'KV is computed into a block that I/O may still write',
     breaks: ['I1', 'I5'],
-    seed: 28,
+    seed: 29,
     file: 'src/kv/loading.ts',
     find: 'if (isBusy) replaceBusyBlock(parts, block, users);',
     replace: '',
@@ -288,7 +288,8 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load of a silent worker has no deadline',
     breaks: ['I8'],
-    seed: 411,
+    seed: 416,
+    scenario: 'crash',
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'load.expiresAtMs <= nowMs;',
     replace: 'load.expiresAtMs < 0 * nowMs;',
@@ -296,7 +297,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a request still waits for a load that is decided',
     breaks: ['I8'],
-    seed: 4,
+    seed: 44,
     file: 'src/scheduler/recovery.ts',
     find: 'const users = this.#stopLoading(blocks);\n',
     replace: 'const users = new Set<KvRequest>();\n',
@@ -304,7 +305,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load ends with the request that began it, though other requests wait for it',
     breaks: ['I5'],
-    seed: 130,
+    seed: 141,
     file: 'src/scheduler/external-kv.ts',
     find: 'if (load.job.blocks.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;',
     replace: 'if (load.owner.state !== state) continue;',
@@ -344,7 +345,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load counts although its block was invalidated while it was open',
     breaks: ['I1'],
-    seed: 183,
+    seed: 279,
     scenario: 'crash',
     faults: { silent: 0.5, slow: 0.5 },
     file: 'src/scheduler/recovery.ts',
@@ -354,7 +355,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a report after the deadline of a load counts',
     breaks: ['I6', 'is decided twice'],
-    seed: 29,
+    seed: 30,
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'const isDecidedNow = !load.isDecided && ',
     replace: 'const isDecidedNow = ',
@@ -362,7 +363,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the report of an earlier transfer counts for the current transfer',
     breaks: ['I1', 'I5'],
-    seed: 33,
+    seed: 59,
     scenario: 'storm',
     faults: { slow: 0.9, falseHits: 0.5 },
     file: 'src/connector/transfer/transfer-ledger.ts',

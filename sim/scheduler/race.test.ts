@@ -123,8 +123,8 @@ describe('a request that is alone', () => {
     opened.scheduler.add(request);
     const { load } = step(opened);
     opened.scheduler.abort(request.id);
-    // Five blocks of the load, and two computed blocks that the connector may save.
-    expect(opened.scheduler.stats().blocks.referenced).toBe(7);
+    // The blocks of the load.
+    expect(opened.scheduler.stats().blocks.referenced).toBe(5);
     step(opened, [load!]);
     expect(opened.scheduler.stats().blocks.referenced).toBe(0);
   });

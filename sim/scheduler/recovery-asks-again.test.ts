@@ -234,7 +234,7 @@ test('a preempted request asks its connector again, with a new deadline', () => 
   expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 1 });
   expect(world.scheduler.nextWakeMs()).toBe(1500);
   world.connector.askLaterUntilMs = undefined;
-  world.connector.blocks = () => 3;
+  world.connector.blocks = () => 4;
   world.scheduler.notifyTransfers();
   world.plan();
   expect(world.loads.get('2')!.blocks.length).toBeGreaterThan(0);

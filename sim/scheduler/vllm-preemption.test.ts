@@ -18,7 +18,6 @@ function offloading(blocks: number) {
   const runner = new FakeRunner(spec, 1000);
   const stored = new Map<string, StoredBlock>();
   const connector: ConnectorPort = {
-    canFlush: true,
     getMatchedBlocks: ({ wanted }) => {
       const found = wanted.filter(({ key }) => stored.has(key)).map((block) => ({ ...block, place: 'host' }));
       return { kind: 'found', blocks: found, mode: 'async' };

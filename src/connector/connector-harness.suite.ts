@@ -273,7 +273,6 @@ export class EngineHarness {
   #port(side: SchedulerConnector): ConnectorPort {
     const { offers = () => true } = this.#options;
     return {
-      canFlush: side.canFlush === true,
       getMatchedBlocks: (request) => side.getMatchedBlocks(request),
       updateStateAfterAlloc: (request, load, valid) => {
         const ours = assertDefined(this.requests.get(request.id), 'a request that waits is known');

@@ -253,12 +253,6 @@ export interface SchedulerConnector {
    */
   readonly loadPolicy?: KvLoadPolicy | undefined;
   /**
-   * True: `handlePreemptions` of the worker side waits for the saves in `jobsToFlush`. Then the pool may allocate a block
-   * while a save reads it, and the step flushes the save before it overwrites the block. Absent: such a block stays
-   * pinned, and a block that was not offered yet is not saved if the pool needs it.
-   */
-  readonly canFlush?: boolean;
-  /**
    * A request has arrived that may be admitted soon, perhaps while a step is in flight. The connector may start look-ups for the
    * wanted blocks, so that `getMatchedBlocks` has the answer at the next plan. Before any other call for the request, at
    * most once. Absent: look-ups start with `getMatchedBlocks`.

@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest';
 import { replacing } from '../../test/support/replacing.ts';
 import type { BlockKey } from './block-key.ts';
-import type { KvConnector, KvIdentity, SchedulerConnector, WorkerConnector } from './connector.ts';
+import type { KvConnector, KvIdentity, WorkerConnector } from './connector.ts';
 import { keysOf, promptOf, suiteBlockSize, suiteFingerprint } from './connector-checks.suite.ts';
 import { EngineHarness } from './connector-harness.suite.ts';
 import { TierScheduler } from './places/tier-scheduler.ts';
@@ -35,22 +35,18 @@ const lateReading = (tier: Tier): Tier =>
     close: () => Promise.resolve(),
   });
 
-interface Fence {
-  /** The scheduler side says that the worker side can flush. */
-  readonly isDeclared: boolean;
-  readonly isWaitedFor: boolean;
-}
-
-/** Two requests, one after the other, in a pool that has room for one. Returns the stored blocks of the first. */
-async function overwritten(ranks: number, { isDeclared, isWaitedFor }: Fence, poolBlocks = 7) {
+/**
+ * Two requests, one after the other, in a pool that has room for one. Returns the stored blocks of the first. `isWaitedFor`: the step
+ * waits for the saves that it flushes.
+ */
+async function overwritten(ranks: number, isWaitedFor: boolean, poolBlocks = 7) {
   const identities = Array.from({ length: ranks }, (_, rank) => identityOf(rank, ranks));
   const hosts = identities.map((identity) => new HostTier({ identity, maxBytes: 1e6 }));
   const tiers = hosts.map(lateReading);
   const connector: KvConnector = {
     openScheduler: async (context) => {
       const options = { role: 'kv_both', mode: 'async', lookupTimeoutMs: 1000 } as const;
-      const side: SchedulerConnector = new TierScheduler(tiers, context, options);
-      return isDeclared ? side : replacing(side, { canFlush: false });
+      return new TierScheduler(tiers, context, options);
     },
     openWorker: async (context) =>
       new TierWorker(tiers[context.identity.rank]!, context, { loadsAtOnce: 4, savesAtOnce: 9, saveTimeoutMs: 60_000 }),
@@ -87,31 +83,22 @@ async function overwritten(ranks: number, { isDeclared, isWaitedFor }: Fence, po
 }
 
 const roomy = 40;
-const waiting = { isDeclared: true, isWaitedFor: true };
 
 describe.each([1, 2])('a block that the pool allocates while a save reads it, %i rank(s)', (ranks) => {
   test('is stored with the KV of another block under its key if the step does not wait for the save', async () => {
-    const right = await overwritten(ranks, waiting, roomy);
+    const right = await overwritten(ranks, true, roomy);
     expect(right).toMatchObject({ flushedSaves: 0 });
     expect(right.blocks.size).toBe(5);
-    const { blocks } = await overwritten(ranks, { isDeclared: true, isWaitedFor: false });
+    const { blocks } = await overwritten(ranks, false);
     const wrong = [...blocks].filter(([key, parts]) => !sameParts(parts, right.blocks.get(key)!));
     expect(wrong.length).toBeGreaterThan(0);
   });
 
   test('is stored with its own KV, because the step flushes the save before it writes', async () => {
-    const right = await overwritten(ranks, waiting, roomy);
-    const { blocks, flushedSaves } = await overwritten(ranks, waiting);
+    const right = await overwritten(ranks, true, roomy);
+    const { blocks, flushedSaves } = await overwritten(ranks, true);
     expect(flushedSaves).toBeGreaterThan(0);
     expect([...blocks.keys()]).toEqual([...right.blocks.keys()]);
-    for (const [key, parts] of blocks) expect(sameParts(parts, right.blocks.get(key)!), key).toBe(true);
-  });
-
-  test('is not allocated or not saved if the connector cannot flush', async () => {
-    const right = await overwritten(ranks, waiting, roomy);
-    const { blocks, flushedSaves } = await overwritten(ranks, { isDeclared: false, isWaitedFor: true });
-    expect(flushedSaves).toBe(0);
-    expect(blocks.size).toBeLessThan(right.blocks.size);
     for (const [key, parts] of blocks) expect(sameParts(parts, right.blocks.get(key)!), key).toBe(true);
   });
 });

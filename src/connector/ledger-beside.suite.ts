@@ -15,7 +15,7 @@ import { TransferLedger } from './transfer/transfer-ledger.ts';
 
 /** The engine's ledger beside the scheduler side of a connector, for tests that report what one rank reports. */
 export function ledgerBeside(scheduler: SchedulerConnector, clock: Clock) {
-  const ledger = new TransferLedger(clock, { pin: () => undefined, release: () => undefined }, 'fences');
+  const ledger = new TransferLedger(clock, { pin: () => undefined, release: () => undefined });
   return {
     /** The connector plans a step, and its saves are ordered. */
     step(newlyValid: readonly ValidBlock[], validBlock: (key: BlockKey) => BlockId | undefined): ConnectorPlan {

@@ -67,11 +67,7 @@ export function admitWaiting(
       else shares.isFull(next);
       continue;
     }
-    if (hits === 'noRoom') {
-      if (external?.dropUnstartedSaves() !== true) return;
-      isForecast = false;
-      continue;
-    }
+    if (hits === 'noRoom') return;
     const { found, match, overlap } = hits;
     if (external !== undefined && !hasRoom(parts, draft, next, match)) return;
     waiting.remove(next);

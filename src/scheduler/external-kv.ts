@@ -32,7 +32,6 @@ import { spansOf } from './spans-of.ts';
 /** The methods of a connector's scheduler side that the scheduler calls. */
 export type ConnectorPort = Pick<
   SchedulerConnector,
-  | 'canFlush'
   | 'requestArrived'
   | 'getMatchedBlocks'
   | 'updateStateAfterAlloc'
@@ -100,7 +99,6 @@ export class ExternalKv {
   readonly #counters: Record<string, number> = byName();
   /** Of the workers. */
   readonly #stats: ConnectorStats = {};
-  readonly #canFlush: boolean;
   readonly #loadCost: LoadCost | undefined;
   readonly #newlyValid: NewlyValid;
   /** By block; only for checks. */
@@ -122,19 +120,15 @@ export class ExternalKv {
     this.#timeoutMs = options.loadTimeoutMs ?? loadTimeoutOf(connector);
     this.#askLaterMaxMs = options.askLaterMaxMs ?? askLaterMaxMs;
     this.#pollMs = options.pollMs ?? 100;
-    const canFlush = connector.canFlush === true;
-    this.#canFlush = canFlush;
     this.ledger = new TransferLedger(
       { nowMs: () => this.#nowMs },
       { pin: (block) => pool.pin(block), release: (block) => pool.unpin(block) },
-      canFlush ? 'fences' : 'pins',
     );
-    this.#newlyValid = new NewlyValid(pool, canFlush);
-    if (canFlush)
-      pool.onAllocate = (block) => {
-        this.#newlyValid.allocated(block);
-        this.ledger.willOverwrite(block);
-      };
+    this.#newlyValid = new NewlyValid(pool.blockCount);
+    pool.onAllocate = (block) => {
+      this.#newlyValid.allocated(block);
+      this.ledger.willOverwrite(block);
+    };
     kv.parts.onBlockCached = (block, request, group, index) => {
       const state = this.stateOf(request.slot);
       const key = blockKey(group, request.chains[group]!.words, index);
@@ -352,14 +346,6 @@ export class ExternalKv {
     if (state.status === 'ended') this.ledger.forget(state.request.id);
   }
 
-  /**
-   * The pool has too few blocks: unpins computed blocks that only wait to be offered for storing. Returns whether there
-   * were any.
-   */
-  dropUnstartedSaves(): boolean {
-    return this.#newlyValid.dropPinnedUnused();
-  }
-
   /** These blocks are not in the prefix cache any more, and are not stored if they were not offered yet. */
   removed(blocks: readonly BlockId[]): void {
     if (blocks.length > 0 && !this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));
@@ -370,7 +356,7 @@ export class ExternalKv {
     return this.ledger.isSaving(key) || this.#newlyValid.all.some((block) => block.key === key);
   }
 
-  /** Whether transfers pin blocks that no request has: these become available later. */
+  /** Whether loads pin blocks that no request has: these become available later. */
   hasPinnedUnused(): boolean {
     const { pool } = this.#kv.parts;
     let hasUnused = false;
@@ -380,13 +366,17 @@ export class ExternalKv {
     return hasUnused;
   }
 
-  /** Whether transfers or blocks that wait to be offered for storing have pins. */
+  /** Whether loads have pins. */
   get hasPins(): boolean {
-    return this.ledger.openCount > 0 || !this.#newlyValid.isEmpty;
+    let hasPins = false;
+    this.ledger.eachPin(() => {
+      hasPins = true;
+    });
+    return hasPins;
   }
 
   /**
-   * I5, I8: the pins are those of the transfers, and no request fills a block that a save reads. A request waits only for
+   * I5, I8: the pins are those of the loads, and no request fills a block that a save reads. A request waits only for
    * blocks of open loads.
    */
   checkInvariants(): void {
@@ -395,11 +385,9 @@ export class ExternalKv {
     const counts = this.#checkScratch.counts.fill(0);
     const awaited = this.#checkScratch.awaited.fill(0);
     this.ledger.eachPin((block) => counts[block]!++);
-    this.#newlyValid.eachPin((block) => counts[block]!++);
-    if (this.#canFlush)
-      this.ledger.eachSavedBlock((block) => {
-        if (residency.isOwned(block)) fail(`I5: a request fills block ${block}, which a save still reads`);
-      });
+    this.ledger.eachSavedBlock((block) => {
+      if (residency.isOwned(block)) fail(`I5: a request fills block ${block}, which a save still reads`);
+    });
     for (const { job } of this.ledger.awaited()) for (const { block } of job.blocks) awaited[block] = 1;
     for (let id = 1; id < pool.blockCount; id++) {
       const block = id as BlockId;

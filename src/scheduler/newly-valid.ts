@@ -1,7 +1,6 @@
 import type { BlockKey } from '../connector/block-key.ts';
 import type { ValidBlock } from '../connector/connector.ts';
 import type { BlockId } from '../core/ids.ts';
-import type { BlockPool } from '../kv/block-pool.ts';
 
 /** Whether a block is newly valid, and whether the pool has allocated it since. */
 type BlockState = 0 | 1 | 2;
@@ -10,20 +9,15 @@ const [other, valid, overwritten] = [0, 1, 2] as const satisfies readonly BlockS
 /**
  * Blocks that became valid since the last step. The next step offers them to the connector, which may save them.
  *
- * If the connector can flush saves, the pool may allocate such a block before it is offered. The block still has its
- * content until the step writes, so it is offered all the same, and its save is flushed. Otherwise these blocks are pinned
- * until they are offered.
+ * The pool may allocate such a block before it is offered. The block still has its content until the step writes, so it is offered
+ * all the same, and its save is flushed.
  */
 export class NewlyValid {
-  readonly #pool: BlockPool;
-  readonly #canFlush: boolean;
   #blocks: ValidBlock[] = [];
   readonly #states: Uint8Array;
 
-  constructor(pool: BlockPool, canFlush: boolean) {
-    this.#pool = pool;
-    this.#canFlush = canFlush;
-    this.#states = new Uint8Array(pool.blockCount);
+  constructor(blockCount: number) {
+    this.#states = new Uint8Array(blockCount);
   }
 
   get isEmpty(): boolean {
@@ -31,7 +25,6 @@ export class NewlyValid {
   }
 
   add(block: ValidBlock): void {
-    if (!this.#canFlush) this.#pool.pin(block.block);
     this.#states[block.block] = valid;
     this.#blocks.push(block);
   }
@@ -56,12 +49,6 @@ export class NewlyValid {
     this.#keep(({ block }) => !invalid.has(block));
   }
 
-  /** The pool has too few blocks: unpins the blocks that no request has. Returns whether there were any. */
-  dropPinnedUnused(): boolean {
-    if (this.#canFlush) return false;
-    return this.#keep(({ block }) => this.#pool.references(block) > 0);
-  }
-
   /** All newly valid blocks. `offered` follows. */
   get all(): readonly ValidBlock[] {
     return this.#blocks;
@@ -72,21 +59,11 @@ export class NewlyValid {
     this.#keep(() => false);
   }
 
-  eachPin(visit: (block: BlockId) => void): void {
-    if (!this.#canFlush) for (const { block } of this.#blocks) visit(block);
-  }
-
-  /** Returns whether any block was dropped. */
-  #keep(isKept: (block: ValidBlock) => boolean): boolean {
+  #keep(isKept: (block: ValidBlock) => boolean): void {
     const before = this.#blocks;
-    if (before.length === 0) return false;
+    if (before.length === 0) return;
     this.#blocks = before.filter(isKept);
-    if (this.#blocks.length === before.length) return false;
-    for (const dropped of before) {
-      if (isKept(dropped)) continue;
-      this.#states[dropped.block] = other;
-      if (!this.#canFlush) this.#pool.unpin(dropped.block);
-    }
-    return true;
+    if (this.#blocks.length === before.length) return;
+    for (const block of before) if (!isKept(block)) this.#states[block.block] = other;
   }
 }

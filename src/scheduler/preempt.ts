@@ -14,11 +14,10 @@ export function addOrPreempt(
   { running, kv, external }: Pick<AdmissionParts, 'running' | 'kv' | 'external'>,
 ): readonly RequestState[] {
   if (draft.add(state)) return noVictims;
-  if (external?.dropUnstartedSaves() === true && draft.add(state)) return noVictims;
   const victims: RequestState[] = [];
   do {
     if (running.last().inFlight) break;
-    // No other request can be preempted, but transfers will unpin blocks. Waiting costs less than computing again.
+    // No other request can be preempted, but loads will unpin blocks. Waiting costs less than computing again.
     if (running.last() === state && external?.hasPinnedUnused() === true) break;
     const victim = running.popLast();
     kv.release(victim.kv);

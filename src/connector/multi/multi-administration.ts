@@ -84,33 +84,16 @@ function connectorOf(tier: string, all: readonly unknown[]): { readonly connecto
   return split;
 }
 
-/** The connector's part of an order; undefined: the order is not about it. */
+/** The connector's part of an order, by the tiers that it names; undefined: the order is not about the connector. */
 function orderOf(connector: number, order: TierOrder): TierOrder | undefined {
-  switch (order.kind) {
-    case 'fetch':
-    case 'unpin':
-    case 'pins':
-      return order;
-    case 'remove': {
-      if (order.tiers === undefined) return order;
-      const tiers = ownNames(connector, order.tiers);
-      return tiers.length === 0 ? undefined : { ...order, tiers };
-    }
-    case 'pin': {
-      const tiers = ownNames(connector, order.tiers);
-      return tiers.length === 0 ? undefined : { ...order, tiers };
-    }
-    case 'clear':
-    case 'attach':
-    case 'detach': {
-      const tier = ownName(connector, order.tier);
-      return tier === undefined ? undefined : { ...order, tier };
-    }
+  if ('tier' in order) {
+    const tier = ownName(connector, order.tier);
+    return tier === undefined ? undefined : { ...order, tier };
   }
+  if (!('tiers' in order) || order.tiers === undefined) return order;
+  const tiers = order.tiers.map((name) => ownName(connector, name)).filter((name) => name !== undefined);
+  return tiers.length === 0 ? undefined : { ...order, tiers };
 }
-
-const ownNames = (connector: number, names: readonly string[]): string[] =>
-  names.map((name) => ownName(connector, name)).filter((name) => name !== undefined);
 
 function answerOf(
   { tiers, fetched, pins }: TierOrderAnswer,

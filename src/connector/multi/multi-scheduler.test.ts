@@ -24,7 +24,6 @@ class ScriptedSide implements SchedulerConnector {
   mode: LoadMode = 'async';
   askLaterUntilMs: number | undefined;
   answer: Record<string, string> | undefined;
-  readonly canFlush: boolean;
   readonly loadPolicy;
   readonly loadTimeoutMs: number | undefined;
   readonly asked: ConnectorRequest[] = [];
@@ -35,12 +34,7 @@ class ScriptedSide implements SchedulerConnector {
   isClosed: boolean = false;
   isBusy: boolean = false;
 
-  constructor({
-    canFlush = true,
-    loadPolicy,
-    loadTimeoutMs,
-  }: Pick<SchedulerConnector, 'canFlush' | 'loadPolicy'> & { loadTimeoutMs?: number } = {}) {
-    this.canFlush = canFlush;
+  constructor({ loadPolicy, loadTimeoutMs }: Pick<SchedulerConnector, 'loadPolicy'> & { loadTimeoutMs?: number } = {}) {
     this.loadPolicy = loadPolicy;
     this.loadTimeoutMs = loadTimeoutMs;
   }
@@ -258,11 +252,6 @@ describe('saves', () => {
     expect(list.hasPendingWork()).toBe(false);
     step([], [0, 2, 5]);
     expect(sides[0].steps[1]!.newlyValid).toEqual([]);
-  });
-
-  it('are flushed if all connectors can flush, and else pin their blocks', () => {
-    expect(make().list.canFlush).toBe(true);
-    expect(make([new ScriptedSide(), new ScriptedSide({ canFlush: false })]).list.canFlush).toBe(false);
   });
 });
 

@@ -53,7 +53,6 @@ interface OpenSave {
  * names only, so it works as if it were alone.
  */
 export class MultiScheduler implements SchedulerConnector {
-  readonly canFlush: boolean;
   readonly loadPolicy: KvLoadPolicy | undefined;
   readonly loadTimeoutMs: ((tokens: number) => number) | undefined;
   readonly tiers?: TierAdministration;
@@ -66,7 +65,6 @@ export class MultiScheduler implements SchedulerConnector {
   constructor(sides: readonly SchedulerConnector[], clock: Clock) {
     this.#clock = clock;
     this.#entries = sides.map((side) => ({ side, saving: new Map(), deadlines: new Map() }));
-    this.canFlush = sides.every(({ canFlush }) => canFlush === true);
     // One connector with `always` promises to load all that a request needs.
     this.loadPolicy = sides.every(({ loadPolicy }) => loadPolicy === 'auto') ? 'auto' : 'always';
     const timeouts = sides.map(loadTimeoutOf);

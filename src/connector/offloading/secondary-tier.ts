@@ -1,10 +1,8 @@
-import { AssertionError } from '../../base/assert.ts';
-import { withDeadline } from '../../base/deadlines.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import type { TierLevels } from '../connector-stats.ts';
+import { RankAnswers } from '../places/rank-answers.ts';
 import { GuardedTier, type GuardedTierOptions } from '../tier/guarded-tier.ts';
-import type { LookupAnswers } from '../tier/look-up.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, Tier } from '../tier/tier.ts';
 import { levelsOf } from '../tier/tier-meter.ts';
@@ -58,13 +56,10 @@ export class SecondaryTier extends GuardedTier {
 
   async #writeMissing(keys: readonly BlockKey[]): Promise<void> {
     const { timers, loadTimeoutMs: timeoutMs } = this.#secondary;
-    let answers: LookupAnswers = [];
-    try {
-      answers = await withDeadline({ timers, timeoutMs }, (signal) => this.tier.has(keys, signal));
-    } catch (error) {
-      if (error instanceof AssertionError) throw error;
-      // Not known: the breaker of the writes finds out.
-    }
+    // These are blocks with KV on this rank.
+    const asked = new RankAnswers([{ tier: this.tier, hasKv: () => true }], keys);
+    // What is not known, the breaker of the writes finds out.
+    const answers = await asked.within({ timers, timeoutMs });
     for (const [i, key] of keys.entries()) this.#writes.lookedUp(key, answers[i] === true);
   }
 

@@ -1,11 +1,9 @@
-import { AssertionError } from '../../base/assert.ts';
-import { withDeadline } from '../../base/deadlines.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
-import { hasKvOn } from '../tier/blocks-of-rank.ts';
 import type { PlaceHits, TierAdministration, TierOrder, TierOrderAnswer } from '../tier-orders.ts';
 import { type HostDirectory, hostPlace } from './host-directory.ts';
 import type { Place } from './place-lookups.ts';
+import { RankAnswers, rankTiers } from './rank-answers.ts';
 
 export interface PlaceAdministrationParts {
   readonly context: SchedulerConnectorContext;
@@ -61,26 +59,9 @@ export class PlaceAdministration implements TierAdministration {
     reportsFollow();
   }
 
-  /** A block is in a place if all ranks have their part of it. */
   async #ask({ name, tiers }: Place, keys: readonly BlockKey[]): Promise<PlaceHits> {
     const { context, lookupTimeoutMs: timeoutMs } = this.#parts;
-    const answers = await Promise.all(
-      tiers.map(async (tier, rank) => {
-        const own = keys.filter(hasKvOn(context.identities[rank]!));
-        try {
-          const found = await withDeadline({ timers: context.timers, timeoutMs }, (signal) => tier.has(own, signal));
-          const ofKey = new Map(own.map((key, i) => [key, found[i]]));
-          return keys.map((key) => (ofKey.has(key) ? ofKey.get(key) : true));
-        } catch (error) {
-          if (error instanceof AssertionError) throw error;
-          return keys.map(() => undefined);
-        }
-      }),
-    );
-    const found = keys.map((_, i) => {
-      const ofRanks = answers.map((ofRank) => ofRank[i]);
-      return ofRanks.includes(false) ? false : ofRanks.includes(undefined) ? undefined : true;
-    });
-    return { place: name, found };
+    const asked = new RankAnswers(rankTiers(tiers, context.identities), keys);
+    return { place: name, found: await asked.within({ timers: context.timers, timeoutMs }) };
   }
 }

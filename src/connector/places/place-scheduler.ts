@@ -96,8 +96,6 @@ const savingWaitMs = 1_000;
  * in a place if all ranks have their part of it.
  */
 export class PlaceScheduler implements SchedulerConnector {
-  /** `TierWorker` flushes saves. */
-  readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
   readonly #settings: PlaceSettings;
   readonly tiers?: TierAdministration;

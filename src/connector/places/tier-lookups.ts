@@ -1,11 +1,10 @@
-import { AssertionError } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
-import { hasKvOn } from '../tier/blocks-of-rank.ts';
 import type { CircuitBreakerOptions, Permit } from '../tier/circuit-breaker.ts';
 import { Guard } from '../tier/guarded-tier.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import type { Tier } from '../tier/tier.ts';
+import { RankAnswers, type RankTier, rankTiers } from './rank-answers.ts';
 
 /** How long a tier may take to answer after the abort. */
 const abortGraceMs = 50;
@@ -17,12 +16,6 @@ const coolDownMaxMs = 30_000;
 /** How many keys in cool-down are remembered; the oldest are forgotten. */
 const coolingKeysMax = 1 << 14;
 
-/** The tier of one rank. */
-interface RankTier {
-  readonly tier: Tier;
-  readonly hasKv: (key: BlockKey) => boolean;
-}
-
 export interface RunningLookup {
   /** The answers are known by then. */
   readonly deadlineMs: number;
@@ -31,8 +24,8 @@ export interface RunningLookup {
 }
 
 /**
- * Asks the tiers of all ranks which blocks they have. A block is stored if all ranks have their part, and missing if one
- * rank lacks its part. A rank without KV in a block is not asked for it. A key without an answer from a tier by the deadline is unknown; the other answers count.
+ * Asks the tiers of all ranks which blocks they have (`RankAnswers`). A key without an answer from a tier by the deadline is unknown; the
+ * other answers count.
  *
  * The circuit breaker counts a look-up as failed if it ended at its deadline, or if a tier has answered no key. If a store
  * hangs for some keys only, the look-up waits until the deadline once per key and cool-down. No request waits for the probe
@@ -53,7 +46,7 @@ export class TierLookups {
     timeoutMs: number,
     breaker: CircuitBreakerOptions,
   ) {
-    this.#ranks = tiers.map((tier, rank) => ({ tier, hasKv: hasKvOn(context.identities[rank]!) }));
+    this.#ranks = rankTiers(tiers, context.identities);
     this.#context = context;
     this.#timeoutMs = timeoutMs;
     this.#guard = new Guard(context.clock, context.timers, breaker);
@@ -91,32 +84,17 @@ export class TierLookups {
   }
 
   #ask(keys: readonly BlockKey[], permit: Permit, done: (answers: LookupAnswers) => void): RunningLookup {
-    const byRank: LookupAnswers[] = this.#ranks.map(({ hasKv }) => keys.map((key) => (hasKv(key) ? undefined : true)));
-    /** Ranks that had no key to answer, and ranks that answered one. */
-    const answered = new Set<number>();
-    const isAnswered = (): boolean => answered.size === this.#ranks.length;
-    const ask = async ({ tier, hasKv }: RankTier, rank: number, signal: AbortSignal): Promise<void> => {
-      const own = keys.filter(hasKv);
-      try {
-        const answers = own.length === 0 ? [] : await tier.has(own, signal);
-        if (own.length === 0 || answers.some((answer) => answer !== undefined)) answered.add(rank);
-        let next = 0;
-        byRank[rank] = own.length === keys.length ? answers : keys.map((key) => (hasKv(key) ? answers[next++] : true));
-      } catch (error) {
-        // Otherwise this tier has no answers.
-        if (error instanceof AssertionError) throw error;
-      }
-    };
+    const answers = new RankAnswers(this.#ranks, keys);
     const askAll = async (signal: AbortSignal): Promise<void> => {
-      await Promise.all(this.#ranks.map((tier, rank) => ask(tier, rank, signal)));
-      if (!isAnswered()) throw new Error('a tier has answered no key');
+      await answers.ask(signal);
+      if (!answers.isAnswered) throw new Error('a tier has answered no key');
     };
     const controller = new AbortController();
     // At the deadline, the tiers return the answers so far. A tier that ignores the abort is not waited for.
     const limits = { signal: controller.signal, timeoutMs: this.#timeoutMs, graceMs: abortGraceMs };
     this.#guard.start(permit, askAll, limits, {
       answered: () => {
-        if (!controller.signal.aborted) done(this.#conclude(keys, byRank, isAnswered()));
+        if (!controller.signal.aborted) done(this.#conclude(keys, answers));
       },
     });
     return {
@@ -125,15 +103,13 @@ export class TierLookups {
     };
   }
 
-  #conclude(keys: readonly BlockKey[], byRank: readonly LookupAnswers[], isAnswered: boolean): LookupAnswers {
-    return keys.map((key, i) => {
-      const answers = byRank.map((ofRank) => ofRank[i]);
-      const answer = answers.includes(false) ? false : answers.includes(undefined) ? undefined : true;
-      if (answer !== undefined) this.#cooling.delete(key);
+  #conclude(keys: readonly BlockKey[], { all, isAnswered }: RankAnswers): LookupAnswers {
+    for (const [i, answer] of all.entries()) {
+      if (answer !== undefined) this.#cooling.delete(keys[i]!);
       // If a store has answered no key, the breaker stops the look-ups.
-      else if (isAnswered) this.#startCoolDown(key);
-      return answer;
-    });
+      else if (isAnswered) this.#startCoolDown(keys[i]!);
+    }
+    return all;
   }
 
   #startCoolDown(key: BlockKey): void {

@@ -145,8 +145,8 @@ export class OpenLoad<Owner> extends OpenTransfer {
 /** A save that is not decided or not drained, on all ranks. */
 export class OpenSave extends OpenTransfer {
   readonly job: SaveJob;
-  /** Its blocks are pinned or fenced: it is neither drained nor flushed. */
-  isProtected: boolean = true;
+  /** The pool may allocate its blocks, and then a step flushes it. False: it is drained or flushed. */
+  isFenced: boolean = true;
   readonly #failures = new Map<BlockKey, SaveFailureReason>();
 
   constructor(job: SaveJob) {

@@ -11,7 +11,7 @@ const key = (n: number): BlockKey => `0-${n}` as BlockKey;
 function make() {
   const pinned = new Set<BlockId>();
   const pins = { pin: (id: BlockId) => void pinned.add(id), release: (id: BlockId) => void pinned.delete(id) };
-  const ledger = new TransferLedger(new ManualTime(), pins, 'fences');
+  const ledger = new TransferLedger(new ManualTime(), pins);
   const load = (...blocks: number[]): TransferId =>
     ledger.openLoad(
       requestId('r'),

@@ -5,7 +5,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { ConnectorOutput, LoadBlock, LoadMode, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { type SaveProtection, TransferLedger } from './transfer-ledger.ts';
+import { TransferLedger } from './transfer-ledger.ts';
 
 const key = (n: number) => `0-${`${n}`.padStart(64, '0')}` as BlockKey;
 const block = (n: number, place = 'disk'): LoadBlock => ({
@@ -18,7 +18,7 @@ const block = (n: number, place = 'disk'): LoadBlock => ({
 const [alice, bob] = [requestId('alice'), requestId('bob')];
 const noSaves = { saves: [] };
 
-function make(protection: SaveProtection = 'pins') {
+function make() {
   const time = new ManualTime();
   const pinned = new Map<BlockId, number>();
   const add = (block: BlockId, by: number): void => {
@@ -26,11 +26,7 @@ function make(protection: SaveProtection = 'pins') {
     if (count === 0) pinned.delete(block);
     else pinned.set(block, count);
   };
-  const ledger = new TransferLedger(
-    time,
-    { pin: (block) => add(block, 1), release: (block) => add(block, -1) },
-    protection,
-  );
+  const ledger = new TransferLedger(time, { pin: (block) => add(block, 1), release: (block) => add(block, -1) });
   const apply = (output: Partial<ConnectorOutput>) => {
     const { loads, outcomes } = ledger.apply([{ ...emptyOutput, ...output }]);
     const pins = new Map<BlockId, number>();
@@ -52,7 +48,12 @@ function make(protection: SaveProtection = 'pins') {
     reason,
     isBlockBusy: reason === 'timedOut',
   });
-  return { time, ledger, openLoad, abandonAll, pinned, apply, failure };
+  const fenced = (): number[] => {
+    const blocks: number[] = [];
+    ledger.eachSavedBlock((block) => blocks.push(block));
+    return blocks;
+  };
+  return { time, ledger, openLoad, abandonAll, pinned, fenced, apply, failure };
 }
 
 test('a load is sent once, and its blocks are pinned until no I/O touches them', () => {
@@ -156,17 +157,12 @@ test('an abandoned load is not sent, or is cancelled and its blocks stay pinned 
   expect(pinned.size).toBe(0);
 });
 
-test('a step flushes the fenced saves whose blocks it overwrites, once, and their reports are still expected', () => {
-  const { ledger, pinned, apply } = make('fences');
+test('a step flushes the saves whose blocks it overwrites, once, and their reports are still expected', () => {
+  const { ledger, pinned, fenced, apply } = make();
   const save = (blocks: number[]) => ({
     transfer: ledger.newTransferId(),
     blocks: blocks.map((n) => ({ key: key(n), block: blockId(n) })),
   });
-  const fenced = (): number[] => {
-    const blocks: number[] = [];
-    ledger.eachSavedBlock((block) => blocks.push(block));
-    return blocks;
-  };
   const [first, second, third] = [save([1, 2]), save([2, 3]), save([4])];
   expect(ledger.composeMetadata({ saves: [first, second, third] }).jobsToFlush).toEqual([]);
   expect(pinned.size).toBe(0);
@@ -193,20 +189,21 @@ test('a step flushes the fenced saves whose blocks it overwrites, once, and thei
   expect(ledger.hasUnsent).toBe(false);
 });
 
-test('saves pin their blocks until they are drained, and a block in two saves has two pins', () => {
-  const { ledger, pinned, apply } = make();
+test('the blocks of saves are fenced until they are drained, and saved until all their saves are decided', () => {
+  const { ledger, pinned, fenced, apply } = make();
   const save = (blocks: number[]) => ({
     transfer: ledger.newTransferId(),
     blocks: blocks.map((n) => ({ key: key(n), block: blockId(n) })),
   });
   const [first, second] = [save([1, 2]), save([2, 3])];
   ledger.composeMetadata({ saves: [first, second] });
-  expect(pinned.get(blockId(2))).toBe(2);
-  // The pool does not allocate pinned blocks.
-  ledger.willOverwrite(blockId(1));
-  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([]);
+  expect(fenced()).toEqual([1, 2, 2, 3]);
   apply({ drained: [second.transfer] });
-  expect(Object.fromEntries(pinned)).toEqual({ 1: 1, 2: 1 });
+  expect(fenced()).toEqual([1, 2]);
+  ledger.willOverwrite(blockId(3));
+  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([]);
+  ledger.willOverwrite(blockId(2));
+  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([first.transfer]);
   const full = { transfer: second.transfer, key: key(2), reason: 'storeFull' } as const;
   expect([1, 2, 3].map((n) => ledger.isSaving(key(n)))).toEqual([true, true, true]);
   expect(apply({ saveFailures: [full], finishedSending: [second.transfer] }).saves).toEqual([

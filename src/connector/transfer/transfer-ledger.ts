@@ -27,12 +27,6 @@ export interface BlockPins {
   release(block: BlockId): void;
 }
 
-/**
- * How saves keep their blocks from being overwritten. `pins`: the pool does not allocate the blocks. `fences`: the pool may
- * allocate them, and then the next step flushes the save before it writes.
- */
-export type SaveProtection = 'pins' | 'fences';
-
 /** What a report said about one load. */
 export interface LoadChange<Owner> {
   readonly load: OpenLoad<Owner>;
@@ -64,12 +58,11 @@ export const graceMs = 5_000;
 export class TransferLedger<Owner = undefined> {
   readonly #clock: Clock;
   readonly #pins: BlockPins;
-  readonly #protection: SaveProtection;
   readonly #loads = new Map<TransferId, OpenLoad<Owner>>();
   readonly #saves = new Map<TransferId, OpenSave>();
   /** In how many undecided saves each block is. */
   readonly #saving = new Map<BlockKey, number>();
-  /** By block, the saves that read it; only with fences. */
+  /** By block, how many saves read it. The pool may allocate such a block. */
   readonly #fences = new Map<BlockId, number>();
   /** Per request and block, the places from which a load failed. */
   readonly #failed = new Map<RequestId, Map<BlockKey, string[]>>();
@@ -83,8 +76,7 @@ export class TransferLedger<Owner = undefined> {
   #late = 0;
   #flushedSaves = 0;
 
-  constructor(clock: Clock, pins: BlockPins, protection: SaveProtection = 'pins') {
-    this.#protection = protection;
+  constructor(clock: Clock, pins: BlockPins) {
     this.#clock = clock;
     this.#pins = pins;
   }
@@ -187,11 +179,11 @@ export class TransferLedger<Owner = undefined> {
   willOverwrite(block: BlockId): void {
     if (!this.#fences.has(block)) return;
     for (const save of this.#saves.values())
-      if (save.isProtected && save.job.blocks.some((read) => read.block === block)) this.#flush(save);
+      if (save.isFenced && save.job.blocks.some((read) => read.block === block)) this.#flush(save);
   }
 
   /**
-   * The metadata of a step: the engine's orders and the connector's plan. Pins or fences the blocks of the saves.
+   * The metadata of a step: the engine's orders and the connector's plan. Fences the blocks of the saves.
    * `isOverwritten`: this step overwrites the block, so it flushes its save.
    */
   composeMetadata(plan: ConnectorPlan, isOverwritten: (block: BlockId) => boolean = () => false): ConnectorMetadata {
@@ -202,7 +194,7 @@ export class TransferLedger<Owner = undefined> {
       assert(blocks.length > 0, 'a save without blocks');
       const save = new OpenSave(job);
       for (const { block, key } of blocks) {
-        this.#protect(block);
+        this.#fences.set(block, (this.#fences.get(block) ?? 0) + 1);
         this.#saving.set(key, (this.#saving.get(key) ?? 0) + 1);
       }
       this.#saves.set(transfer, save);
@@ -270,16 +262,15 @@ export class TransferLedger<Owner = undefined> {
     return next;
   }
 
-  /** Calls `visit` for each pin of a transfer. O(open blocks). */
+  /** Calls `visit` for each pin of a load. O(open blocks). */
   eachPin(visit: (block: BlockId) => void): void {
     for (const { pinned } of this.#loads.values()) for (const block of pinned) visit(block);
-    if (this.#protection === 'pins') this.eachSavedBlock(visit);
   }
 
   /** Calls `visit` for each block that a save may still read, once per save. O(open blocks). */
   eachSavedBlock(visit: (block: BlockId) => void): void {
-    for (const { job, isProtected } of this.#saves.values())
-      if (isProtected) for (const { block } of job.blocks) visit(block);
+    for (const { job, isFenced } of this.#saves.values())
+      if (isFenced) for (const { block } of job.blocks) visit(block);
   }
 
   #applyLoads(report: ConnectorOutput, rank: number, expected: number): void {
@@ -380,7 +371,7 @@ export class TransferLedger<Owner = undefined> {
   #endedSaves(): SaveOutcome[] {
     const outcomes: SaveOutcome[] = [];
     for (const save of this.#saves.values()) {
-      if (save.drained.isOver) this.#unprotect(save);
+      if (save.drained.isOver) this.#unfence(save);
       if (save.decided.isOver && !save.isDecided) {
         outcomes.push(...save.decide());
         for (const { key } of save.job.blocks) {
@@ -395,23 +386,16 @@ export class TransferLedger<Owner = undefined> {
   }
 
   #flush(save: OpenSave): void {
-    assert(this.#protection === 'fences', `save ${save.job.transfer} cannot be flushed: its blocks are pinned`);
     this.#jobsToFlush.push(save.job.transfer);
-    this.#unprotect(save);
+    this.#unfence(save);
   }
 
-  #protect(block: BlockId): void {
-    if (this.#protection === 'pins') this.#pins.pin(block);
-    else this.#fences.set(block, (this.#fences.get(block) ?? 0) + 1);
-  }
-
-  #unprotect(save: OpenSave): void {
-    if (!save.isProtected) return;
-    save.isProtected = false;
+  #unfence(save: OpenSave): void {
+    if (!save.isFenced) return;
+    save.isFenced = false;
     for (const { block } of save.job.blocks) {
       const count = this.#fences.get(block) ?? 0;
-      if (this.#protection === 'pins') this.#pins.release(block);
-      else if (count > 1) this.#fences.set(block, count - 1);
+      if (count > 1) this.#fences.set(block, count - 1);
       else this.#fences.delete(block);
     }
   }
