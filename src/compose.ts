@@ -36,6 +36,7 @@ import type { PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
 import { checkPrediction } from './ggml/prediction-layer.ts';
 import { readSamplingDefaults } from './ggml/sampling-defaults.ts';
+import { missingWindow } from './ggml/sliding-window.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
@@ -95,6 +96,8 @@ export async function openMeasuredEngine(
   const resolved = config.isEncoder === true ? encoderOptions(found, config.contextLength) : found;
   if (resolved.maxModelLen !== undefined && resolved.maxModelLen > config.contextLength)
     warn(given, beyondContext(resolved.maxModelLen, config.contextLength));
+  const windowless = missingWindow(config, resolved.maxModelLen ?? config.contextLength);
+  if (windowless !== undefined) warn(given, windowless);
   if (speculation?.method === 'mtp') checkPrediction(file, config);
   // Before the weights of the model are read, which takes minutes.
   const draft = speculation?.method === 'draft_model' ? await readDraftModel(speculation, resolved, file) : undefined;

@@ -1,10 +1,12 @@
 /** LoRA adapters on real weights: the logits are libllama's, and a request has the same bits whatever else is in its batch (I2, I10). */
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AdapterOptions, writeAdapter } from '../bench/make-model/adapter-maker.ts';
 import type { ModelOptions } from '../bench/make-model/model-maker.ts';
+import { peftPrompt, writePeftFiles } from '../scripts/real-models/peft-files.ts';
 import type { AdapterRef } from '../src/core/request.ts';
 import { TextSpeculator } from '../src/scheduler/speculation/text-speculator.ts';
-import { compareWithLibllama } from './support/compare-with-libllama.ts';
+import { compareWithLibllama, distance } from './support/compare-with-libllama.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveRequest, promptOf, type RequestTrace } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
@@ -70,6 +72,28 @@ for (const [_, options, areThere] of [
       await compareWithLibllama(model, { options, adapter, microBatch, tolerance, nearTie: Math.max(0.05, tolerance) });
     });
   });
+
+describe('logits with an adapter of all matrices, embeddings and head', needs(hasCompiler, 'no C compiler'), () => {
+  it('are those of PEFT, beside requests without it', async () => {
+    const recorded = JSON.parse(readFileSync('test/data/peft-logits.json', 'utf8')) as Record<string, number[]>;
+    const { model, adapter: path } = await writePeftFiles(folder.path);
+    const rows = new Map<string, Float32Array>();
+    const drive = await Drive.open(model, {
+      attention: 'native',
+      onLogits: ({ requestId }, row) => void rows.set(requestId, row.slice()),
+    });
+    const adapter = await drive.load(path, 'all');
+    const request = { prompt: Int32Array.from(peftPrompt), params: { maxTokens: 1 } };
+    await drive.run([
+      { ...request, id: 'plain' },
+      { ...request, id: 'adapted', adapter },
+    ]);
+    await drive.close();
+    for (const id of ['plain', 'adapted'])
+      expect(distance(rows.get(id)!, Float32Array.from(recorded[id]!)), id).toBeLessThan(0.006);
+    expect(distance(rows.get('plain')!, Float32Array.from(recorded['adapted']!))).toBeGreaterThan(0.5);
+  });
+});
 
 const prompt = promptOf(100, 1);
 // More than the last block of the prompt has room for, so that requests need further blocks.

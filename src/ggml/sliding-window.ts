@@ -56,6 +56,25 @@ export function readSlidingWindow(
     : { window, layers, rope: freqBase === rope.freqBase ? rope : { ...rope, freqBase } };
 }
 
+/** What tells Mistral 7B v0.1 and its descendants from others, such as v0.2, which has another base of RoPE and no window. */
+const mistral = { layerCount: 32, embeddingLength: 4096, feedForwardLength: 14_336, headCount: 32, headCountKv: 8 };
+const mistralWindow = 4096;
+
+type WindowlessModel = { readonly [Name in keyof typeof mistral]: number } & {
+  readonly architecture: string;
+  readonly contextLength: number;
+  readonly rope: Pick<RopeConfig, 'freqBase'>;
+};
+
+/** A sentence for the log if the converter has left out the window of the model; undefined: it has not. */
+export function missingWindow(config: WindowlessModel, longest: number): string | undefined {
+  const names = Object.keys(mistral) as (keyof typeof mistral)[];
+  const isMistral = config.architecture === 'llama' && names.every((name) => config[name] === mistral[name]);
+  if (!isMistral || config.contextLength !== 32_768 || config.rope.freqBase !== 10_000) return undefined;
+  if (longest <= mistralWindow) return undefined;
+  return `This model has the shape of Mistral 7B v0.1, whose tokens see only the ${mistralWindow} tokens before them. The file does not say so, because llama.cpp's converter drops it. Texts of more tokens may be worse than the model's. Set --max-model-len ${mistralWindow}, or take a newer model.`;
+}
+
 /** Undefined: the layers have no window. */
 export function readWindow(metadata: GgufMetadata, architecture: string): number | undefined {
   const key = `${architecture}.attention.sliding_window`;
