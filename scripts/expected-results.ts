@@ -3,7 +3,6 @@
  * model a checksum of the tokens of each text, by Hugging Face's tokenizers; for SmolLM2 the logprobs of a text, by libllama with weights
  * and KV in F32. PYTHON has the packages of `tools/real-models/requirements.txt`.
  */
-import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +10,8 @@ import { assert } from '../src/base/assert.ts';
 import { type RealModelName, realModels, realModelsFolder } from './real-models/catalogue.ts';
 import { fetchModel } from './real-models/fetch-model.ts';
 import { byLibllama, windowsOf } from './real-models/text-logprobs.ts';
-import { checksumOf, parsesSpecial, textsToTokenize } from './real-models/texts.ts';
+import { checksumOf, textsToTokenize } from './real-models/texts.ts';
+import { runTool, tokensByPython } from './real-models/tools.ts';
 
 const python = process.argv[2] ?? 'python3';
 const names = Object.keys(realModels) as RealModelName[];
@@ -38,16 +38,14 @@ async function writeResults(
 
 /** A `Uint32Array`. */
 function tokensOf(path: string): ArrayBuffer {
-  const input = JSON.stringify(textsToTokenize().map((text, index) => [text, parsesSpecial(index)]));
-  const tokens = JSON.parse(runTool('expected_tokens.py', [path], input)) as number[][];
-  return Uint32Array.from(tokens.map(checksumOf)).buffer;
+  return Uint32Array.from(tokensByPython(python, path, textsToTokenize()).map(checksumOf)).buffer;
 }
 
 /** A `Float32Array`. */
 async function logprobsOf(path: string): Promise<ArrayBuffer> {
   const folder = mkdtempSync(join(tmpdir(), 'kvasir-f32-'));
   const whole = join(folder, 'f32.gguf');
-  runTool('as_f32.py', [path, whole], '');
+  runTool(python, 'as_f32.py', [path, whole], '');
   const { logprobs } = byLibllama(whole, await windowsOf(whole, windowCount), {
     threads: 2,
     flashAttention: false,
@@ -55,15 +53,4 @@ async function logprobsOf(path: string): Promise<ArrayBuffer> {
   });
   rmSync(folder, { recursive: true });
   return Float32Array.from(logprobs).buffer;
-}
-
-function runTool(name: string, args: readonly string[], input: string): string {
-  const tool = join('tools', 'real-models', name);
-  const { status, stdout, stderr } = spawnSync(python, [tool, ...args], {
-    input,
-    encoding: 'utf8',
-    maxBuffer: 1 << 30,
-  });
-  assert(status === 0, stderr);
-  return stdout;
 }

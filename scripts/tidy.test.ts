@@ -41,3 +41,12 @@ test.each(['{ skip', '(context) => context.skip'])('a test that skips itself wit
     expect.stringContaining('only test/support/needs.ts skips tests'),
   ]);
 });
+
+test.each([
+  ['src/a.ts', 'const sizes = Object.fromEntries(found);', true],
+  ['src/a.ts', 'const sizes: Record<string, number> = {};', true],
+  ['src/a.ts', 'const all = { ...Object.fromEntries(found), sizes: byEntries(found) };', false],
+  ['src/a.test.ts', 'const sizes = Object.fromEntries(found);', false],
+])('%s with `%s`: a name from outside can reach a prototype: %s', (file, text, isFound) => {
+  expect(rulesBrokenBy(file, text).some((rule) => rule.includes('`byEntries`'))).toBe(isFound);
+});

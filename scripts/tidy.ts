@@ -25,8 +25,13 @@ const recursiveMkdir = /\bmkdir(Sync)?\([^;]*?\brecursive: true/;
 
 /** Names from outside reach the prototype of a plain object. The functions of native libraries are called too often for `byName`. */
 const plainTable = /: (Readonly<)?Record<string, [^=]*> = \{/;
+/** Fields that are spread into another object are no table. */
+const plainEntries = /(?<!\.\.\.\(?)\bObject\.fromEntries\(/;
 const isPlainTable = (file: string, line: string): boolean =>
-  plainTable.test(line) && file.startsWith('src/') && ofProgram.test(file) && file !== 'src/ggml/ffi.ts';
+  (plainTable.test(line) || (plainEntries.test(line) && !/^src\/(base\/by-name\.ts$|server\/page\/)/.test(file))) &&
+  file.startsWith('src/') &&
+  ofProgram.test(file) &&
+  file !== 'src/ggml/ffi.ts';
 
 const typesGivenUp =
   /([\w)\]?]:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b(?=\s*[);,.\]}=]|\s*$)|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/;
@@ -52,7 +57,7 @@ export function checkTidiness(root: string): Violation[] {
         if (testFile.test(file) && skips.test(line))
           report(`line ${index + 1}: only test/support/needs.ts skips tests`);
         if (isPlainTable(relative(root, file), line))
-          report(`line ${index + 1}: a table by name is made by \`byName\``);
+          report(`line ${index + 1}: a table by name is made by \`byName\` or \`byEntries\``);
         if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: no escape from the type checker`);
       }
     }

@@ -8,6 +8,7 @@ import type { ResolvedEngineOptions } from './engine/options.ts';
 import type { GgufFile } from './ggml/gguf.ts';
 import type { ModelConfig } from './ggml/model-config.ts';
 import { stepBytes } from './runner/step-bytes.ts';
+import { canMapWeights } from './runner/weight-store.ts';
 
 interface CheckedModel {
   readonly file: GgufFile;
@@ -21,6 +22,9 @@ interface CheckedModel {
 /**
  * Counts what an engine needs in host memory: weights, the buffers of a step, and the KV pool if its size is given. A pool of the default
  * size takes what is left, so only what it needs at least counts. The system would end a process that fills more than there is.
+ *
+ * Weights that are mapped need none: the system drops their pages. Unless the options say how, they are mapped if copies do not fit.
+ * @returns whether the weights are mapped
  * @throws memoryTooSmall
  */
 export function checkMemory(
@@ -28,15 +32,19 @@ export function checkMemory(
   { file, model, draftBytes, hostTierBytes }: CheckedModel,
   placed: Placement,
   measure: () => MemoryLimit = availableMemory,
-): void {
+): boolean {
   const { weightBytes, poolBytes } = bytesOnCpu(options, { file, model }, placed);
-  if (options.skipMemoryCheck || weightBytes === 0) return;
+  const mayMap = weightBytes > 0 && options.mmap !== false && canMapWeights(file);
+  const isAskedTo = mayMap && options.mmap === true;
+  if (options.skipMemoryCheck || weightBytes === 0) return isAskedTo;
   const step = stepBytes(model, options);
-  const needed = weightBytes + poolBytes + step + draftBytes + hostTierBytes;
+  const others = poolBytes + step + draftBytes + hostTierBytes;
   const { bytes, text } = measure();
-  if (needed <= bytes) return;
+  const isMapped = isAskedTo || (mayMap && weightBytes + others > bytes);
+  const needed = others + (isMapped ? 0 : weightBytes);
+  if (needed <= bytes) return isMapped;
   const parts = [
-    ['weights', weightBytes],
+    ['weights', isMapped ? 0 : weightBytes],
     ['the KV pool', poolBytes],
     ['steps', step],
     ['the draft model', draftBytes],
@@ -48,6 +56,14 @@ export function checkMemory(
     parts: parts.flatMap(([name, size]) => (size === 0 ? [] : `${formatBytes(size)} for ${name}`)).join(', '),
     available: text,
   });
+}
+
+/** What the operator should know of weights that are mapped although nothing says so, or copied although the options say the opposite. */
+export function mappingNote({ mmap }: Pick<ResolvedEngineOptions, 'mmap'>, isMapped: boolean): string | undefined {
+  if (isMapped && mmap === undefined)
+    return 'The weights do not fit into the free memory. They stay in the model file (--mmap), and steps are slower.';
+  if (!isMapped && mmap === true) return 'The weights are copied: they cannot be mapped here (--mmap).';
+  return undefined;
 }
 
 /** A context that is shorter than this, and than the model's, is rarely meant. */

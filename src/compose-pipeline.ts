@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
 import { entryPoint } from './base/package-files.ts';
-import { checkMemory } from './compose-memory.ts';
+import { checkMemory, mappingNote } from './compose-memory.ts';
 import {
   blockCountOf,
   describePlacement,
@@ -48,12 +48,17 @@ export interface OpenedRanks {
 export async function openRanks(options: ResolvedEngineOptions, context: PipelineContext): Promise<OpenedRanks> {
   const isApart = (options.distributedExecutorBackend ?? (options.pipelineParallelSize > 1 ? 'mp' : 'uni')) === 'mp';
   const placed = placeLayers(options, context, findGpu);
-  checkMemory(options, { ...context, hostTierBytes: hostTierBytes(context.transfer) }, placed);
+  const mmap = checkMemory(options, { ...context, hostTierBytes: hostTierBytes(context.transfer) }, placed);
+  const note = mappingNote(options, mmap);
+  if (note !== undefined) options.onEvent?.({ level: 'warn', message: note, fields: {} });
   const worldSize = placed.stages.length;
   const progress = new SummedProgress(worldSize, options.onProgress);
   // The file is hashed here, before worker processes start; otherwise each of them would hash it.
   const digest = isApart ? await context.digest : undefined;
-  const setups = setupsOf(options, context, placed, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
+  const setups = setupsOf({ ...options, mmap }, context, placed, isApart).map((setup) => ({
+    ...setup,
+    ...(digest && { digest }),
+  }));
   const event = onceEach((message) => options.onEvent?.({ level: 'warn', message, fields: {} }));
   const settled = await Promise.allSettled(
     setups.map((setup) => {

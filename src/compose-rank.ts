@@ -1,4 +1,5 @@
 /** Creates one rank of the pipeline, in the engine's process or in a worker process (`worker-main.ts`). */
+import { byEntries } from './base/by-name.ts';
 import { systemClock } from './base/clock.ts';
 import { poolBytes, predicts, roomFor } from './compose-placement.ts';
 import type {
@@ -50,6 +51,7 @@ const rankOptionNames = [
   'cpus',
   'numerics',
   'attention',
+  'mmap',
   'blockSize',
   'stateCheckpointTokens',
   'kvCacheDtype',
@@ -63,7 +65,7 @@ const rankOptionNames = [
 export type RankOptions = Pick<ResolvedEngineOptions, (typeof rankOptionNames)[number]>;
 
 export const rankOptionsOf = (options: ResolvedEngineOptions): RankOptions =>
-  Object.fromEntries(rankOptionNames.map((name) => [name, options[name]])) as unknown as RankOptions;
+  byEntries(rankOptionNames.map((name) => [name, options[name]])) as unknown as RankOptions;
 
 /** The objects that a process creates once for all of its ranks. */
 export interface RankContext extends WorkerHooks {
@@ -156,6 +158,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     sequencesMax: options.maxNumSeqs,
     tokensMax: options.maxModelLen,
     attention: options.attention,
+    mmap: options.mmap,
     blockSize: tokenCount(options.blockSize),
     stateCheckpointTokens: options.stateCheckpointTokens,
     kvType: kvTypes[options.kvCacheDtype],

@@ -248,8 +248,8 @@ async function loadAdapters(
     modelNames: [name, ...aliases],
     countMax: maxLoras,
     loader: {
-      async load(path) {
-        const source = await findAdapter(path, base, maxLoraRank);
+      async load(path, scale) {
+        const source = await findAdapter(path, base, { rankMax: maxLoraRank, scale });
         await executor.loadAdapter(source);
         return source.digest;
       },
@@ -428,6 +428,7 @@ function describeModel(
     ...(description === undefined ? {} : { description }),
     architecture: config.architecture,
     vocabSize: config.vocabSize,
+    ...(tokenizer.hasByteTokens === true ? { hasByteTokens: true } : {}),
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: templates !== undefined,
     samplingDefaults: readSamplingDefaults(file.metadata),

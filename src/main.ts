@@ -47,8 +47,9 @@ const context: CliContext = {
 
 // A reader such as `head` has closed the pipe: the command ends without an error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
-  exitNow(0);
+  if (error.code === 'EPIPE') exitNow(0);
+  process.stderr.write(`error: The output cannot be written: ${error.message}\n`);
+  exitNow(1);
 });
 // The reader of the log has ended, the terminal was closed, or the disk is full: a server must go on without its log.
 process.stderr.on('error', () => undefined);
@@ -58,11 +59,17 @@ process.on('uncaughtException', (error) => {
   exitNow(1);
 });
 
+// Windows has no SIGTERM that a process can handle. A program that has a channel to this process sends a message instead, as PM2 does there.
+if (process.argv[2] !== 'model-worker')
+  process.on('message', (message) => void (message === 'shutdown' && process.emit('SIGTERM', 'SIGTERM')));
+
 if (process.pid === 1) actAsInit((signal) => exitNow(signal === 'SIGINT' ? 130 : 143));
 
 const argv = process.argv.slice(2);
 const code = await runCli(argv, context, await commandsFor(argv));
 await Promise.all([written(process.stdout), written(process.stderr)]);
+// The error of a file, such as on a full disk, comes after its write.
+await new Promise((resolve) => setImmediate(resolve));
 exitNow(code);
 
 /** The process of one model, which `kvasir serve` starts: it is no command for people. */

@@ -4,12 +4,14 @@
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { canMapFiles } from '../src/base/mapped-file.ts';
 import { blockId } from '../src/core/ids.ts';
 import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
+import { needs } from './support/needs.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { fewLayers, isHybrid, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -97,20 +99,18 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
   let drive: Drive;
   let alone: RequestTrace;
   let aloneSeeded: RequestTrace;
+  let path: string;
+  let overrides: RunnerOverrides;
   const subjectOf = (traces: Map<string, RequestTrace>) => traces.get('subject')!;
 
   beforeAll(async () => {
     const isBundled = architecture === 'lfm2' && type === 'Q8_0';
-    const path = isBundled ? 'models/kvasir-hybrid.gguf' : folder.file(`${architecture}-${type}.gguf`);
+    path = isBundled ? 'models/kvasir-hybrid.gguf' : folder.file(`${architecture}-${type}.gguf`);
     if (!isBundled) await writeTinyModel(path, { architecture, type, ...fewLayers(architecture, type) });
     const matmulKernels = matmuls === 'our';
-    drive = await Drive.open(path, {
-      kvCacheBytes,
-      kvType: kvTypes[kvCacheDtype],
-      matmulKernels,
-      attention,
-      stateCheckpointTokens,
-    });
+    const kvType = kvTypes[kvCacheDtype];
+    overrides = { kvCacheBytes, kvType, matmulKernels, attention, stateCheckpointTokens };
+    drive = await Drive.open(path, overrides);
     alone = subjectOf(await drive.run([subject]));
     aloneSeeded = subjectOf(await drive.run([seeded]));
     return () => drive.close();
@@ -130,6 +130,14 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
     );
     expect(alone.blocks.size).toBe(fullBlocks.reduce((sum, count) => sum + count));
     expect(aloneSeeded.tokens).not.toEqual(alone.tokens);
+  });
+
+  it('has the same bits if the weights are mapped', needs(canMapFiles(), 'a system that maps files'), async () => {
+    const mapped = await Drive.open(path, { ...overrides, mmap: true });
+    expectSame(subjectOf(await mapped.run([subject])));
+    expectSame(subjectOf(await mapped.run([...others.slice(0, 3), subject])));
+    expect(mapped.runner.kvCacheSpec.fingerprint).toBe(drive.runner.kvCacheSpec.fingerprint);
+    await mapped.close();
   });
 
   it.each(inLongForm([1, 7, 64, 512], [1]))(

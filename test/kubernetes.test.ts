@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseAllDocuments } from 'yaml';
-import { commonModels } from '../bench/model-sizes/common-models.ts';
 import { type ModelSizes, sizesOf, tableOf } from '../bench/model-sizes/model-sizes.ts';
+import { popularModels } from '../bench/model-sizes/popular-models.ts';
 import { zigVersion } from '../scripts/prebuild/zig.ts';
 import { defaultCacheFolder } from '../src/base/cache-folder.ts';
 import { buildCommand } from './support/cli-process.ts';
@@ -197,11 +197,11 @@ describe('the sizes of common models', () => {
   afterAll(() => rmSync(work, { recursive: true }));
 
   it('are those of all models, and the table of the guide has them', () => {
-    expect(sizes.map(({ model }) => model)).toEqual(commonModels.map(({ name }) => name));
+    expect(sizes.map(({ model }) => model)).toEqual(popularModels.map(({ name }) => name));
     expect(readFileSync('docs/operations.md', 'utf8')).toContain(`\n${tableOf(sizes)}\n`);
   });
 
   it.each([0, 3, 8])('are what `kvasir size` says now, for model %i', async (index) => {
-    expect(await sizesOf(commonModels[index]!, work)).toEqual(sizes[index]);
+    expect(await sizesOf(popularModels[index]!, work)).toEqual(sizes[index]);
   });
 });

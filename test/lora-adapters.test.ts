@@ -35,6 +35,7 @@ async function writeBoth(name: string, { adapter, ...options }: Row): Promise<[m
  */
 const compared: readonly (readonly [name: string, tolerance: number, row: Row])[] = [
   ['llama', 0.001, { architecture: 'llama', type: 'F32' }],
+  ['llama, also embeddings and head', 0.001, { architecture: 'llama', type: 'F32', adapter: { changesEnds: true } }],
   ['llama, rank 12 in F16', 0.01, { architecture: 'llama', type: 'F32', adapter: { type: 'F16', rank: 12 } }],
   [
     'llama, without alpha in Q8_0',
@@ -61,7 +62,8 @@ for (const [_, options, areThere] of [
 ] as const)
   describe(`logits with an adapter and ${_} are those of libllama`, needs(areThere, 'no C compiler'), () => {
     const isOurs = options.attention === 'native';
-    const shown = compared.filter(([name]) => isLongForm || (isOurs ? name === 'llama' : ofShortForm.test(name)));
+    const isShown = (name: string): boolean => (isOurs ? /^llama(, also|$)/.test(name) : ofShortForm.test(name));
+    const shown = compared.filter(([name]) => isLongForm || isShown(name));
     it.each(shown)('%s', async (name, tolerance, row) => {
       const [model, adapter] = await writeBoth(`${name} ${isOurs}`, row);
       const microBatch = isOurs ? 256 : 32;
@@ -75,6 +77,17 @@ const maxTokens = inLongForm(24, 20);
 
 const exact: readonly (readonly [string, Row, { readonly matmulKernels?: boolean; readonly stageCount?: number }])[] = [
   ['our kernels', { architecture: 'llama', type: 'Q8_0' }, {}],
+  ['embeddings and head', { architecture: 'llama', type: 'Q8_0', adapter: { changesEnds: true, rank: 12 } }, {}],
+  [
+    'embeddings and head on two stages',
+    { architecture: 'llama', type: 'Q8_0', adapter: { changesEnds: true } },
+    { stageCount: 2, matmulKernels: false },
+  ],
+  [
+    'embeddings that are the head too',
+    { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3, adapter: { changesEnds: true } },
+    {},
+  ],
   ['two stages', { architecture: 'llama', type: 'Q8_0', adapter: { targets: /blk\.1\.|attn_/ } }, { stageCount: 2 }],
   ['padded batches', { architecture: 'llama', type: 'Q4_K' }, { matmulKernels: false }],
   ['windows', { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 }, {}],
@@ -86,7 +99,7 @@ const exact: readonly (readonly [string, Row, { readonly matmulKernels?: boolean
   ['experts and shared experts', { architecture: 'glm4moe', type: 'Q4_K' }, {}],
   ['latent attention', { architecture: 'deepseek2', type: 'Q8_0' }, {}],
 ];
-const exactShown = exact.filter(([name]) => isLongForm || /our|stages|padded|states|^experts$/.test(name));
+const exactShown = exact.filter(([name]) => isLongForm || /our|stages|padded|states|^experts$|head/.test(name));
 
 describe.each(exactShown)('requests with adapters, with %s', (name, row, options) => {
   let drive: Drive;

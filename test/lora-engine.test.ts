@@ -71,6 +71,37 @@ const all = (engine: AsyncEngine) =>
   Promise.all([undefined, 'sql', 'poem'].map((lora) => completion(engine, { lora })));
 
 describe('an engine with adapters', () => {
+  it('multiplies the scale of an adapter, and has other KV with another scale', async () => {
+    const path = folder.file('quarter.gguf');
+    const edit = (name: string, numbers: Float32Array): void => {
+      if (name.endsWith('.lora_b')) for (let i = 0; i < numbers.length; i++) numbers[i]! /= 4;
+    };
+    await writeAdapter(path, model, { edit });
+    const scaled = { name: 'scaled', path, scale: 4 };
+    const { engine } = await open({ loraModules: [{ name: 'quarter', path }, scaled, ...modules()] });
+    expect(engine.adapters!.list()[1]).toEqual(scaled);
+    const [whole, wanted, quarter] = await Promise.all(
+      ['scaled', 'sql', 'quarter'].map((lora) => completion(engine, { lora })),
+    );
+    expect(whole).toEqual(wanted);
+    expect(quarter!.logprobs).not.toEqual(wanted!.logprobs);
+  });
+
+  it('has the logprobs of a prompt by the output head of the adapter', async () => {
+    const path = folder.file('ends.gguf');
+    await writeAdapter(path, model, { changesEnds: true });
+    const { engine } = await open({ loraModules: [{ name: 'ends', path }, ...modules()] });
+    for (const lora of ['ends', 'sql', undefined]) {
+      const { tokens, logprobs } = await completion(engine, { lora, maxTokens: 20 });
+      const params = { maxTokens: 1, promptLogprobs: 0 };
+      const asked = { prompt: [...prompt, ...tokens], params, ...(lora === undefined ? {} : { lora }) };
+      const scored: OutputDelta[] = [];
+      for await (const delta of engine.generate(asked)) scored.push(delta);
+      const ofPrompt = scored.flatMap(({ promptLogprobs }) => promptLogprobs ?? []).slice(prompt.length - 1);
+      expect(ofPrompt.map((entry) => entry?.logprob)).toEqual(logprobs.map(({ logprob }) => logprob));
+    }
+  });
+
   itInLongForm(
     'has the same tokens with one rank, with ranks in processes, and after both of them have died',
     async () => {
@@ -156,6 +187,8 @@ describe('an engine with adapters', () => {
       await expect(load(name)).rejects.toThrow(/is that of the model or of a/);
     await expect(load('third')).rejects.toThrow(/There are 2 LoRA adapters/);
     await expect(load('')).rejects.toThrow(/`name` must be a text/);
+    for (const scale of [0, -1, Number.NaN, 1e9])
+      await expect(engine.adapters!.load({ name: 'x', path: sql, scale })).rejects.toThrow(/`scale` must be a number/);
     await expect(engine.adapters!.unload('third')).rejects.toThrow(/no LoRA adapter `third`/);
   });
 
@@ -212,11 +245,16 @@ describe('an adapter file that does not fit is refused, and the engine goes on',
       /changes blk.9.attn_q.weight, which the model does not have/,
     ],
     ['a norm', { change: renamed('blk.0.attn_norm.weight') }, /changes blk.0.attn_norm.weight, and adapters/],
-    ['the token embeddings', { change: renamed('token_embd.weight') }, /changes token_embd.weight, and adapters/],
-    ['the output head', { change: renamed('output.weight') }, /output.weight, and adapters/],
+    ['embeddings like other matrices', { change: renamed('token_embd.weight') }, /token_embd.weight .*ranks differ/],
+    ['an output head of another size', { change: renamed('output.weight') }, /output.weight of the model is \[256/],
+    [
+      'a trained norm',
+      { change: (tensors) => void tensors.set('blk.0.attn_norm.weight', [256]) },
+      /trained norm blk.0.attn_norm.weight \(modules_to_save\)/,
+    ],
     [
       'a whole tensor',
-      { change: (tensors) => void tensors.set('blk.0.attn_norm.weight', [256]) },
+      { change: (tensors) => void tensors.set('blk.0.attn_q.weight', [256, 256]) },
       /is no matrix of a LoRA/,
     ],
     ['experts', { change: shaped('lora_a', [256, 8, 2]) }, /matrices of experts/],

@@ -1,11 +1,12 @@
-/** A model that needs more memory than there is, is refused before its weights are read. */
+/** A model that needs more memory than there is, is mapped; with `--no-mmap` it is refused before its weights are read. */
 import { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { availableMemory } from '../src/base/available-memory.ts';
+import { canMapFiles } from '../src/base/mapped-file.ts';
 import { runCli } from '../src/cli/run-cli.ts';
 import { serveCommand } from '../src/cli/serve.ts';
-import { checkMemory, smallContext } from '../src/compose-memory.ts';
+import { checkMemory, mappingNote, smallContext } from '../src/compose-memory.ts';
 import { bytesOnCpu } from '../src/compose-placement.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { resolveEngineOptions } from '../src/engine/options.ts';
@@ -13,6 +14,8 @@ import { readGguf, weightBytesOf } from '../src/ggml/gguf.ts';
 import { readModelConfig } from '../src/ggml/model-config.ts';
 import { createEngine, LLM } from '../src/index.ts';
 import { wholeModel } from '../src/runner/contract.ts';
+import { stepBytes } from '../src/runner/step-bytes.ts';
+import { needs } from './support/needs.ts';
 import { runHere } from './support/run-here.ts';
 import { temporaryFolder, writeTinyHeader, writeTinyModel } from './support/tiny-model.ts';
 import { until } from './support/until.ts';
@@ -29,12 +32,18 @@ beforeAll(async () => {
 afterAll(() => folder.remove());
 
 const code = 'KVASIR_MEMORY_TOO_SMALL';
+const noMaps = 'a system that maps files';
 const figures =
   /huge\.gguf needs \d.* TiB of memory \(\d.* TiB for weights, .* for the KV pool, .* for steps\), and .* (free|left)/;
 
 it('createEngine and LLM refuse it, with the figures', async () => {
   const progress: number[] = [];
-  const options = { model: huge, device: 'cpu', onProgress: (bytes: number) => progress.push(bytes) } as const;
+  const options = {
+    model: huge,
+    mmap: false,
+    device: 'cpu',
+    onProgress: (bytes: number) => progress.push(bytes),
+  } as const;
   await expect(createEngine(options)).rejects.toMatchObject({ code, message: expect.stringMatching(figures) });
   await expect(new LLM(options).generate('x')).rejects.toMatchObject({ code });
   await expect(createEngine({ ...options, pipelineParallelSize: 2 })).rejects.toMatchObject({ code });
@@ -46,7 +55,7 @@ it.each([
   ['chat', ['chat', huge]],
   ['serve', ['serve', huge, '--port', '0']],
 ])('kvasir %s refuses it', async (_, args) => {
-  const { code: exitCode, stderr } = await runHere([...args, '--device', 'cpu']);
+  const { code: exitCode, stderr } = await runHere([...args, '--no-mmap', '--device', 'cpu']);
   expect([exitCode, stderr]).toEqual([1, expect.stringMatching(figures)]);
   expect(stderr).toContain('--skip-memory-check');
 });
@@ -65,30 +74,60 @@ describe('the memory that is needed', () => {
     const placed = { stages: [{ stage: wholeModel(model.layerCount), device: 'cpu' }], gpu: undefined } as const;
     const { poolBytes, weightBytes } = bytesOnCpu(resolved, { file, model }, placed);
     expect(weightBytes).toBe(weightBytesOf(file));
-    checkMemory(resolved, { file, model, ...more }, placed, () => ({ bytes: free, text: `${free} bytes are free` }));
-    return poolBytes;
+    const measure = () => ({ bytes: free, text: `${free} bytes are free` });
+    const isMapped = checkMemory(resolved, { file, model, ...more }, placed, measure);
+    return { poolBytes, isMapped };
   }
+  const poolOf = async (...args: Parameters<typeof check>): Promise<number> => (await check(...args)).poolBytes;
   const MIB = 1024 ** 2;
 
   it('is weights, steps and a given pool; a pool of the default size takes what is left', async () => {
     const plenty = 1024 * MIB;
-    expect(await check({}, plenty)).toBeLessThan(MIB);
-    expect(await check({ kvCacheMemory: 512 * MIB }, plenty)).toBeGreaterThan(500 * MIB);
-    expect(await check({ maxModelLen: 4096 }, plenty)).toBeGreaterThan(await check({ maxModelLen: 64 }, plenty));
+    expect(await poolOf({}, plenty)).toBeLessThan(MIB);
+    expect(await poolOf({ kvCacheMemory: 512 * MIB }, plenty)).toBeGreaterThan(500 * MIB);
+    expect(await poolOf({ maxModelLen: 4096 }, plenty)).toBeGreaterThan(await poolOf({ maxModelLen: 64 }, plenty));
     await expect(check({ kvCacheMemory: 512 * MIB }, 500 * MIB)).rejects.toThrow(
       /512 MiB for the KV pool.* 524288000 bytes are free/,
     );
-    await expect(check({}, 1000)).rejects.toMatchObject({ code });
+    await expect(check({ mmap: false }, 1000)).rejects.toMatchObject({ code });
   });
 
   it('counts a draft model and tiers in host memory', async () => {
     const more = { draftBytes: 300 * MIB, hostTierBytes: 400 * MIB };
-    expect(await check({}, 1024 * MIB, more)).toBeGreaterThan(0);
-    await expect(check({}, 600 * MIB, more)).rejects.toThrow('300 MiB for the draft model, 400 MiB for the host tier');
+    expect(await poolOf({}, 1024 * MIB, more)).toBeGreaterThan(0);
+    await expect(check({ mmap: false }, 600 * MIB, more)).rejects.toThrow(
+      '300 MiB for the draft model, 400 MiB for the host tier',
+    );
   });
 
   it('is not asked with skipMemoryCheck', async () => {
-    expect(await check({ skipMemoryCheck: true, kvCacheMemory: 512 * MIB }, 1000)).toBeGreaterThan(0);
+    expect(await poolOf({ skipMemoryCheck: true, kvCacheMemory: 512 * MIB }, 1000)).toBeGreaterThan(0);
+  });
+
+  it(
+    'is without the weights if they are mapped: by default if copies do not fit',
+    needs(canMapFiles(), noMaps),
+    async () => {
+      const file = await readGguf(small);
+      const step = stepBytes(readModelConfig(file), resolveEngineOptions({ model: small }));
+      const others = step + (await poolOf({}, 1024 * MIB));
+      const all = others + weightBytesOf(file);
+      expect(await check({}, all)).toMatchObject({ isMapped: false });
+      expect(await check({ mmap: true }, all)).toMatchObject({ isMapped: true });
+      expect(await check({}, all - 1)).toMatchObject({ isMapped: true });
+      expect(await check({}, others)).toMatchObject({ isMapped: true });
+      await expect(check({ mmap: false }, all - 1)).rejects.toMatchObject({ code });
+      const message = expect.not.stringContaining('for weights');
+      await expect(check({}, others - 1)).rejects.toMatchObject({ code, message });
+      expect(await check({ skipMemoryCheck: true, mmap: true }, 0)).toMatchObject({ isMapped: true });
+    },
+  );
+
+  it('is told with what happens', () => {
+    expect(mappingNote({}, true)).toContain('--mmap');
+    expect(mappingNote({ mmap: true }, false)).toContain('are copied');
+    for (const isMapped of [true, false]) expect(mappingNote({ mmap: isMapped }, isMapped)).toBeUndefined();
+    expect(mappingNote({}, false)).toBeUndefined();
   });
 });
 

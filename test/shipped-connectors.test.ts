@@ -19,11 +19,13 @@ let serial = 0;
 function suiteOf(
   connector: KvConnectorClass,
   settingsOf: (storage: string, settings: ConnectorSettings) => JsonObject,
+  keepsLoadedBlocks = false,
 ): void {
   registerConnector(connector.name, async () => connector);
   connectorSuite(connector.name, {
     modes: ['async'],
     ranks: [1],
+    keepsLoadedBlocks,
     newStorage: () => join(root, `${serial++}`),
     create: (storage, settings) =>
       createConnector(
@@ -38,17 +40,22 @@ function suiteOf(
 
 suiteOf(MapConnector, (storage) => ({ store: storage }));
 /** Seconds: short for calls that a rule makes hang; long for others, so that a busy machine does not cause timeouts. */
-const timeoutFor = (call: string, { rules = [] }: ConnectorSettings): number =>
-  rules.some(({ on }) => on === call) ? 1 : 60;
+const timeoutOf = (call: string, { rules = [] }: ConnectorSettings): number =>
+  rules.some(({ on, fault }) => on === call && fault === 'hung') ? 1 : 60;
 
-suiteOf(ProofConnector, (storage, settings) => {
-  const record_path = `${storage}-record`;
-  mkdirSync(record_path, { recursive: true });
-  return {
-    shared_storage_path: storage,
-    save_path: storage,
-    record_path,
-    lookup_timeout_seconds: timeoutFor('has', settings),
-    save_timeout_seconds: timeoutFor('store', settings),
-  };
-});
+suiteOf(
+  ProofConnector,
+  (storage, settings) => {
+    const record_path = `${storage}-record`;
+    mkdirSync(record_path, { recursive: true });
+    return {
+      tiers: ['host:1000000', `disk:${storage}:${settings.maxBytes ?? 1e9}`],
+      save_path: storage,
+      record_path,
+      lookup_timeout_seconds: timeoutOf('has', settings),
+      load_timeout_seconds: 60,
+      save_timeout_seconds: timeoutOf('store', settings),
+    };
+  },
+  true,
+);

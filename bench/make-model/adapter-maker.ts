@@ -16,6 +16,8 @@ export interface AdapterOptions {
   readonly seed?: number;
   /** Of the model's matrices in layers, those that the adapter changes; default: all. */
   readonly targets?: RegExp;
+  /** Whether it also changes token embeddings and the output head, if the model has one. */
+  readonly changesEnds?: boolean;
   /** Metadata instead of an adapter's. */
   readonly metadata?: Readonly<Record<string, string>>;
   /** The tensors instead of those of the targets. */
@@ -36,6 +38,15 @@ export async function writeAdapter(path: string, model: string, options: Adapter
     if (!isMatrix || name.endsWith('.ffn_gate_inp.weight') || !targets.test(name)) continue;
     shapes.set(`${name}.lora_a`, [shape[0]!, rank]);
     shapes.set(`${name}.lora_b`, [rank, shape[1]!]);
+  }
+  if (options.changesEnds === true) {
+    // As the converter writes them: the first matrix of embeddings is transposed.
+    shapes.set('token_embd.weight.lora_a', [rank, config.vocabSize]);
+    shapes.set('token_embd.weight.lora_b', [rank, config.embeddingLength]);
+    if (!config.tiedEmbeddings) {
+      shapes.set('output.weight.lora_a', [config.embeddingLength, rank]);
+      shapes.set('output.weight.lora_b', [rank, config.vocabSize]);
+    }
   }
   options.change?.(shapes);
   const gguf = native.gguf_init_empty();

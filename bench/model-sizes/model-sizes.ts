@@ -9,7 +9,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { writeTinyHeader } from '../make-model/model-maker.ts';
-import { commonModels } from './common-models.ts';
+import { popularModels } from './popular-models.ts';
 
 const flags = ['--max-model-len', '8K', '--max-num-seqs', '8'];
 const sizesPath = 'deploy/kubernetes/sizes.json';
@@ -54,7 +54,7 @@ const gib = (bytes: number): string => `${(bytes / GIB).toFixed(1)} GiB`;
 const wholeGib = (bytes: number): string => `${Math.ceil(bytes / GIB)}Gi`;
 
 /** With all sequences of `flags` at their full length. */
-export async function sizesOf(model: (typeof commonModels)[number], folder: string): Promise<ModelSizes> {
+export async function sizesOf(model: (typeof popularModels)[number], folder: string): Promise<ModelSizes> {
   const { name, ...options } = model;
   const path = join(folder, `${name}.gguf`);
   await writeTinyHeader(path, options);
@@ -79,7 +79,7 @@ async function writeSizes(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'kvasir-sizes-'));
   const sizes: ModelSizes[] = [];
   try {
-    for (const model of commonModels) sizes.push(await sizesOf(model, folder));
+    for (const model of popularModels) sizes.push(await sizesOf(model, folder));
   } finally {
     rmSync(folder, { recursive: true });
   }

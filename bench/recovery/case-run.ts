@@ -177,17 +177,14 @@ class CaseRun {
 
   #startServer(): Promise<RestartableServer> {
     const { serverArgs, ranks, mode, fault, prng, signal } = this.#options;
-    const injected =
-      this.#injection === undefined
-        ? {}
-        : { fault_injection: { seed: prng.between(0, 2 ** 31), rules: [this.#injection] } };
+    const plan = this.#injection && { seed: prng.between(0, 2 ** 31), rules: [this.#injection] };
     const backend = ranks > 1 || fault.needsRankProcess === true ? 'mp' : 'uni';
     const settings = {
       async_load: mode === 'async',
-      ...injected,
+      faults: plan === undefined ? [] : Array.from({ length: ranks }, () => plan),
       ...(fault.loss === 'recorded' ? { record_path: this.#recordFolder } : {}),
     };
-    const flags = storeFlags(this.#store.path, ranks, settings, backend);
+    const flags = storeFlags({ path: this.#store.path, ranks, backend }, settings);
     return RestartableServer.start([...serverArgs, ...flags], signal);
   }
 
@@ -265,12 +262,14 @@ class CaseRun {
     return undefined;
   }
 
-  /** Sends one probe twice. Between the two, its KV leaves the pool. */
+  /** Sends one probe twice. Between the two, its KV leaves the pool and host memory. */
   async #probeTwice(): Promise<Completion | undefined> {
     if ((await this.#probe()) === undefined) return undefined;
     await sleep(saveMs, undefined, { signal: this.#options.signal });
     const headers = { 'content-type': 'application/json' };
-    await fetch(`${await this.#server.origin()}/reset_prefix_cache`, { method: 'POST', headers });
+    const origin = await this.#server.origin();
+    for (const path of ['reset_prefix_cache', 'tiers/host/clear'])
+      await fetch(`${origin}/${path}`, { method: 'POST', headers });
     this.#probesSent--;
     return this.#probe();
   }

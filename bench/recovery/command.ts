@@ -50,8 +50,8 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
   return new Command('recovery')
     .summary('one workload while stores and processes fail, one fault after the other')
     .description(
-      'Start servers, damage their stores and processes while clients wait, and compare texts, computed tokens and the\n' +
-        'time to the first token. The exit code is 1 if a text differs from that of a server without a store.\n' +
+      'Start servers with host memory and a disk tier, damage their files and processes while clients wait, and compare\n' +
+        'texts, computed tokens and the time to the first token. The exit code is 1 if a text differs from that of a server without a store.\n' +
         'It is also 1 if a request is lost, or if more tokens are computed than necessary.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')

@@ -40,7 +40,7 @@ export interface Fault {
   readonly damage?: { readonly how: Damage; readonly part: number };
   /** Undoes the damage when the requests have ended. */
   mend?(store: BlockStore, damaged: readonly StoredBlock[]): Promise<void>;
-  /** The connector's own fault injection, for faults that the system cannot produce. */
+  /** A rule of fault injection, for faults that the system cannot produce. */
   readonly injection?: JsonObject;
   /** The store is empty, in a file system with room for this part of the bytes that the workload stores. */
   readonly diskPart?: number;

@@ -40,7 +40,7 @@ export interface ScheduleOutcome {
 
 /**
  * Runs random schedules of faults and requests on servers with real processes. A server is used for many schedules, so
- * the effects of one fault meet the next. Its pool is too small for all prompts, so blocks are loaded many times.
+ * the effects of one fault meet the next. Its pool and its host memory are too small for all prompts, so blocks are loaded many times.
  */
 export async function runSchedules(options: ScheduleOptions, signal: AbortSignal): Promise<ScheduleOutcome> {
   const started = performance.now();
@@ -93,6 +93,9 @@ type FaultName =
   | 'workerStopped'
   | 'serverKilled';
 
+/** Host memory has room for this part of the store. */
+const hostPart = 0.2;
+
 const damages = { missing: removeFile, bitFlip: flipBit, truncated: cutShort, hung: makeHang } as const;
 
 /** One server and its store. */
@@ -109,7 +112,10 @@ class World {
     const path = join(options.folder, `world-${options.ranks}-${options.mode}`);
     const store = await options.prepared.filled.store.copyTo(path);
     const settings = { async_load: options.mode === 'async' };
-    const args = [...options.serverArgs, ...options.storeArgs, ...storeFlags(path, options.ranks, settings, 'mp')];
+    // With all blocks in host memory, no fault of files would be met.
+    const hostBytes = Math.ceil((await store.bytes()) * hostPart);
+    const flags = storeFlags({ path, ranks: options.ranks, backend: 'mp', hostBytes }, settings);
+    const args = [...options.serverArgs, ...options.storeArgs, ...flags];
     return new World(options, store, await store.blocks(), await RestartableServer.start(args, options.signal));
   }
 

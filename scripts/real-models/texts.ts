@@ -137,9 +137,9 @@ const fragments: readonly ((prng: Prng) => string)[] = [
 export const parsesSpecial = (index: number): boolean => index % 4 >= 2;
 
 /** Short texts of a few fragments, texts of one kind of fragment, and each fiftieth text with a long run. */
-export function textsToTokenize(): string[] {
+export function textsToTokenize(count: number = textCount): string[] {
   const prng = new Prng(20261126);
-  return Array.from({ length: textCount }, (_, index) => {
+  return Array.from({ length: count }, (_, index) => {
     if (index % 50 === 49) return prng.pick(letters).repeat(prng.between(500, 4000)) + wordsOf(prng);
     const kinds = index % 2 === 0 ? fragments : [prng.pick(fragments)];
     const pieces = Array.from({ length: prng.between(1, 12) }, () => prng.pick(kinds)(prng));

@@ -1,4 +1,5 @@
 import type { LanguageModelV3CallOptions, SharedV3Warning } from '@ai-sdk/provider';
+import { byEntries } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { Tool } from '../engine/chat/chat-contract.ts';
@@ -45,7 +46,7 @@ function samplingOptions(options: CallOptions): SamplingOptions {
     // Seeds of 64 bits: a negative number is the two's complement.
     seed: Number.isSafeInteger(options.seed) ? BigInt.asUintN(64, BigInt(options.seed as number)) : options.seed,
   };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  return byEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
 
 function readTools(

@@ -1,3 +1,4 @@
+import { byEntries } from '../base/by-name.ts';
 import { parameterReader } from '../core/parameter-reader.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { ChatRequest } from '../engine/contract.ts';
@@ -52,10 +53,10 @@ export function readProviderOptions(given: unknown): ReadProviderOptions {
 export function pickOptions(given: unknown, names: readonly string[]): Record<string, unknown> {
   const whole = 'providerOptions.kvasir';
   const reader = parameterReader(given ?? {}, whole, `${whole}.`);
-  const picked = only(Object.fromEntries(names.map((name) => [name, reader.raw(name)])), names);
+  const picked = only(byEntries(names.map((name) => [name, reader.raw(name)])), names);
   reader.finish();
   return picked;
 }
 
 const only = (given: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> =>
-  Object.fromEntries(names.filter((name) => given[name] !== undefined).map((name) => [name, given[name]]));
+  byEntries(names.filter((name) => given[name] !== undefined).map((name) => [name, given[name]]));

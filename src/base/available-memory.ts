@@ -1,18 +1,23 @@
 /** Memory that a process may still fill before the system ends it or swaps beyond all measure. */
 import { readFileSync } from 'node:fs';
-import { totalmem } from 'node:os';
+import { freemem, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { formatBytes } from './bytes.ts';
 import type { MemoryLimit } from './memory-limit.ts';
 
 /**
  * On Linux the free memory of the machine, or what the limit of a container (cgroup v1 or v2) leaves, if that is less. Pages that only cache
- * files are free: the system drops them. So is swap. Elsewhere all memory, because systems count their caches in other ways.
+ * files are free: the system drops them. So is swap. On Windows, what the system calls available, which counts in the same way. On macOS all memory, because free
+ * memory there excludes what the system would give.
  *
  * `process.availableMemory()` counts the cache of files as used, so a container that has just read or downloaded a model seems full.
  */
 export function availableMemory(root = '/', platform: NodeJS.Platform = process.platform): MemoryLimit {
   const machine = platform === 'linux' ? ofMachine(root) : undefined;
+  if (platform === 'win32') {
+    const bytes = freemem();
+    return { bytes, text: `${formatBytes(bytes)} are free on this machine` };
+  }
   if (machine === undefined) {
     const bytes = totalmem();
     return { bytes, text: `this machine has ${formatBytes(bytes)} of memory` };

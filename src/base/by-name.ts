@@ -5,6 +5,10 @@
 export const byName = <Value>(values: { readonly [name: string]: Value } = {}): Record<string, Value> =>
   Object.assign(Object.create(null) as Record<string, Value>, values);
 
+/** The same of entries. `scripts/tidy.ts` demands it, because an object of `Object.fromEntries` has a prototype. */
+export const byEntries = <Value>(entries: Iterable<readonly [string | number, Value]>): Record<string, Value> =>
+  byName(Object.fromEntries(entries));
+
 /** The own value of an object that may have a prototype, such as one from another process. */
 export const ownValue = <Value>(
   values: { readonly [name: string]: Value } | undefined,

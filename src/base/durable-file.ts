@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { open, readdir, rename, stat, unlink } from 'node:fs/promises';
+import { open, readdir, stat, unlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { replaceFile } from './replace-file.ts';
 
 /**
  * Writes a file atomically: writes a temporary file in the same folder, syncs it to the disk and renames it. After a
@@ -17,7 +18,7 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<voi
     } finally {
       await handle.close();
     }
-    await rename(temporary, path);
+    await replaceFile(temporary, path);
   } catch (error) {
     await unlink(temporary).catch(() => undefined);
     throw error;

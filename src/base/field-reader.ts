@@ -1,3 +1,4 @@
+import { byEntries } from './by-name.ts';
 import { describeValue, shorten } from './describe-value.ts';
 import { type ExactJson, ExactNumber, plainJson } from './exact-json.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
@@ -287,7 +288,7 @@ export class FieldReader {
   rest(): JsonObject {
     const others = Object.entries(this.#fields).filter(([name]) => !this.#known.has(name));
     this.ignore(others.map(([name]) => name));
-    return Object.fromEntries(others) as JsonObject;
+    return byEntries(others) as JsonObject;
   }
 
   /** `actual`: a text for the value; by default that of the field. `hint`: a sentence with a space before it. */
@@ -359,7 +360,7 @@ export function inSnakeCase(config: object, twice: (name: string) => Error): Rec
     if (fields.has(snake)) throw twice(snake);
     fields.set(snake, value);
   }
-  return Object.fromEntries(fields);
+  return byEntries(fields);
 }
 
 export const snakeCase = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -395,5 +396,5 @@ type WithoutUndefined<T> = { [K in keyof T]?: Exclude<T[K], undefined> };
 
 /** Readers return undefined for absent fields, and `exactOptionalPropertyTypes` does not allow such properties. */
 export function withoutUndefined<T extends object>(value: T): WithoutUndefined<T> {
-  return Object.fromEntries(Object.entries(value).filter(([, field]) => field !== undefined)) as WithoutUndefined<T>;
+  return byEntries(Object.entries(value).filter(([, field]) => field !== undefined)) as WithoutUndefined<T>;
 }

@@ -167,6 +167,7 @@ export interface EngineFlags {
   readonly stateCheckpointTokens?: number;
   readonly kvCacheMemory?: number;
   readonly skipMemoryCheck?: boolean;
+  readonly mmap?: boolean;
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
   readonly cpus?: readonly number[];
@@ -225,6 +226,11 @@ export function addEngineFlags(command: Command, isFirst: (option: Option) => bo
       bytesFlag,
     )
     .option('--skip-memory-check', 'load a model even if it needs more memory than is free')
+    .option(
+      '--mmap',
+      'read weights from the model file when they are used: a quick start and slower steps (default: if copies do not fit into memory)',
+    )
+    .option('--no-mmap', 'copy weights into memory at the start')
     .addOption(
       oneOf(
         '--kv-cache-dtype <type>',
@@ -391,6 +397,7 @@ export function engineOptionsOf(
     blockSize,
     kvCacheDtype: flags.kvCacheDtype,
     skipMemoryCheck: flags.skipMemoryCheck === true,
+    ...(flags.mmap === undefined ? {} : { mmap: flags.mmap }),
     attention,
     device,
     gpuLayers: flags.gpuLayers,

@@ -26,7 +26,7 @@ export interface CliContext {
   readonly terminal?: Terminal;
   /** Whether a terminal is an input or an output of the process. Absent: no. */
   readonly hasTerminal?: boolean;
-  /** The source of SIGINT, SIGTERM and SIGHUP: the process. */
+  /** The source of SIGINT, SIGTERM, SIGBREAK and SIGHUP: the process. */
   readonly signals: SignalSource;
   /** Ends the process and its child processes at once, even if a thread hangs. Unwritten output is lost. */
   exitNow(code: ExitCode): void;
@@ -44,8 +44,8 @@ export interface TextSink {
 }
 
 export interface SignalSource {
-  on(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void): unknown;
-  off(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void): unknown;
+  on(signal: 'SIGINT' | 'SIGTERM' | 'SIGBREAK' | 'SIGHUP', listener: () => void): unknown;
+  off(signal: 'SIGINT' | 'SIGTERM' | 'SIGBREAK' | 'SIGHUP', listener: () => void): unknown;
 }
 
 /**

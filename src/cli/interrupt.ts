@@ -15,7 +15,7 @@ export interface InterruptionOptions {
 }
 
 /**
- * Handles SIGINT and SIGTERM for one command. The first signal asks the command to end. A second signal, or the end of
+ * Handles SIGINT and SIGTERM for one command, and Windows' Ctrl-Break (SIGBREAK), which programs can send there. The first signal asks the command to end. A second signal, or the end of
  * the grace period, ends the process at once, even if a thread or a process hangs.
  */
 export class Interruption implements Disposable {
@@ -36,6 +36,7 @@ export class Interruption implements Disposable {
     this.#options = options;
     this.#source.on('SIGINT', this.#onInterrupt);
     this.#source.on('SIGTERM', this.#onTerminate);
+    this.#source.on('SIGBREAK', this.#onTerminate);
   }
 
   /** Aborted at the first signal. */
@@ -57,6 +58,7 @@ export class Interruption implements Disposable {
     this.#deadline?.cancel();
     this.#source.off('SIGINT', this.#onInterrupt);
     this.#source.off('SIGTERM', this.#onTerminate);
+    this.#source.off('SIGBREAK', this.#onTerminate);
   }
 
   #receive(exitCode: SignalExitCode): void {

@@ -50,7 +50,7 @@ export const peerFlags: readonly PeerFlag[] = [
     names: '--trust-remote-code --enforce-eager -fa --flash-attn',
     hint: 'Kvasir has no such choice. Remove the flag.',
   },
-  { names: '--mlock --no-mmap', hint: 'Kvasir reads the weights into memory. Remove the flag.' },
+  { names: '--mlock', hint: 'Weights that are not mapped are in memory from the start (--no-mmap). Remove the flag.' },
   { names: '--mmproj --limit-mm-per-prompt', hint: 'Kvasir reads no images.' },
   { names: '--keepalive --keep-alive', flag: '--model-idle-timeout' },
 ];

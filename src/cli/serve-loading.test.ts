@@ -144,6 +144,8 @@ describe('a server that loads its model', () => {
   it.each([
     ['SIGTERM', 143],
     ['SIGINT', 130],
+    // Of Windows: Ctrl-Break.
+    ['SIGBREAK', 143],
   ] as const)('ends at %s and closes its connections', async (signal, exitCode) => {
     const { origin, signals, code } = await startServer();
     const socket = connect(Number(new URL(origin).port), '127.0.0.1');

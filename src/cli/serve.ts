@@ -223,15 +223,17 @@ Examples:
 /** `name=path`, or vLLM's form in JSON. */
 function loraModuleFlag(text: string, before: readonly LoraModule[] | undefined): LoraModule[] {
   const [, name, path] = /^([^=]+)=(.+)$/s.exec(text) ?? [];
-  const module = text.trim().startsWith('{') ? moduleOfJson(text) : { name, path };
-  if (typeof module?.name === 'string' && typeof module.path === 'string' && module.name !== '' && module.path !== '')
-    return [...(before ?? []), { name: module.name, path: module.path }];
+  const module = text.trim().startsWith('{') ? moduleOfJson(text) : { name, path, scale: undefined };
+  const scale = typeof module?.scale === 'number' ? { scale: module.scale } : {};
+  const isWhole = typeof module?.name === 'string' && typeof module.path === 'string' && module.name !== '';
+  if (isWhole && module.path !== '' && (module.scale === undefined || 'scale' in scale))
+    return [...(before ?? []), { name: module.name as string, path: module.path as string, ...scale }];
   throw new InvalidArgumentError(
-    'It must be name=path, or {"name":"...","path":"..."}; put the model before this flag.',
+    'It must be name=path, or {"name":"...","path":"..."}, also with "scale", a number; put the model before this flag.',
   );
 }
 
-function moduleOfJson(text: string): Partial<Record<'name' | 'path', unknown>> | undefined {
+function moduleOfJson(text: string): Partial<Record<'name' | 'path' | 'scale', unknown>> | undefined {
   try {
     return JSON.parse(text) as object;
   } catch {

@@ -1,4 +1,4 @@
-import { byName, ownValue } from '../base/by-name.ts';
+import { byEntries, byName, ownValue } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { BlockKey } from './block-key.ts';
 
@@ -100,7 +100,7 @@ export function joinAnswers(answers: readonly TierOrderAnswer[]): TierOrderAnswe
     const ofOthers = others.map((answer) => new Set(ownValue(answer, name)));
     return [name, keys.filter((key) => ofOthers.every((own) => own.has(key)))] as const;
   });
-  return { ...joined, fetched: Object.fromEntries(fetched) };
+  return { ...joined, fetched: byEntries(fetched) };
 }
 
 /** The pins that all ranks have: the process of a rank may have been replaced. */
@@ -109,7 +109,7 @@ function joinPins(answers: readonly TierOrderAnswer[]): TierOrderAnswer['pins'] 
   if (first === undefined) return undefined;
   const isInAll = (tier: string, name: string): boolean =>
     others.every((pins) => ownValue(pins, tier)?.pins.some((pin) => pin.name === name) === true);
-  return Object.fromEntries(
+  return byEntries(
     Object.entries(first).map(([tier, { pins, ...counts }]) => [
       tier,
       { ...counts, pins: pins.filter(({ name }) => isInAll(tier, name)) },

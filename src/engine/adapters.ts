@@ -5,10 +5,15 @@ import type { AdapterRef } from '../core/request.ts';
 import { checkIsObject } from './check-arguments.ts';
 import { adapterExists, adapterNotFound, tooManyAdapters } from './errors.ts';
 
+/** Far more than the square root of a rank. */
+const adapterScaleMax = 1000;
+
 /** A LoRA adapter: a GGUF file, and the name by which requests ask for it. */
 export interface LoraModule {
   readonly name: string;
   readonly path: string;
+  /** Times that of the file, default 1: for adapters of rsLoRA, whose files lack a factor (docs/lora.md). */
+  readonly scale?: number;
 }
 
 /**
@@ -26,7 +31,7 @@ export interface EngineAdapters {
 
 /** Where the weights are. `load` resolves to the digest. */
 export interface AdapterLoader {
-  load(path: string): Promise<string>;
+  load(path: string, scale: number): Promise<string>;
   unload(digest: string): Promise<void>;
 }
 
@@ -40,7 +45,7 @@ interface AdapterOptions {
 /** Names and uses of the adapters. An adapter stays in memory while it has a name or a request. */
 export class Adapters implements EngineAdapters {
   readonly #options: AdapterOptions;
-  readonly #named = new Map<string, { readonly ref: AdapterRef; readonly path: string }>();
+  readonly #named = new Map<string, { readonly ref: AdapterRef; readonly module: LoraModule }>();
   /** By digest: its names and its requests. */
   readonly #uses = new Map<string, number>();
   /** Loads and unloads come one after the other: two names may have the same content. */
@@ -51,7 +56,7 @@ export class Adapters implements EngineAdapters {
   }
 
   list(): readonly LoraModule[] {
-    return [...this.#named].map(([name, { path }]) => ({ name, path }));
+    return [...this.#named.values()].map(({ module }) => module);
   }
 
   /** @throws KvasirError `adapterNotFound`. */
@@ -62,14 +67,16 @@ export class Adapters implements EngineAdapters {
   load(module: LoraModule): Promise<void> {
     return this.#inTurn(async () => {
       checkIsObject('module', module);
-      const { name, path } = module;
+      const { name, path, scale = 1 } = module;
       checkText('name', name);
       checkText('path', path);
+      checkScale(scale);
       const { modelNames, countMax, loader } = this.#options;
       if (this.#named.has(name) || modelNames.includes(name)) throw adapterExists({ name });
       if (this.#named.size >= countMax) throw tooManyAdapters({ limit: countMax });
-      const digest = await loader.load(path);
-      this.#named.set(name, { ref: Object.freeze({ name, digest }), path });
+      const digest = await loader.load(path, scale);
+      const kept = { name, path, ...(scale === 1 ? {} : { scale }) };
+      this.#named.set(name, { ref: Object.freeze({ name, digest }), module: kept });
       this.#use(digest);
     });
   }
@@ -125,6 +132,15 @@ export class Adapters implements EngineAdapters {
     this.#last = done.catch(() => undefined);
     return done;
   }
+}
+
+function checkScale(value: unknown): void {
+  if (typeof value === 'number' && value > 0 && value <= adapterScaleMax) return;
+  throw invalidParameter({
+    parameter: 'scale',
+    expected: `a number above 0 and at most ${adapterScaleMax}`,
+    actual: describeValue(value),
+  });
 }
 
 function checkText(parameter: string, value: unknown): void {

@@ -207,6 +207,8 @@ export interface ModelInfo {
   readonly description?: string;
   readonly architecture: string;
   readonly vocabSize: number;
+  /** Whether the vocabulary has tokens of single bytes, as SentencePiece has. Each invalid byte is one U+FFFD in texts. */
+  readonly hasByteTokens?: boolean;
   /** Longest prompt plus output. */
   readonly maxModelLen: number;
   readonly hasChatTemplate: boolean;

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { assertDefined } from '../base/assert.ts';
-import { byName, ownValue } from '../base/by-name.ts';
+import { byEntries, byName, ownValue } from '../base/by-name.ts';
 import { withoutUndefined } from '../base/field-reader.ts';
 import type { BlockKey } from '../connector/block-key.ts';
 import type { KvBlock } from '../connector/connector.ts';
@@ -152,7 +152,7 @@ export class EngineKvAdministration implements KvAdministration {
   async tierPins(): Promise<Readonly<Record<string, TierPinsInfo>>> {
     this.#hooks.checkRunning();
     const { pins: byTier = {} } = this.#hasTiers ? await this.#order({ kind: 'pins' }) : {};
-    return Object.fromEntries(
+    return byEntries(
       Object.entries(byTier).map(([tier, { pins, ...counts }]) => [
         tier,
         {
@@ -282,7 +282,7 @@ export class EngineKvAdministration implements KvAdministration {
       const found = hits.find(({ place }) => place === tier)?.found ?? [];
       return [tier, { blocks, storedBlocks: found.filter(({ key }) => first.has(key)).length }] as const;
     });
-    return Object.fromEntries(pinned);
+    return byEntries(pinned);
   }
 
   /** Loads into the pool. */

@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { byEntries } from '../base/by-name.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import type { PoolingChoice } from '../core/request.ts';
@@ -46,6 +47,11 @@ export interface EngineOptions {
   readonly kvCacheMemory?: number;
   /** Loads a model even if it needs more memory than is free. The system may then end the process. Default: false. */
   readonly skipMemoryCheck?: boolean;
+  /**
+   * Weights stay in the model file, which the system reads and drops page by page, and processes share. The start is quick and steps are
+   * slower, with the same bits. `false`: weights are copied. Default: mapped if copies do not fit into the free memory. Not on Windows.
+   */
+  readonly mmap?: boolean;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
   /** Threads that compute; default: one for each core of `cpus`, else of the machine. */
@@ -127,6 +133,7 @@ type DecidedLater =
   | 'cpus'
   | 'stateCheckpointTokens'
   | 'kvCacheMemory'
+  | 'mmap'
   | 'numerics'
   | 'chatTemplate'
   | 'pooling'
@@ -170,7 +177,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   const maxModelLen = options.maxModelLen ?? undefined;
   if (maxModelLen !== undefined && !(Number.isSafeInteger(maxModelLen) && maxModelLen >= 2))
     throw modelLenTooSmall({ maxModelLen });
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => (value ?? undefined) !== undefined));
+  const given = byEntries(Object.entries(options).filter(([, value]) => (value ?? undefined) !== undefined));
   const resolved = Object.freeze({
     ...engineDefaults,
     threads: options.cpus?.length ?? availableParallelism(),

@@ -36,6 +36,7 @@ const readers: Readonly<Record<string, Read>> = byName({
   stateCheckpointTokens: atLeast(1),
   kvCacheMemory: (reader, name) => reader.number(name, { above: 0 }),
   skipMemoryCheck: (reader, name) => reader.boolean(name),
+  mmap: (reader, name) => reader.boolean(name),
   kvCacheDtype: choice('f16', 'q8_0'),
   threads: atLeast(1),
   cpus: (reader, name) =>

@@ -38,7 +38,7 @@ export class RequestHandle {
   readonly index: number;
   readonly #stream: OutputStream;
   readonly #tokenizer: Tokenizer;
-  readonly #decoder = new StreamDecoder();
+  readonly #decoder: StreamDecoder;
   readonly #matcher: StopMatcher;
   readonly #pooler: Pooler | undefined;
   /** UTF-16 units of text that were decoded, and those that deltas had. */
@@ -57,6 +57,7 @@ export class RequestHandle {
     this.index = index;
     this.#stream = stream;
     this.#tokenizer = tokenizer;
+    this.#decoder = new StreamDecoder(tokenizer.hasByteTokens);
     this.#pooler = pooler;
     this.#matcher = new StopMatcher(request.params.stop, request.params.includeStopStrInOutput);
   }

@@ -45,6 +45,8 @@ export interface ArchitectureTraits {
   readonly noRopeInterval?: number;
   /** RoPE may have LongRoPE's two sets of divisors. */
   readonly hasLongRope?: boolean;
+  /** YaRN stretches a range of pairs that is not rounded. */
+  readonly hasExactYarn?: boolean;
   /** The metadata may have a temperature of attention. */
   readonly hasTemperature?: boolean;
   /** Tokens also see later tokens, so the model makes embeddings or scores, and no text. */
@@ -125,7 +127,7 @@ const traitsByName = {
   // Experts and router have biases, and each head an attention sink. Every other layer has a sliding window.
   'gpt-oss': {
     ...{ pairs: 'neox', experts: 'always', expertKeys: 'gpt-oss', network: 'clamped swiglu' },
-    feedForwardNormName: 'post_attention_norm',
+    ...{ feedForwardNormName: 'post_attention_norm', hasExactYarn: true },
   },
   // Heads in layers with a window are smaller and more. A layer may have experts beside its network.
   gemma4: { ...gemma3, hasValueNorm: true, experts: 'maybe', expertKeys: 'gemma4', hasFusedExperts: true },

@@ -3,7 +3,7 @@ import { defineError } from '../base/errors.ts';
 /** Errors of the machine and of model files, before or while a model is loaded. */
 export const nativePackageMissing = defineError(
   'KVASIR_NATIVE_PACKAGE_MISSING',
-  'The native libraries for {platform} are not installed. Run: npm install {packageName}@{version}',
+  'The native libraries for {platform} are not installed. Run: {command} (these versions of {packageName} fit: {versions})',
   500,
 );
 export const platformUnsupported = defineError(
@@ -13,12 +13,12 @@ export const platformUnsupported = defineError(
 );
 export const nativeVersionMismatch = defineError(
   'KVASIR_NATIVE_VERSION_MISMATCH',
-  'The native libraries in {path} are ggml {found} ({foundCommit}), but this version of Kvasir is made for {expected} ({expectedCommit}). Run: npm install {packageName}@{version}',
+  'The native libraries in {path} are ggml {found} ({foundCommit}), for which this version of Kvasir is not made. Run: {command} (these versions of {packageName} fit: {versions})',
   500,
 );
 export const nativeSymbolMissing = defineError(
   'KVASIR_NATIVE_SYMBOL_MISSING',
-  'The library {library} has no function {symbol}. Run: npm install {packageName}@{version}',
+  'The library {library} has no function {symbol}. Run: {command}',
   500,
 );
 export const cpusUnavailable = defineError(
@@ -79,6 +79,11 @@ export const ggufOversized = defineError(
 export const ggufCorrupt = defineError(
   'KVASIR_GGUF_CORRUPT',
   '{path} is corrupt: {problem} (at byte {offset}). Download or copy it again.',
+  500,
+);
+export const ggufNestedArray = defineError(
+  'KVASIR_GGUF_NESTED_ARRAY',
+  '{path}: metadata {key} is an array of arrays, which llama.cpp cannot read. Remove it: gguf-new-metadata --remove-metadata {key} (of the Python package gguf).',
   500,
 );
 export const ggufPartNotFirst = defineError(

@@ -230,6 +230,8 @@ export const table = {
   ggml_backend_buft_is_host: ['base', 'bool', 'buft'],
   ggml_backend_buft_alloc_buffer: ['base', 'buffer', 'buft', 'size'],
   ggml_backend_alloc_ctx_tensors_from_buft: ['base', 'buffer', 'ctx', 'buft'],
+  ggml_backend_cpu_buffer_from_ptr: ['base', 'buffer', 'raw', 'size'],
+  ggml_backend_tensor_alloc: ['base', 'i32', 'buffer', 'tensor', 'raw'],
   ggml_backend_buffer_free: ['base', 'void', 'buffer'],
   ggml_backend_buffer_get_base: ['base', 'raw', 'buffer'],
   ggml_backend_buffer_get_size: ['base', 'size', 'buffer'],

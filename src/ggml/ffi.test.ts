@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { loadNative, nullPtr } from './ffi.ts';
-import { findNativeLibraries, GGML_VERSION } from './native-package.ts';
+import { findNativeLibraries, GGML_VERSION, nativeVersionRange, remedyFor } from './native-package.ts';
 
 describe('the native libraries', () => {
   it('have the pinned version and every symbol of the table', () => {
@@ -33,6 +34,17 @@ describe('the native libraries', () => {
 
   it('are an error that names the package to install, or says that the platform is not supported', () => {
     expect(() => findNativeLibraries('sunos-sparc')).toThrow(/no native libraries for sunos-sparc/);
-    expect(() => findNativeLibraries('darwin-x64')).toThrow(/npm install @node-llama-cpp\/mac-x64@/);
+    expect(() => findNativeLibraries('darwin-x64')).toThrow(
+      'Run: npm install "@node-llama-cpp/mac-x64@3.21.1 - 3.22.1" (these versions of @node-llama-cpp/mac-x64 fit: 3.22.1, 3.22.0, 3.21.1)',
+    );
+  });
+
+  it('are installed by npm in any version that fits, as errors say', () => {
+    const { optionalDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+      readonly optionalDependencies: Readonly<Record<string, string>>;
+    };
+    expect([...new Set(Object.values(optionalDependencies))]).toEqual([nativeVersionRange]);
+    for (const name of Object.keys(optionalDependencies))
+      expect(remedyFor(name).command).toBe(`npm install "${name}@${nativeVersionRange}"`);
   });
 });

@@ -14,13 +14,7 @@ import {
   table,
 } from './ffi-table.ts';
 import { captureNativeLog } from './native-log.ts';
-import {
-  findNativeLibraries,
-  GGML_COMMIT,
-  GGML_VERSION,
-  NATIVE_PACKAGE_VERSION,
-  type NativeLibraries,
-} from './native-package.ts';
+import { findNativeLibraries, type NativeLibraries, nativeVersions, remedyFor } from './native-package.ts';
 
 export {
   type AllocatorPtr,
@@ -119,20 +113,22 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
 }
 
 /**
- * Binds only `llama_tokenize`, for another thread. That thread must not set the log's callback, which belongs to the
- * thread that called `loadNative`. The function is thread-safe: it only reads the vocabulary, and each call has its own
- * state.
+ * Binds only functions that read a vocabulary, for another thread. That thread must not set the log's callback, which belongs to the
+ * thread that called `loadNative`. The functions are thread-safe: each call has its own state.
  */
-export function bindTokenize(path: string): NativeApi['llama_tokenize'] {
+export function bindVocabulary(path: string): VocabularyApi {
   configureKoffi();
-  const [, returns, ...takes] = table.llama_tokenize;
   const types = declareTypes();
-  return libraryAt(path).func(
-    'llama_tokenize',
-    types[returns],
-    takes.map((kind) => types[kind]),
-  ) as unknown as NativeApi['llama_tokenize'];
+  const library = libraryAt(path);
+  const func = <Name extends keyof VocabularyApi>(name: Name) => {
+    const [, returns, ...takes]: Signature = table[name];
+    const parameters = takes.map((kind) => types[kind]);
+    return library.func(name, types[returns], parameters) as unknown as VocabularyApi[Name];
+  };
+  return { llama_tokenize: func('llama_tokenize'), llama_vocab_get_text: func('llama_vocab_get_text') };
 }
+
+export type VocabularyApi = Pick<Functions, 'llama_tokenize' | 'llama_vocab_get_text'>;
 
 function bind(libraries: NativeLibraries): NativeApi {
   configureKoffi();
@@ -153,12 +149,7 @@ function bind(libraries: NativeLibraries): NativeApi {
       );
     } catch (cause) {
       throw nativeSymbolMissing(
-        {
-          library: libraries[library],
-          symbol: name,
-          packageName: libraries.packageName,
-          version: NATIVE_PACKAGE_VERSION,
-        },
+        { library: libraries[library], symbol: name, ...remedyFor(libraries.packageName) },
         cause,
       );
     }
@@ -226,17 +217,9 @@ function libraryAt(path: string): LibraryHandle {
 function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {
   const found: string = base.func('ggml_version', 'str', [])();
   const foundCommit: string = base.func('ggml_commit', 'str', [])();
-  if (found !== GGML_VERSION || foundCommit !== GGML_COMMIT) {
-    throw nativeVersionMismatch({
-      path: libraries.base,
-      found,
-      foundCommit,
-      expected: GGML_VERSION,
-      expectedCommit: GGML_COMMIT,
-      packageName: libraries.packageName,
-      version: NATIVE_PACKAGE_VERSION,
-    });
-  }
+  if (nativeVersions.some(({ ggml, commit }) => ggml === found && commit === foundCommit)) return;
+  const { packageName } = libraries;
+  throw nativeVersionMismatch({ path: libraries.base, found, foundCommit, packageName, ...remedyFor(packageName) });
 }
 
 /** Calls a function on a thread of libuv. */

@@ -124,7 +124,12 @@ describe('a corrupt file', () => {
     ],
     ['an empty key', { keys: [['', { u32: 1 }]] }, /an empty or invalid name/],
     ['a value of an unknown type', { keys: [['a', u32(99)]] }, /value of a has the unknown type 99/],
-    ['an array in an array', { keys: [['a', Buffer.concat([u32(9), u32(9), u64(1)])]] }, /unknown element type 9/],
+    [
+      'an array in an array',
+      { keys: [['a', Buffer.concat([u32(9), u32(9), u64(1)])]] },
+      /metadata a is an array of arrays/,
+    ],
+    ['an array of unknown elements', { keys: [['a', Buffer.concat([u32(9), u32(99), u64(1)])]] }, /element type 99/],
     ['an array longer than the file', { keys: [['a', Buffer.concat([u32(9), u32(8), u64(huge)])]] }, /array a needs/],
     ['a string longer than the file', { keys: [['a', Buffer.concat([u32(8), u64(1000)])]] }, /value of a needs/],
     [

@@ -6,7 +6,13 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { ggufTruncated, ggufVersionUnsupported, modelFileUnreadable, withModelFile } from './errors.ts';
+import {
+  ggufNestedArray,
+  ggufTruncated,
+  ggufVersionUnsupported,
+  modelFileUnreadable,
+  withModelFile,
+} from './errors.ts';
 import { type FileState, stateOf } from './file-state.ts';
 import { GgufCursor } from './gguf-cursor.ts';
 import {
@@ -226,6 +232,7 @@ async function readArrayInfo(cursor: GgufCursor, key: string): Promise<GgufArray
   const what = `the array ${key}`;
   await cursor.ensure(12, what);
   const typeId = cursor.takeU32();
+  if (typeId === GGUF_ARRAY) throw ggufNestedArray({ path: cursor.path, key });
   const found = ggufElementTypes.get(typeId);
   if (found === undefined) throw cursor.corrupt(`${what} has the unknown element type ${typeId}`, 4);
   const [elementType, elementBytes] = found;

@@ -26,7 +26,7 @@ export const adapterRankMax = 256;
 export interface AdapterPair {
   /** Of the model's matrix `[inputs, outputs]`. */
   readonly name: string;
-  /** `[inputs, rank]`. Pairs for parts of a fused matrix share it. */
+  /** `[inputs, rank]`. Pairs for parts of a fused matrix share it. Of token embeddings `[rank, vocabulary]`: a row for each token. */
   readonly a: GgufTensor;
   /** `[rank, outputs]`. */
   readonly b: GgufTensor;
@@ -45,8 +45,16 @@ export interface AdapterSource {
   /** Of the content: the adapter's name in plans and in the keys of blocks. */
   readonly digest: string;
   readonly sha256: string;
+  /** Times the scale of the file. */
+  readonly scale: number;
   /** The state of the file to which the digest belongs. */
   readonly state: FileState;
+}
+
+interface AdapterLimits {
+  readonly rankMax: number;
+  /** Times the scale of the file. */
+  readonly scale: number;
 }
 
 /** The model that an adapter changes. */
@@ -55,23 +63,34 @@ export interface AdapterBase {
   readonly config: ModelConfig;
 }
 
+/** Its rows are read, not multiplied. A pair has a row for each token. */
+export const embeddingName = 'token_embd.weight';
+const headName = 'output.weight';
+
 /** The types of `convert_lora_to_gguf.py`. */
 const adapterTypes: readonly string[] = ['F32', 'F16', 'BF16', 'Q8_0'];
 
 /** Checks an adapter file and hashes it. @throws KvasirError `adapterUnusable`. */
-export async function findAdapter(path: string, base: AdapterBase, rankMax = adapterRankMax): Promise<AdapterSource> {
+export async function findAdapter(
+  path: string,
+  base: AdapterBase,
+  { rankMax = adapterRankMax, scale = 1 }: Partial<AdapterLimits> = {},
+): Promise<AdapterSource> {
   return refusing(path, async () => {
-    const { file, pairs } = readPairs(await readGguf(path), base, rankMax);
+    const { file, pairs } = readPairs(await readGguf(path), base, { rankMax, scale });
     const { sha256, state } = await digestFile(path);
     if (!isSameState(state, file.parts[0]!.state)) throw unusable(path, 'it changed while it was read');
-    return { path, sha256, state, digest: digestOf(sha256, pairs) };
+    return { path, sha256, state, scale, digest: digestOf(sha256, pairs, scale) };
   });
 }
 
 /** Reads the header of an adapter again, in any process. @throws KvasirError `adapterUnusable`, also if the content is another one. */
-export async function openAdapter({ path, sha256, state }: AdapterSource, base: AdapterBase): Promise<AdapterFile> {
+export async function openAdapter(
+  { path, sha256, state, scale }: AdapterSource,
+  base: AdapterBase,
+): Promise<AdapterFile> {
   return refusing(path, async () => {
-    const adapter = readPairs(await readGguf(path), base, Number.POSITIVE_INFINITY);
+    const adapter = readPairs(await readGguf(path), base, { rankMax: Number.POSITIVE_INFINITY, scale });
     // A copy has another state and the same content.
     const isSame = isSameState(adapter.file.parts[0]!.state, state) || (await digestFile(path)).sha256 === sha256;
     if (!isSame) throw unusable(path, 'its content has changed since it was loaded');
@@ -100,13 +119,17 @@ const kernelInputs = 32;
  * Products with other matrices are computed by ggml, whose bits depend on the CPU. Then the digest does too, so that machines with
  * different CPUs share no KV of the adapter.
  */
-function digestOf(sha256: string, pairs: readonly AdapterPair[]): string {
-  if (pairs.every(({ a }) => a.ne[0] % kernelInputs === 0)) return sha256;
-  return createHash('sha256').update(`${sha256} ${process.arch} ${cpus()[0]?.model}`).digest('hex');
+function digestOf(sha256: string, pairs: readonly AdapterPair[], scale: number): string {
+  const isSameEverywhere = pairs.every(({ name, a }) => name === embeddingName || a.ne[0] % kernelInputs === 0);
+  if (isSameEverywhere && scale === 1) return sha256;
+  const machine = isSameEverywhere ? '' : ` ${process.arch} ${cpus()[0]?.model}`;
+  return createHash('sha256')
+    .update(`${sha256}${machine}${scale === 1 ? '' : ` scale ${scale}`}`)
+    .digest('hex');
 }
 
 /** @throws KvasirError `adapterUnusable`, and errors of metadata. */
-function readPairs(file: GgufFile, base: AdapterBase, rankMax: number): AdapterFile {
+function readPairs(file: GgufFile, base: AdapterBase, { rankMax, scale: factor }: AdapterLimits): AdapterFile {
   const { path, metadata } = file;
   const { architecture } = base.config;
   const expect = (key: string, wanted: string): void => {
@@ -125,12 +148,16 @@ function readPairs(file: GgufFile, base: AdapterBase, rankMax: number): AdapterF
     const rank = b.ne[0];
     checkPair(path, name, { a, b, rankMax });
     // As in llama.cpp: without alpha, the scale is 1.
-    const scale = alpha === 0 ? 1 : alpha / rank;
+    const scale = factor * (alpha === 0 ? 1 : alpha / rank);
     for (const part of matricesIn(base.file, { ...b, name })) {
       checkTarget(path, part.name, shapes);
       const [inputs, outputs] = base.file.tensors.get(part.name)!.ne;
-      if (a.ne[0] !== inputs || part.ne[1] !== outputs) {
-        const found = `[${a.ne[0]}, ${rank}] and [${rank}, ${part.ne[1]}]`;
+      const fits =
+        part.name === embeddingName
+          ? part.ne[1] === inputs && a.ne[1] === outputs
+          : a.ne[0] === inputs && part.ne[1] === outputs;
+      if (!fits) {
+        const found = `[${a.ne[0]}, ${a.ne[1]}] and [${rank}, ${part.ne[1]}]`;
         throw unusable(
           path,
           `its matrices for ${name} are ${found}, and ${part.name} of the model is [${inputs}, ${outputs}]`,
@@ -153,6 +180,11 @@ function pairsOf({ path, tensors }: GgufFile): Map<string, FoundPair> {
   const found = new Map<string, Partial<FoundPair>>();
   for (const [full, tensor] of tensors) {
     const [, name, part] = /^(.+)\.lora_([ab])$/.exec(full) ?? [];
+    if (name === undefined && /norm\.(weight|bias)$/.test(full))
+      throw unusable(
+        path,
+        `it has the trained norm ${full} (modules_to_save), and norms of adapters are not supported`,
+      );
     if (name === undefined) throw unusable(path, `it has the tensor ${full}, which is no matrix of a LoRA adapter`);
     found.set(name, { ...found.get(name), [part!]: tensor });
   }
@@ -176,7 +208,7 @@ function checkPair(path: string, name: string, { a, b, rankMax }: FoundPair & { 
       throw unusable(path, `${part} is of type ${type.name}; supported: ${adapterTypes.join(', ')}`);
   }
   const rank = b.ne[0];
-  if (a.ne[1] !== rank)
+  if (a.ne[name === embeddingName ? 0 : 1] !== rank)
     throw unusable(
       path,
       `its matrices for ${name} are [${a.ne[0]}, ${a.ne[1]}] and [${rank}, ${b.ne[1]}], so their ranks differ`,
@@ -184,14 +216,14 @@ function checkPair(path: string, name: string, { a, b, rankMax }: FoundPair & { 
   if (rank > rankMax) throw unusable(path, `${name} has rank ${rank}, and ${rankMax} is the limit (--max-lora-rank)`);
 }
 
-/** Adapters may change the matrices of layers that each row is multiplied by. */
+/** Adapters may change token embeddings, the output head, and the matrices of layers that each row is multiplied by. */
 function checkTarget(path: string, name: string, shapes: ReadonlyMap<string, readonly number[]>): void {
   const shape = shapes.get(name);
   if (shape === undefined) throw unusable(path, `it changes ${name}, which the model does not have`);
   const isMatrix = shape.length === 2 && !hasOnlyF32(name) && !name.endsWith('.ffn_gate_inp.weight');
-  if (!isMatrix || !name.startsWith('blk.'))
+  if (!isMatrix || !(name.startsWith('blk.') || name === embeddingName || name === headName))
     throw unusable(
       path,
-      `it changes ${name}, and adapters are supported only for the matrices of attention and networks`,
+      `it changes ${name}, and adapters are supported only for the matrices of attention and networks, token embeddings and the output head`,
     );
 }

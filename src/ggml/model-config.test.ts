@@ -117,8 +117,9 @@ describe('the configuration of a model', () => {
   it('has the windows, sinks and biases of gpt-oss', async () => {
     const config = await configOfTiny({ architecture: 'gpt-oss', type: 'MXFP4', layers: 5, ropeScaling: 'yarn' });
     expect(config).toMatchObject({
-      rope: { mode: 'neox', freqBase: 10_000, freqScale: 0.25, scaling: 'yarn', betaFast: 32, betaSlow: 1 },
-      slidingWindow: { window: 40, layers: [0, 2, 4], rope: { freqBase: 10_000, freqScale: 0.25, scaling: 'yarn' } },
+      // The frequencies of YaRN are divisors.
+      rope: { mode: 'neox', freqBase: 10_000, freqScale: 1, scaling: 'yarn', betaFast: 32, betaSlow: 1 },
+      slidingWindow: { window: 40, layers: [0, 2, 4], rope: config.rope },
       experts: { count: 8, used: 3, feedForwardLength: 256 },
       hasQkvBias: true,
       hasOutputBias: true,
@@ -130,6 +131,9 @@ describe('the configuration of a model', () => {
     const other = await configOfTiny({ architecture: 'gpt-oss', windowFreqBase: 500 });
     expect(other.rope.freqBase).toBe(10_000);
     expect(other.slidingWindow!.rope.freqBase).toBe(500);
+    expect(config.rope.divisors).toHaveLength(32);
+    const stretched = { architecture: 'gpt-oss', windowFreqBase: 500, ropeScaling: 'yarn' } as const;
+    await expect(configOfTiny(stretched)).rejects.toThrow(/freq_base_swa must be 10000/);
     await expect(configOfTiny({ architecture: 'gpt-oss', tied: true })).rejects.toThrow(/no tensor output.weight/);
   });
 

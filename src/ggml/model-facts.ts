@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { byEntries } from '../base/by-name.ts';
 import { type GgufFile, readStoredGguf } from './gguf.ts';
 import type { GgufValue } from './gguf-metadata.ts';
 import type { GgufTensor } from './gguf-tensors.ts';
@@ -44,7 +45,7 @@ function factsOf({ metadata, tensors, fileBytes }: GgufFile): ModelFacts {
     architecture,
     parameterCount: all.reduce((sum, tensor) => sum + elementsOf(tensor), 0),
     quantization: fileTypes.get(metadata.u32('general.file_type') ?? -1) ?? mostUsedType(all),
-    metadata: Object.fromEntries(Array.from(metadata.entries, ([name, value]) => [name, plain(value)])),
+    metadata: byEntries(Array.from(metadata.entries, ([name, value]) => [name, plain(value)])),
     tensors: all.map(({ name, type, ne }) => ({ name, type: type.name, shape: shapeOf(ne) })),
   };
 }

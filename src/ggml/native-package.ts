@@ -4,11 +4,31 @@ import { dirname, join } from 'node:path';
 import { byName } from '../base/by-name.ts';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
 
-/** The version of `@node-llama-cpp/*` whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe. All platforms are pinned to it. */
+/** The newest version of `@node-llama-cpp/*` that Kvasir loads. Tests and benches run with it. */
 export const NATIVE_PACKAGE_VERSION = '3.22.1';
-/** The results that `ggml_version()` and `ggml_commit()` must have in this version. */
+/** Its result of `ggml_version()`. */
 export const GGML_VERSION = '0.25.1';
-export const GGML_COMMIT = '0ad4a86';
+/**
+ * All versions whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe, with their results of `ggml_version()` and `ggml_commit()`.
+ * Registries have other versions for some platforms.
+ */
+export const nativeVersions = [
+  { package: NATIVE_PACKAGE_VERSION, ggml: GGML_VERSION, commit: '0ad4a86' },
+  { package: '3.22.0', ggml: '0.25.1', commit: 'ac5f707' },
+  { package: '3.21.1', ggml: '0.23.0', commit: '5b4ebc5' },
+] as const;
+/** The same versions as npm writes them: package.json has this range. */
+export const nativeVersionRange = `${nativeVersions.at(-1)?.package} - ${NATIVE_PACKAGE_VERSION}`;
+
+/** npm then installs the newest version of the range that its registry has. Quotes are the same in all shells. */
+const installCommandOf = (packageName: string, version = nativeVersionRange): string =>
+  `npm install ${version.includes(' ') ? `"${packageName}@${version}"` : `${packageName}@${version}`}`;
+
+/** What errors about the packages say. */
+export const remedyFor = (packageName: string): { readonly command: string; readonly versions: string } => ({
+  command: installCommandOf(packageName),
+  versions: nativeVersions.map((version) => version.package).join(', '),
+});
 
 /** The packages for each platform, best first. `npm install kvasir` installs the last. */
 const packagesByPlatform: Readonly<Record<string, readonly string[]>> = byName({
@@ -18,6 +38,8 @@ const packagesByPlatform: Readonly<Record<string, readonly string[]>> = byName({
   'darwin-x64': ['mac-x64'],
   'win32-x64': ['win-x64-cuda', 'win-x64-cuda-ext', 'win-x64-vulkan', 'win-x64'],
 });
+
+const thisPlatform = `${process.platform}-${process.arch}`;
 
 export interface NativeLibraries {
   readonly packageName: string;
@@ -34,15 +56,15 @@ export interface NativeLibraries {
  * Finds the installed libraries. ggml and libllama come from the CPU package, which also loads the backends of
  * installed GPU packages. GPU packages have their own copy of the same ggml, but a process must not load two.
  */
-export function findNativeLibraries(platform = `${process.platform}-${process.arch}`): NativeLibraries {
+export function findNativeLibraries(platform = thisPlatform, find: FindPackage = entryOf): NativeLibraries {
   const candidates = packagesByPlatform[platform];
   if (candidates === undefined) {
     throw platformUnsupported({ platform, supported: Object.keys(packagesByPlatform).join(', ') });
   }
   const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
-  const main = binsFolder(packageName);
-  if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
-  const gpuFolders = gpuPackages(platform).flatMap(({ folder }) => folder ?? []);
+  const main = binsFolder(find(packageName));
+  if (main === undefined) throw nativePackageMissing({ platform, packageName, ...remedyFor(packageName) });
+  const gpuFolders = gpuPackages(platform, find).flatMap(({ folder }) => folder ?? []);
   return {
     packageName,
     base: libraryIn(main, 'ggml-base', packageName),
@@ -68,12 +90,15 @@ const needsOf = (name: string): string =>
   name.endsWith('-vulkan') ? "the GPU's driver" : `NVIDIA's driver and CUDA ${name.endsWith('-ext') ? 12 : 13}`;
 
 /** Those for this platform, best first. On a Mac, Metal is in the package that `npm install kvasir` installs. */
-export function gpuPackages(platform = `${process.platform}-${process.arch}`): GpuPackage[] {
-  return (packagesByPlatform[platform] ?? []).slice(0, -1).map((suffix) => {
+export function gpuPackages(platform = thisPlatform, find: FindPackage = entryOf): GpuPackage[] {
+  const candidates = packagesByPlatform[platform] ?? [];
+  // A backend is loaded into the ggml of the CPU package.
+  const needed = installedVersion(find(`@node-llama-cpp/${candidates.at(-1)}`));
+  return candidates.slice(0, -1).map((suffix) => {
     const name = `@node-llama-cpp/${suffix}`;
-    const version = installedVersion(name);
-    const installCommand = `npm install ${name}@${NATIVE_PACKAGE_VERSION}`;
-    const found = version === NATIVE_PACKAGE_VERSION ? binsFolder(name) : undefined;
+    const version = installedVersion(find(name));
+    const installCommand = installCommandOf(name, needed);
+    const found = version !== undefined && version === needed ? binsFolder(find(name)) : undefined;
     return {
       name,
       installCommand,
@@ -84,14 +109,16 @@ export function gpuPackages(platform = `${process.platform}-${process.arch}`): G
   });
 }
 
-function installedVersion(packageName: string): string | undefined {
-  const entry = entryOf(packageName);
+function installedVersion(entry: string | undefined): string | undefined {
   if (entry === undefined) return undefined;
   const { version } = JSON.parse(readFileSync(join(dirname(entry), '..', 'package.json'), 'utf8')) as {
     readonly version: string;
   };
   return version;
 }
+
+/** The main file of an installed package, as Node finds it; undefined if the package is not installed. */
+type FindPackage = (packageName: string) => string | undefined;
 
 function entryOf(packageName: string): string | undefined {
   try {
@@ -105,8 +132,7 @@ function entryOf(packageName: string): string | undefined {
 export const fallbackFolder = 'fallback';
 
 /** `<package>/bins/<platform folder>`, or the folder for an older CUDA below; undefined if the package is not installed. */
-function binsFolder(packageName: string): string | undefined {
-  const entry = entryOf(packageName);
+function binsFolder(entry: string | undefined): string | undefined {
   if (entry === undefined) return undefined;
   const bins = join(dirname(entry), '..', 'bins');
   if (!existsSync(bins)) return undefined;
@@ -121,7 +147,7 @@ function libraryIn(folder: string, stem: string, packageName: string): string {
   const pattern = new RegExp(`^(lib)?${stem}(\\.[a-z]*\\.?v[\\d.]+)?\\.(so|dylib|dll)$`);
   const file = readdirSync(folder).find((name) => pattern.test(name));
   if (file === undefined) {
-    throw nativePackageMissing({ platform: folder, packageName, version: NATIVE_PACKAGE_VERSION });
+    throw nativePackageMissing({ platform: folder, packageName, ...remedyFor(packageName) });
   }
   return join(folder, file);
 }

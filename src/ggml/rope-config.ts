@@ -25,7 +25,13 @@ export interface RopeConfig {
   readonly originalContextLength: number;
   /** The tensor that has a divisor for each frequency, F32 [dimension / 2]. */
   readonly freqFactors?: FreqFactors;
+  /** The same, computed: ggml rounds the range of pairs that YaRN stretches in part. */
+  readonly divisors?: readonly number[];
 }
+
+/** Whether the angles have divisors, from the file or computed. */
+export const hasDivisors = ({ freqFactors, divisors }: RopeConfig): boolean =>
+  freqFactors !== undefined || divisors !== undefined;
 
 /** Llama 3's divisors, and LongRoPE's for sequences within the original context and for longer ones. */
 export const llama3Factors = 'rope_freqs.weight';
@@ -71,10 +77,13 @@ export function readRopeConfig(file: GgufFile, architecture: Architecture, sizes
   const isYarn = type === 'yarn';
   const originalContextLength = metadata.u32(key('scaling.original_context_length')) ?? contextLength;
   const freqFactors = freqFactorsOf(file, architecture, sizes.longest > originalContextLength);
-  // Other architectures have these numbers in their files, too, but llama.cpp does not read them.
-  const beta = (speed: 'fast' | 'slow', usual: number): number =>
-    architecture === 'mistral3' ? (metadata.f32(key(`scaling.yarn_beta_${speed}`)) ?? usual) : usual;
-  return {
+  // As transformers reads them: 0 means "not set". llama.cpp reads them for few architectures.
+  const beta = (speed: 'fast' | 'slow', usual: number): number => {
+    const turns = metadata.f32(key(`scaling.yarn_beta_${speed}`)) || usual;
+    if (turns < 0) throw metadata.invalid(key(`scaling.yarn_beta_${speed}`), 'positive');
+    return turns;
+  };
+  const config: RopeConfig = {
     mode: modeOf(architecture, metadata.bool(key('scaling.finetuned'))),
     scaling: isYarn ? 'yarn' : factor === 1 ? 'none' : 'linear',
     dimension,
@@ -82,14 +91,33 @@ export function readRopeConfig(file: GgufFile, architecture: Architecture, sizes
     freqScale: Math.fround(1 / factor),
     extFactor: isYarn ? 1 : 0,
     attnFactor:
-      (isYarn ? yarnAttention(factor, architecture, yarnLogMultiplier(file, architecture)) : 1) *
-      (metadata.f32(key('scaling.attn_factor')) ?? 1),
+      (isYarn ? yarnAttention(factor, file, architecture) : 1) * (metadata.f32(key('scaling.attn_factor')) ?? 1),
     betaFast: beta('fast', 32),
     betaSlow: beta('slow', 1),
     originalContextLength,
     ...(freqFactors === undefined ? {} : { freqFactors }),
   };
+  return isYarn && traits.hasExactYarn === true ? withExactRange(config) : config;
 }
+
+/**
+ * YaRN without rounding, as `truncate: false` in gpt-oss' configuration says, which GGUF files have not. The frequencies become divisors.
+ */
+function withExactRange(rope: RopeConfig): RopeConfig {
+  const { dimension, freqScale, attnFactor, betaFast, betaSlow } = rope;
+  const low = Math.max(0, pairOfTurns(rope, betaFast));
+  const high = Math.min(dimension - 1, pairOfTurns(rope, betaSlow));
+  const divisors = Array.from({ length: dimension / 2 }, (_, pair) => {
+    const ramp = Math.min(1, Math.max(0, (pair - low) / (high === low ? 0.001 : high - low)));
+    return Math.fround(1 / (freqScale * ramp + 1 - ramp));
+  });
+  const raised = attnFactor * (1 + 0.1 * Math.log(1 / freqScale));
+  return { ...rope, freqScale: 1, extFactor: 0, attnFactor: raised, divisors };
+}
+
+/** The pair, as a fraction, that turns `turns` times within the original context. */
+const pairOfTurns = ({ dimension, freqBase, originalContextLength }: RopeConfig, turns: number): number =>
+  (dimension * Math.log(originalContextLength / (turns * 2 * Math.PI))) / (2 * Math.log(freqBase));
 
 /** As in llama.cpp and vLLM, the longest sequence of the engine chooses one set of LongRoPE for all sequences. */
 function freqFactorsOf({ tensors }: GgufFile, architecture: Architecture, isLong: boolean): FreqFactors | undefined {
@@ -142,15 +170,20 @@ function modeOf(architecture: Architecture, isFinetuned: boolean | undefined): R
 }
 
 /**
- * YaRN multiplies attention by a magnitude. ggml's rope multiplies by `1 + 0.1 ln(factor)`, so this divides by it. Without a
+ * YaRN multiplies attention by a magnitude. ggml's rope multiplies by `1 + 0.1 ln(factor)`, so this divides by it. A file may have the
+ * magnitude itself (`attention_factor` in a configuration). Without it and without a
  * multiplier of the magnitude, the result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication.
  * DeepSeek 2 with a multiplier has the magnitude in attention's scale, and none in RoPE.
  */
-function yarnAttention(factor: number, architecture: Architecture, logMultiplier: number): number {
+function yarnAttention(factor: number, file: GgufFile, architecture: Architecture): number {
+  const logMultiplier = yarnLogMultiplier(file, architecture);
+  const key = `${architecture}.rope.scaling.yarn_attn_factor`;
+  const written = file.metadata.f32(key);
+  if (written !== undefined && written <= 0) throw file.metadata.invalid(key, 'positive');
   const magnitude = (multiplier: number): number => (factor <= 1 ? 1 : 0.1 * multiplier * Math.log(factor) + 1);
   const isInAttention = architecture === 'deepseek2' && logMultiplier !== 0;
   const raised = isInAttention ? 1 : magnitude(1) / magnitude(logMultiplier);
-  return raised / (1 + 0.1 * Math.log(factor));
+  return (written ?? raised) / (1 + 0.1 * Math.log(factor));
 }
 
 /** The multiplier of YaRN's magnitude. Files of DeepSeek 2 have a tenth of it. */

@@ -1,3 +1,4 @@
+import { byEntries } from '../base/by-name.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
 
 /** Parameters of sampling that the publisher of a model recommends. */
@@ -30,7 +31,7 @@ export function readSamplingDefaults({ entries }: Pick<GgufMetadata, 'entries'>)
     const value = entry === undefined || 'elementType' in entry ? Number.NaN : numberOf(entry.value);
     return Number.isFinite(value) && isAllowed(value) ? [[name, value] as const] : [];
   });
-  return Object.fromEntries(found);
+  return byEntries(found);
 }
 
 /** As written before it was rounded to 32 bits: 0.7 instead of 0.699999988079071. */

@@ -44,6 +44,8 @@ export function readSlidingWindow(
   const baseKey = `${architecture}.rope.freq_base_swa`;
   const freqBase = metadata.f32(baseKey) ?? rope.freqBase;
   if (freqBase <= 0) throw metadata.invalid(baseKey, 'positive');
+  // The divisors are of one base.
+  if (rope.divisors !== undefined && freqBase !== rope.freqBase) throw metadata.invalid(baseKey, `${rope.freqBase}`);
   const isWindowed = (layer: number): boolean =>
     listed === undefined ? pattern === 0 || layer % pattern < pattern - 1 : listed[layer] !== 0;
   const layers = Array.from({ length: layerCount }, (_, layer) => layer).filter(

@@ -1,4 +1,4 @@
-import { byName } from '../base/by-name.ts';
+import { byEntries, byName } from '../base/by-name.ts';
 import { namesOf } from '../base/exact-json.ts';
 import { patternOfFormat } from './formats.ts';
 import type { Conjunct, SchemaAtoms } from './schema-atoms.ts';
@@ -100,7 +100,7 @@ function schemaOfValue(value: unknown): SchemaObject {
     return { type: 'array', minItems: value.length, maxItems: value.length, prefixItems: value.map(constant) };
   }
   const names = namesOf(value as object);
-  const properties = Object.fromEntries(names.map((name) => [name, constant((value as SchemaObject)[name])]));
+  const properties = byEntries(names.map((name) => [name, constant((value as SchemaObject)[name])]));
   return { type: 'object', required: names, maxProperties: names.length, properties };
 }
 

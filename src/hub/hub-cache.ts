@@ -36,11 +36,19 @@ const repositoryFolder = /^models--(.+?)--(.+)$/;
 /** Of the name of a blob that is not complete. */
 const incompleteEnding = '.kvasir-incomplete';
 
+const thisSystem = {
+  platform: process.platform as NodeJS.Platform,
+  symlink: symlink as (target: string, path: string) => Promise<void>,
+};
+
 export class HubCache {
   readonly folder: string;
 
-  constructor(folder: string) {
+  readonly #system: typeof thisSystem;
+
+  constructor(folder: string, system = thisSystem) {
     this.folder = folder;
+    this.#system = system;
   }
 
   /** The path of a blob, whose folder exists afterwards. @throws hubFolderUnusable */
@@ -70,13 +78,13 @@ export class HubCache {
     await this.#usable(async () => {
       await makeFolders(dirname(location));
       await this.#checkBelow(repository, dirname(location));
-      await removeLink(location);
+      await this.#removeLink(location);
       try {
-        await symlink(relative(dirname(location), blobPath), location);
+        await this.#system.symlink(relative(dirname(location), blobPath), location);
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
         // Windows lets only some users make links. Then the file itself stands there.
-        if (process.platform !== 'win32') throw error;
+        if (this.#system.platform !== 'win32') throw error;
         await rename(blobPath, location);
       }
     });
@@ -163,6 +171,15 @@ export class HubCache {
     if (!found.startsWith(`${root}${sep}`)) throw new Error(`${folder} is a link to ${found}`);
   }
 
+  /** Removes a link whose blob was removed. Where links need permissions, the file itself may stand there. */
+  async #removeLink(location: string): Promise<void> {
+    const found = await lstat(location).catch(() => undefined);
+    if (found === undefined) return;
+    if (!found.isSymbolicLink() && this.#system.platform !== 'win32')
+      throw new Error(`${location} is not a link of this cache`);
+    await rm(location, { force: true });
+  }
+
   async #isUsed(folder: string, blob: string): Promise<boolean> {
     for (const { location } of await filesBelow(join(folder, 'snapshots'))) {
       const target = await readlink(location).catch(() => undefined);
@@ -182,15 +199,6 @@ export class HubCache {
       throw hubFolderUnusable({ folder: this.folder, reason: (error as Error).message }, error);
     }
   }
-}
-
-/** Removes a link whose blob was removed. Where links need permissions, the file itself may stand there. */
-async function removeLink(location: string): Promise<void> {
-  const found = await lstat(location).catch(() => undefined);
-  if (found === undefined) return;
-  if (!found.isSymbolicLink() && process.platform !== 'win32')
-    throw new Error(`${location} is not a link of this cache`);
-  await rm(location, { force: true });
 }
 
 /** Whether a path is that of a blob of a repository, complete or not. */

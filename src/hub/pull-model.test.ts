@@ -246,6 +246,43 @@ describe('downloads of models', () => {
     expect(await modelFile('models', options)).toBe('models');
   });
 
+  it('stand in place of links for a user of Windows who may make none', async () => {
+    const system = {
+      platform: 'win32' as const,
+      symlink: () => Promise.reject(Object.assign(new Error('symlink'), { code: 'EPERM' })),
+    };
+    const cache = new HubCache(folder, system);
+    for (const [commit, text] of [
+      ['a'.repeat(40), 'first'],
+      ['b'.repeat(40), 'second'],
+      ['a'.repeat(40), 'again'],
+    ] as const) {
+      const blob = await cache.blobPath('maker/model', sha256);
+      await writeFile(blob, text);
+      const location = cache.location('maker/model', commit, 'sub/m.gguf');
+      await cache.place('maker/model', location, blob);
+      expect(await readFile(location, 'utf8')).toBe(text);
+    }
+    const revisions = await cache.revisions();
+    expect(revisions.map(({ files }) => files.map(({ path, bytes }) => [path, bytes]))).toEqual([
+      [['sub/m.gguf', 5]],
+      [['sub/m.gguf', 6]],
+    ]);
+    expect(
+      await cache.remove(
+        'maker/model',
+        revisions.flatMap(({ files }) => files),
+      ),
+    ).toBe(11);
+    expect(await readdir(folder)).toEqual([]);
+    // A user of another system has a reason to hear of a link that cannot be made.
+    const elsewhere = new HubCache(folder, { ...system, platform: 'linux' });
+    const blob = await elsewhere.blobPath('maker/model', sha256);
+    await writeFile(blob, 'x');
+    const place = elsewhere.place('maker/model', elsewhere.location('maker/model', 'a'.repeat(40), 'm.gguf'), blob);
+    await expect(place).rejects.toEqual(refused({ definition: errors.hubFolderUnusable.definition }));
+  });
+
   describe('are removed', () => {
     it('with their blobs, unless another revision has the same content', async () => {
       await pullModel(name, options);

@@ -29,6 +29,10 @@ describe('the models of a repository', () => {
     expect(among('README.md', 'mmproj-F16.gguf', 'sub/imatrix_x.gguf', 'm.gguf', 'm.safetensors')).toHaveLength(1);
   });
 
+  it.each(['X.mmproj-Q8_0.gguf', 'X-mmproj-f16.gguf', 'sub/X-imatrix.gguf', 'X.imatrix.gguf'])('are not %s', (path) => {
+    expect(among(path)).toEqual([]);
+  });
+
   it('have the parts of a split file in their order, and are whole', () => {
     const parts = [
       'Q4_0/m-Q4_0-00002-of-00003.gguf',
@@ -53,6 +57,31 @@ describe('the selection of a model', () => {
     expect(selected(undefined, ...files)).toEqual(['m-Q4_K_M.gguf']);
     expect(selected(undefined, 'm-Q2_K.gguf', 'm-Q8_0.gguf')).toEqual(['m-Q8_0.gguf']);
     expect(selected(undefined, 'm-IQ1_S.gguf')).toEqual(['m-IQ1_S.gguf']);
+  });
+
+  it.each([
+    'X.mmproj-Q8_0.gguf',
+    'mtp-X-Q8_0.gguf',
+    'X-mtp-Q8_0.gguf',
+    'MTP/mtp-X-Q8_0.gguf',
+    'eagle3-X-Q8_0.gguf',
+    'X-eagle3-Q8_0.gguf',
+    'dflash-X-Q8_0.gguf',
+    'X-draft-Q8_0.gguf',
+    'draft-X-Q8_0-00001-of-00001.gguf',
+  ])('prefers a model to its companion %s', (companion) => {
+    expect(selected('Q8_0', companion, 'X-Q8_0.gguf')).toEqual(['X-Q8_0.gguf']);
+    expect(selected(undefined, companion, 'X-Q8_0.gguf')).toEqual(['X-Q8_0.gguf']);
+    expect(selected(undefined, companion, 'X-Q5_K_S.gguf')).toEqual(['X-Q5_K_S.gguf']);
+    expect(() => selected('Q8_0', companion, 'X-Q5_K_S.gguf')).toThrow('has no model Q8_0. It has: Q5_K_S.');
+  });
+
+  it('takes a companion that is named, or that is all there is', () => {
+    expect(selected('mtp-X-Q8_0.gguf', 'mtp-X-Q8_0.gguf', 'X-Q8_0.gguf')).toEqual(['mtp-X-Q8_0.gguf']);
+    expect(selected('mtp-x-q8_0', 'mtp-X-Q8_0.gguf', 'X-Q8_0.gguf')).toEqual(['mtp-X-Q8_0.gguf']);
+    expect(selected('Q8_0', 'X-draft-Q8_0.gguf', 'X-draft-Q4_0.gguf')).toEqual(['X-draft-Q8_0.gguf']);
+    expect(selected(undefined, 'X-MTP-Q8_0.gguf', 'X-MTP-Q2_K.gguf')).toEqual(['X-MTP-Q8_0.gguf']);
+    expect(selected('Q4_K_M', 'X-imatrix-Q4_K_M.gguf')).toEqual(['X-imatrix-Q4_K_M.gguf']);
   });
 
   it('refuses to guess', () => {

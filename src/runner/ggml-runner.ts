@@ -132,6 +132,7 @@ export class GgmlRunner implements Runner {
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
       const placement = {
+        map: options.mmap === true,
         repack: options.repack ?? true,
         keepPlain: (matrix: GgufTensor) => tiles?.fits(matrix) === true,
       };
@@ -188,6 +189,7 @@ export class GgmlRunner implements Runner {
           (headRotation !== undefined || ropesOf(config).length === 0) &&
           mixers?.identity !== 'ggml' &&
           otherMatrices(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true).length === 0,
+        hasExperts: config.experts !== undefined,
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
@@ -244,7 +246,8 @@ export class GgmlRunner implements Runner {
     const { passes, tiles, rowMatmul, weightedSum, byRow } = kernels;
     const lowRank = kernels.operations?.lowRank;
     this.adapters = new AdapterStore({
-      ...{ device, base: options, matrices: weights.matrices, kernels: lowRank, idle: () => this.#running },
+      ...{ device, base: options, matrices: weights.matrices, hasEmbedding: weights.tokenEmbedding !== undefined },
+      ...{ kernels: lowRank, idle: () => this.#running },
     });
     let memory: KvMemory | undefined;
     try {
@@ -376,6 +379,7 @@ export class GgmlRunner implements Runner {
     this.#memoryAhead?.used(batch.slots);
     const prepared = performance.now();
     await decoder.graph.compute();
+    this.#weights.checkMapped();
     const computed = performance.now();
     if (batch.slice !== undefined) this.#chunk = this.#chunkAfter(batch, decoder);
     let result = this.#resultOf(plan, batch, decoder);
@@ -463,7 +467,7 @@ export class GgmlRunner implements Runner {
     const { config, weights, kernels } = this.#parts;
     const head = assertDefined(weights.head, 'the last stage has the output head');
     const parts = { device: this.#device, config, kernels, operations: this.#operations, rule: this.#rowRule };
-    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf });
+    this.#promptHeads ??= new PromptHeads({ ...parts, head, logitsOf, adapters: this.adapters });
     const hidden = this.#read(graph, promptHidden, batch.promptRows.length * config.embeddingLength);
     return promptResults(batch, hidden, this.#promptHeads, sampler);
   }

@@ -27,6 +27,8 @@ export interface NumericsSettings extends ModelConstants {
    * compiled for a CPU that fuses multiply-adds.
    */
   readonly isSameOnAllCpus: boolean;
+  /** Whether ggml chooses experts. */
+  readonly hasExperts: boolean;
 }
 
 /** Numbers of a model that powers and logarithms decide. */
@@ -68,7 +70,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
     ggml,
     `${device.kind === 'cpu' ? 'CPU' : 'GPU'}${gpu}`,
     ...(settings.isSameOnAllCpus
-      ? [`operations ${operationBits(device)}`]
+      ? [`operations ${operationBits(device, settings.hasExperts)}`]
       : [await cpuFeatures(), backendFeatures(device), libraryOfMathematics(native)]),
     `RoPE ${ropeDigest(settings.ropes)}`,
     `scale ${Math.fround(settings.attentionScale)}`,

@@ -16,9 +16,12 @@ const chosenCount = 4;
  * Kvasir's kernels compute the matmuls, attention, RoPE, activations and recurrences. Builds with equal digests round and add in the same
  * way, so machines with such builds may share KV.
  *
+ * Without `hasExperts`, the operations that choose experts are left out: which of equal scores is chosen depends on the C++ library with which
+ * ggml was built, and differs between Linux and Windows.
+ *
  * The inputs have all magnitudes that matter: denormal and infinite as F16. Copies that change no type are left out.
  */
-export function operationBits(device: ComputeDevice): string {
+export function operationBits(device: ComputeDevice, hasExperts = true): string {
   const graph = new GraphBuilder(device);
   const inputs: [tensor: TensorPtr, values: ArrayBufferView][] = [];
   const outputs: [name: string, tensor: TensorPtr][] = [];
@@ -29,7 +32,10 @@ export function operationBits(device: ComputeDevice): string {
   };
   try {
     graph.begin(1024);
-    for (const n of lengths) for (const output of rowOutputs(graph, input, n)) outputs.push(output);
+    for (const n of lengths) {
+      for (const output of rowOutputs(graph, input, n)) outputs.push(output);
+      if (hasExperts) for (const output of expertOutputs(graph, input, n)) outputs.push(output);
+    }
     for (const [, tensor] of outputs) graph.output(tensor);
     graph.allocate();
     for (const [tensor, values] of inputs) graph.write(tensor, values);
@@ -60,19 +66,6 @@ function* rowOutputs(graph: GraphBuilder, input: Input, n: number): Generator<[n
   yield ['sums of rows', sums];
   yield ['sums of rows, at least', graph.sumRowsAtLeast(near, 1e-3)];
   yield ['each divided by its sum', graph.divide(wide, sums)];
-  const chosen = graph.largest(near, chosenCount);
-  yield ['largest', chosen];
-  // Sorting algorithms differ in which of equal elements come first.
-  const equal = Float32Array.from({ length: n * rowCount }, (_, i) => (i * 7) % 5);
-  yield ['largest of equal elements', graph.largest(input(F32, equal, n, rowCount), chosenCount)];
-  const experts = graph.reshape3d(
-    input(F32, wideFloats(n * chosenCount * rowCount, 6), n, chosenCount * rowCount),
-    n,
-    chosenCount,
-    rowCount,
-  );
-  const biases = input(F32, randomFloats(n * n, 7), n, n);
-  yield ['sum with a chosen row', graph.addChosen(experts, biases, chosen)];
   const order = input(
     I64,
     BigInt64Array.from({ length: rowCount }, (_, i) => BigInt(rowCount - 1 - i)),
@@ -88,6 +81,24 @@ function* rowOutputs(graph: GraphBuilder, input: Input, n: number): Generator<[n
     yield [`to ${type.name}`, stored];
     yield [`from ${type.name}`, graph.getRows(stored, back)];
   }
+}
+
+/** Operations that choose experts, and their biases. */
+function* expertOutputs(graph: GraphBuilder, input: Input, n: number): Generator<[name: string, result: TensorPtr]> {
+  const scores = input(F32, scaled(randomFloats(n * rowCount, 2), 12), n, rowCount);
+  const chosen = graph.largest(scores, chosenCount);
+  yield ['largest', chosen];
+  // Sorting algorithms differ in which of equal elements come first.
+  const equal = Float32Array.from({ length: n * rowCount }, (_, i) => (i * 7) % 5);
+  yield ['largest of equal elements', graph.largest(input(F32, equal, n, rowCount), chosenCount)];
+  const experts = graph.reshape3d(
+    input(F32, wideFloats(n * chosenCount * rowCount, 6), n, chosenCount * rowCount),
+    n,
+    chosenCount,
+    rowCount,
+  );
+  const biases = input(F32, randomFloats(n * n, 7), n, n);
+  yield ['sum with a chosen row', graph.addChosen(experts, biases, chosen)];
 }
 
 const scaled = (values: Float32Array, factor: number): Float32Array => values.map((value) => value * factor);

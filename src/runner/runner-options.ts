@@ -43,6 +43,8 @@ export interface GgmlRunnerOptions {
   readonly kvCacheBytes: (blockBytes: number, gpu?: GpuMemory) => number;
   /** The implementation of attention; default `auto`. */
   readonly attention?: AttentionOption;
+  /** Whether weights are mapped (`canMapWeights`); default: copied. */
+  readonly mmap?: boolean | undefined;
   /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
   readonly repack?: boolean;
   /** Kvasir's kernels for matmuls and for layers with states; default: on. */

@@ -1,18 +1,32 @@
-import { assertDefined } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import { defineError } from '../base/errors.ts';
 import { preferHugePages } from '../base/huge-pages.ts';
+import { canMapFiles, MappedFile } from '../base/mapped-file.ts';
 import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
-import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
-import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
+import { modelFileChanged, withModelFile } from '../ggml/errors.ts';
+import type { BufferPtr, ContextPtr, RawPtr, TensorPtr } from '../ggml/ffi.ts';
+import { isSameFile, stateOf } from '../ggml/file-state.ts';
+import type { GgufFile, GgufPart, GgufTensor } from '../ggml/gguf.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
+import { F32 } from '../ggml/types.ts';
 
 export const brokenWeights = defineError(
   'KVASIR_BROKEN_WEIGHTS',
   'The model {path} is broken: its tensor {tensor} has {found} as number {index}. Download or convert the model again.',
   500,
 );
+
+/**
+ * Whether the weights of a file can be mapped: the system has calls for it, and ggml can read each tensor in its place. A matrix that is
+ * mapped is laid out each time it is used, so steps are slower, with the same bits.
+ */
+export const canMapWeights = ({ tensors }: Pick<GgufFile, 'tensors'>): boolean =>
+  canMapFiles() && [...tensors.values()].every(({ fileOffset }) => fileOffset % tensorAlignment === 0);
+
+/** ggml's, and the default of GGUF. */
+const tensorAlignment = 32;
 
 /** Reading so many numbers takes a few milliseconds. */
 const checkedBytesMax = 4 << 20;
@@ -22,9 +36,13 @@ export interface PlacedMatrix {
   readonly tensor: TensorPtr;
   readonly source: GgufTensor;
   readonly buffers: BufferType;
+  /** It lies in a mapped file, which nothing may write. */
+  readonly isMapped?: boolean;
 }
 
 export interface PlacementOptions {
+  /** Tensors in plain host memory are those of the mapped file, instead of copies; default: copies. See `canMapWeights`. */
+  readonly map?: boolean;
   /** Whether matrices may be in ggml's repacked CPU buffers, as in llama.cpp by default. */
   readonly repack: boolean;
   /** Matrices that must be in plain host memory on a CPU, in the layout of the file, because Kvasir lays them out. */
@@ -39,16 +57,19 @@ export type LayerTensors = Pick<WeightStore, 'vector' | 'matrix' | 'router' | 'e
 /** The tensors of one type of buffer. */
 interface BufferGroup {
   readonly buffers: BufferType;
+  readonly isMapped: boolean;
   readonly context: ContextPtr;
   readonly tensors: Map<string, { readonly pointer: TensorPtr; readonly source: GgufTensor }>;
-  buffer?: BufferPtr;
+  /** One, or one for each mapped part of the file. */
+  readonly allocated: BufferPtr[];
 }
 
 /**
  * Tensors are declared first. Then the buffer of each group is allocated at once, and filled from the file.
  *
  * A matrix goes to repacked buffers if ggml has a kernel for its type and shape on this CPU and `keepPlain` is false for
- * it. Other tensors go to the device's plain buffers, or to the CPU's if the device cannot compute with them.
+ * it. Other tensors go to the device's plain buffers, or to the CPU's if the device cannot compute with them. With `map`, the CPU's
+ * plain buffers are the file itself.
  */
 export class WeightStore {
   readonly matrices: PlacedMatrix[] = [];
@@ -59,6 +80,8 @@ export class WeightStore {
   readonly #options: PlacementOptions;
   readonly #groups = new Map<string, BufferGroup>();
   readonly #tables = new Set<string>();
+  readonly #mapped: MappedFile[] = [];
+  readonly #constants = new Map<string, Float32Array<ArrayBuffer>>();
 
   constructor(device: ComputeDevice, file: GgufFile, options: PlacementOptions) {
     this.#device = device;
@@ -69,6 +92,12 @@ export class WeightStore {
   /** Numbers that are added or multiplied. */
   vector(name: string): TensorPtr {
     return this.#declare(name, this.#device.mainBuffers);
+  }
+
+  /** Numbers that are not in the file. */
+  constant(name: string, values: Float32Array<ArrayBuffer>): TensorPtr {
+    this.#constants.set(name, values);
+    return this.#declare(name, this.#device.mainBuffers, 'constants');
   }
 
   /** A matrix whose rows are read by index. */
@@ -83,7 +112,7 @@ export class WeightStore {
     const source = this.#source(name);
     const buffers = this.#placeMatrix(source);
     const tensor = this.#declare(name, buffers);
-    this.matrices.push({ tensor, source, buffers });
+    this.matrices.push({ tensor, source, buffers, isMapped: this.#isMapped(buffers) });
     return tensor;
   }
 
@@ -98,7 +127,7 @@ export class WeightStore {
     const source = this.#source(name);
     const buffers = this.#placeMatrix(source, canMultiplyExperts);
     const tensor = this.#declare(name, buffers);
-    this.expertMatrices.push({ tensor, source, buffers });
+    this.expertMatrices.push({ tensor, source, buffers, isMapped: this.#isMapped(buffers) });
     return tensor;
   }
 
@@ -117,14 +146,53 @@ export class WeightStore {
     const targets: TensorTarget[] = [];
     for (const group of this.#groups.values()) {
       const bytes = [...group.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
-      group.buffer = allocateTensors(this.#device, group.context, group.buffers, { purpose: 'the weights', bytes });
-      this.#device.native.ggml_backend_buffer_set_usage(group.buffer, 1);
-      if (group.buffers.isHost) this.#preferHugePages(group.buffer);
       this.byteLength += bytes;
-      for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
+      if (group.isMapped) {
+        this.#map(group);
+        continue;
+      }
+      const buffer = allocateTensors(this.#device, group.context, group.buffers, { purpose: 'the weights', bytes });
+      group.allocated.push(buffer);
+      this.#device.native.ggml_backend_buffer_set_usage(buffer, 1);
+      if (group.buffers.isHost) this.#preferHugePages(buffer);
+      for (const [name, { pointer, source }] of group.tensors) {
+        const values = this.#constants.get(name);
+        if (values === undefined) targets.push(this.#target(group, pointer, source));
+        else this.#device.native.ggml_backend_tensor_set(pointer, values, 0, source.byteLength);
+      }
     }
     await readTensors(this.#file, targets, onProgress);
+    this.checkMapped();
     this.#checkNumbers();
+  }
+
+  /** Whether the tensors of these buffers are mapped. */
+  #isMapped(buffers: BufferType): boolean {
+    return this.#options.map === true && buffers.isHost && buffers !== this.#device.repackedBuffers;
+  }
+
+  #map({ tensors, allocated }: BufferGroup): void {
+    const { native } = this.#device;
+    for (const [index, part] of this.#file.parts.entries()) {
+      const inPart = [...tensors.values()].filter(({ source }) => source.part === index);
+      if (inPart.length === 0) continue;
+      const file = openMapped(part);
+      this.#mapped.push(file);
+      const buffer = native.ggml_backend_cpu_buffer_from_ptr(file.address as RawPtr, file.byteLength);
+      allocated.push(buffer);
+      native.ggml_backend_buffer_set_usage(buffer, 1);
+      for (const { pointer, source } of inPart) {
+        const address = (file.address + source.fileOffset) as RawPtr;
+        assert(native.ggml_backend_tensor_alloc(buffer, pointer, address) === 0, 'a tensor lies within its file');
+      }
+    }
+  }
+
+  /** @throws modelFileChanged: what was computed since the last call may be wrong */
+  checkMapped(): void {
+    const changed = this.#mapped.find((file) => file.isChanged);
+    if (changed !== undefined)
+      throw modelFileChanged({ path: changed.path, problem: 'another program wrote it, and its weights are mapped' });
   }
 
   /**
@@ -151,11 +219,12 @@ export class WeightStore {
   }
 
   close(): void {
-    for (const { buffer, context } of this.#groups.values()) {
-      if (buffer !== undefined) this.#device.native.ggml_backend_buffer_free(buffer);
+    for (const { allocated, context } of this.#groups.values()) {
+      for (const buffer of allocated) this.#device.native.ggml_backend_buffer_free(buffer);
       this.#device.native.ggml_free(context);
     }
     this.#groups.clear();
+    for (const file of this.#mapped.splice(0)) file.close();
   }
 
   #placeMatrix(source: GgufTensor, isSupported = canMultiply): BufferType {
@@ -167,17 +236,21 @@ export class WeightStore {
   }
 
   #source(name: string): GgufTensor {
+    const values = this.#constants.get(name);
+    if (values !== undefined)
+      return { name, type: F32, ne: [values.length, 1, 1, 1], byteLength: values.byteLength, part: 0, fileOffset: 0 };
     return assertDefined(this.#file.tensors.get(name), `the file has ${name}, which the configuration needs`);
   }
 
-  #declare(name: string, buffers: BufferType): TensorPtr {
+  #declare(name: string, buffers: BufferType, groupName = buffers.name): TensorPtr {
     const { native } = this.#device;
-    let group = this.#groups.get(buffers.name);
+    let group = this.#groups.get(groupName);
     if (group === undefined) {
-      const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
+      const bytes = (this.#file.tensors.size + 2) * native.ggml_tensor_overhead();
       const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
-      group = { buffers, context, tensors: new Map() };
-      this.#groups.set(buffers.name, group);
+      const isMapped = groupName === buffers.name && this.#isMapped(buffers);
+      group = { buffers, isMapped, context, tensors: new Map(), allocated: [] };
+      this.#groups.set(groupName, group);
     }
     const known = group.tensors.get(name);
     if (known !== undefined) return known.pointer;
@@ -199,6 +272,18 @@ export class WeightStore {
       accept: (bytes) => native.ggml_backend_tensor_set(pointer, bytes, 0, source.byteLength),
     };
   }
+}
+
+function openMapped(part: GgufPart): MappedFile {
+  let file: MappedFile;
+  try {
+    file = new MappedFile(part.path);
+  } catch (error) {
+    throw withModelFile(part.path, error);
+  }
+  if (isSameFile(stateOf(file.stats), part.state)) return file;
+  file.close();
+  throw modelFileChanged({ path: part.path, problem: 'its size or date has changed' });
 }
 
 function areFinite(values: Float32Array): boolean {

@@ -3,6 +3,7 @@ import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import type { HeadLayer } from '../ggml/pooled-head.ts';
+import type { RopeConfig } from '../ggml/rope-config.ts';
 import { outputNormOf } from '../ggml/tensor-list.ts';
 import { type LayerNormWeights, layerNormWeights } from './arch/bert.ts';
 import { type LayerWeights, layerWeights } from './arch/layer-weights.ts';
@@ -65,6 +66,8 @@ export interface ModelWeights {
   /** All matrices `[inputs, outputs, experts or heads]` of matmuls with the rows of an expert or a head. */
   readonly expertMatrices: readonly PlacedMatrix[];
   readonly byteLength: number;
+  /** After a step. @throws modelFileChanged if a mapped file was written: what was computed with it may be wrong */
+  checkMapped(): void;
   close(): void;
 }
 
@@ -72,6 +75,11 @@ export interface WeightOptions extends PlacementOptions {
   /** The stage whose weights are read. */
   readonly stage: PipelineStage;
   readonly onProgress?: LoadProgress | undefined;
+}
+
+function ropeDivisors(store: WeightStore, { freqFactors, divisors }: RopeConfig): TensorPtr | undefined {
+  if (divisors !== undefined) return store.constant('rope_divisors', Float32Array.from(divisors));
+  return freqFactors === undefined ? undefined : store.vector(freqFactors);
 }
 
 /**
@@ -86,12 +94,11 @@ export async function loadWeights(
 ): Promise<ModelWeights> {
   const store = new WeightStore(device, file, options);
   const { stage } = options;
-  const { freqFactors } = config.rope;
   const weights = {
     tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
     embedding: isFirstStage(stage) ? embeddingWeights(store, config) : undefined,
     head: isLastStage(stage) ? outputHead(store, config) : undefined,
-    ropeFreqs: freqFactors === undefined ? undefined : store.vector(freqFactors),
+    ropeFreqs: ropeDivisors(store, config.rope),
     tokenInputs: config.perLayerLength === undefined ? undefined : tokenInputWeights(store),
     firstLayer: stage.firstLayer,
     layers: layersOf(stage).map((layer) => layerWeights(store.ofLayer(layer), config, layer)),
@@ -107,6 +114,7 @@ export async function loadWeights(
     matrices: store.matrices,
     expertMatrices: store.expertMatrices,
     byteLength: store.byteLength,
+    checkMapped: () => store.checkMapped(),
     close: () => store.close(),
   };
 }

@@ -38,11 +38,12 @@ function chatToken(engine: AsyncEngine, token: number, logprob: number): string 
  * offset of this character.
  */
 export class TextOffset {
-  readonly #decoder = new StreamDecoder();
+  readonly #decoder: StreamDecoder;
   #offset: number;
 
   /** `text`: what the client gets before the completion. */
-  constructor(text: string) {
+  constructor(text: string, hasByteTokens = false) {
+    this.#decoder = new StreamDecoder(hasByteTokens);
     this.#offset = codePointsIn(text);
   }
 

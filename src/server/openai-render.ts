@@ -84,7 +84,7 @@ export function completionRenderer(context: RenderContext): Renderer<CompletionC
   /** Of the whole output of a choice, they are computed when they are written. */
   const offsetsOf = (delta: ChoiceOutput, isFirst: boolean): JsonList<number> => {
     const { index } = delta;
-    const begin = () => new TextOffset(echoes?.[Math.floor(index / context.n)] ?? '');
+    const begin = () => new TextOffset(echoes?.[Math.floor(index / context.n)] ?? '', engine.model.hasByteTokens);
     if (isFirst && delta.finish !== undefined) return new LazyList(() => offsetsIn(engine, delta, begin()));
     textOffsets[index] ??= begin();
     return [...offsetsIn(engine, delta, textOffsets[index])];

@@ -1,3 +1,4 @@
+import { byEntries } from '../base/by-name.ts';
 import { isJsonObject } from '../base/json.ts';
 
 /**
@@ -10,16 +11,15 @@ export function completeTool(tool: unknown): unknown {
   const { description, parameters: given, ...others } = called;
   const parameters = isJsonObject(given) ? completeSchema(given) : {};
   const properties = isJsonObject(parameters.properties) ? parameters.properties : {};
-  const described = Object.entries(properties).map(([name, property]) => [
-    name,
-    isJsonObject(property) ? { description: '', ...property } : property,
-  ]);
+  const described = Object.entries(properties).map(
+    ([name, property]) => [name, isJsonObject(property) ? { description: '', ...property } : property] as const,
+  );
   return {
     ...(tool as object),
     function: {
       description: description ?? '',
       ...others,
-      parameters: { type: 'object', ...parameters, properties: Object.fromEntries(described) },
+      parameters: { type: 'object', ...parameters, properties: byEntries(described) },
     },
   };
 }
@@ -35,11 +35,11 @@ function completeSchema(schema: Schema, level = 0): Schema {
   const fields = Object.entries(schema).flatMap(([name, value]): (readonly [string, unknown])[] => {
     if (name === 'type' && Array.isArray(value)) return Object.entries(oneType(value, schema));
     if (name === 'properties' && isJsonObject(value))
-      return [[name, Object.fromEntries(Object.entries(value).map(([key, each]) => [key, inner(each)]))]];
+      return [[name, byEntries(Object.entries(value).map(([key, each]) => [key, inner(each)]))]];
     if (name === 'items') return [[name, inner(value)]];
     return [[name, Array.isArray(value) && unions.has(name) ? value.map(inner) : value]];
   });
-  return Object.fromEntries(fields);
+  return byEntries(fields);
 }
 
 const unions = new Set(['anyOf', 'oneOf', 'allOf']);

@@ -1,3 +1,4 @@
+import { byEntries } from '../base/by-name.ts';
 import { RaisedError } from '../jinja/errors.ts';
 import { compileTemplate, type Template } from '../jinja/template.ts';
 import { ContentForms } from './content-forms.ts';
@@ -109,9 +110,7 @@ function compiled(source: string): Template {
 /** As transformers does: templates test whether a field is there. */
 function withoutNulls(message: TemplateMessage): object {
   const fields = Object.entries(message);
-  return fields.some(([, value]) => value === null)
-    ? Object.fromEntries(fields.filter(([, value]) => value !== null))
-    : message;
+  return fields.some(([, value]) => value === null) ? byEntries(fields.filter(([, value]) => value !== null)) : message;
 }
 
 /** The names that thoughts of an answer have in APIs and templates. */

@@ -20,6 +20,8 @@ export interface Tokenizer {
   readonly fimTokens?: FimTokens;
   /** For rerankers without a template of their own. */
   readonly pairTokens: PairTokens;
+  /** Whether unknown characters are encoded as tokens of a byte each. Then each invalid byte is one U+FFFD in decoded text. */
+  readonly hasByteTokens?: boolean;
   /** A sentence for the log about a vocabulary whose tokens may be wrong; absent: none is known. */
   readonly warning?: string;
 
@@ -35,7 +37,7 @@ export interface Tokenizer {
    */
   encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array>;
   /**
-   * The text of a sequence: the bytes of all tokens, decoded together as UTF-8. Invalid bytes become U+FFFD. Control
+   * The text of a sequence: the bytes of all tokens, decoded together as UTF-8. Invalid bytes become U+FFFD (`StreamDecoder`). Control
    * tokens are skipped unless `skipSpecialTokens` is false (default: true).
    */
   decode(tokens: ArrayLike<number>, options?: DecodeOptions): string;

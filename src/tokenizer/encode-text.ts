@@ -1,8 +1,9 @@
 import { assert } from '../base/assert.ts';
-import type { NativeApi, VocabPtr } from '../ggml/ffi.ts';
+import type { VocabPtr, VocabularyApi } from '../ggml/ffi.ts';
 import { cutLongRuns } from './long-runs.ts';
 import type { CutRule } from './pre-tokenizers.ts';
 import { type SpecialTokens, splitAtSpecialTokens } from './special-tokens.ts';
+import { type WordPieceOptions, WordPieces } from './word-piece.ts';
 
 /** A vocabulary for encoding, as plain data, so that another thread can encode with the same vocabulary. */
 export interface EncodingVocab {
@@ -17,24 +18,26 @@ export interface EncodingVocab {
   /** The tokens that `addSpecial` adds before and after a text. */
   readonly before: readonly number[];
   readonly after: readonly number[];
+  /** Of BERT's vocabularies, whose texts libllama encodes wrongly. */
+  readonly wordPiece?: WordPieceOptions;
 }
 
 /** Texts up to this number of characters are given to libllama as a whole, if they need no cut. */
 const wholeTextMax = 8_192;
-
-type Tokenize = NativeApi['llama_tokenize'];
 
 /**
  * Encodes texts, with one buffer for all. Both threads that encode use this class, so the tokens of a text do not
  * depend on the thread.
  */
 export class TextEncoding {
-  readonly #tokenize: Tokenize;
+  readonly #native: VocabularyApi;
   readonly #utf8 = new TextEncoder();
   #tokens = new Int32Array(1024);
+  /** A thread encodes for one vocabulary, so the pointer is of the same vocabulary as long as it is the same. */
+  #pieces: { readonly of: VocabPtr; readonly pieces: WordPieces } | undefined;
 
-  constructor(tokenize: Tokenize) {
-    this.#tokenize = tokenize;
+  constructor(native: VocabularyApi) {
+    this.#native = native;
   }
 
   encode(vocab: EncodingVocab, text: string, addSpecial: boolean, parseSpecial: boolean): Int32Array {
@@ -56,7 +59,13 @@ export class TextEncoding {
    * libllama would take long to find many tokens.
    */
   #encodeParts(vocab: EncodingVocab, text: string, parseSpecial: boolean): Int32Array[] {
-    const { pointer, specialTokens, hasEndTag } = vocab;
+    const { pointer, specialTokens, hasEndTag, wordPiece } = vocab;
+    if (wordPiece !== undefined) {
+      const pieces = this.#piecesOf(pointer, wordPiece);
+      return splitAtSpecialTokens(text, specialTokens, parseSpecial).map((part) =>
+        Int32Array.from(typeof part === 'number' ? [part] : pieces.encode(part)),
+      );
+    }
     const cutsOf = (part: string): number[] => cutLongRuns(part, vocab.cutRule, vocab.runLengthMax);
     const needsSplit = text.length > wholeTextMax || (hasEndTag && text.includes('</s>'));
     if (!needsSplit && cutsOf(text).length === 0) return [this.#encodePiece(pointer, text, parseSpecial)];
@@ -68,11 +77,19 @@ export class TextEncoding {
     });
   }
 
+  #piecesOf(pointer: VocabPtr, options: WordPieceOptions): WordPieces {
+    if (this.#pieces?.of !== pointer) {
+      const pieces = new WordPieces(options, (id) => this.#native.llama_vocab_get_text(pointer, id));
+      this.#pieces = { of: pointer, pieces };
+    }
+    return this.#pieces.pieces;
+  }
+
   #encodePiece(vocab: VocabPtr, text: string, parseSpecial: boolean): Int32Array {
     // TextEncoder writes U+FFFD for a lone surrogate.
     const bytes = this.#utf8.encode(text);
     const tokenize = (): number =>
-      this.#tokenize(vocab, bytes, bytes.length, this.#tokens, this.#tokens.length, false, parseSpecial);
+      this.#native.llama_tokenize(vocab, bytes, bytes.length, this.#tokens, this.#tokens.length, false, parseSpecial);
     let count = tokenize();
     if (count < 0) {
       // A negative result is minus the number of tokens: they did not fit.

@@ -8,8 +8,10 @@ import { vocabularyInvalid } from './errors.ts';
 import { RUN_LENGTH_MAX } from './long-runs.ts';
 import { cutRuleOf, preTokenizerOf } from './pre-tokenizers.ts';
 import { specialTokensOf, TokenAttribute } from './special-tokens.ts';
+import { StreamDecoder } from './stream-decoder.ts';
 import { openTextThread, type TextThread, tokenizeBudgetMs } from './text-thread.ts';
-import { type CheckedVocabulary, checkVocabulary } from './vocabulary-check.ts';
+import { type CheckedVocabulary, checkVocabulary, unknownIdOf } from './vocabulary-check.ts';
+import type { WordPieceOptions } from './word-piece.ts';
 
 const SPACE = 0x20;
 /** `LLAMA_VOCAB_TYPE_WPM` */
@@ -20,8 +22,8 @@ const storageBytes = 4096;
 const DECODE_PART_TOKENS = 16_384;
 
 /**
- * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
- * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
+ * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files. The tokens equal
+ * llama.cpp's, but for WordPiece, where it is wrong (`word-piece.ts`). Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
 export async function openTokenizer(
   file: GgufFile,
@@ -58,6 +60,20 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   if (isWordPiece) return undefined;
   if (native.llama_vocab_get_add_eos(vocab) && native.llama_vocab_eos(vocab) < 0) return 'EOS';
   return undefined;
+}
+
+/** The keys of libllama, with its values for those that the file has not. */
+function wordPieceOptions({ metadata }: GgufFile, attributes: Int32Array): WordPieceOptions {
+  const normalizes = (name: string): boolean | undefined => metadata.bool(`tokenizer.ggml.normalizer.${name}`);
+  const lowercase = normalizes('lowercase') ?? true;
+  const controlIds = Array.from(attributes.keys()).filter((id) => (attributes[id]! & TokenAttribute.control) !== 0);
+  return {
+    lowercase,
+    stripAccents: normalizes('strip_accents') ?? lowercase,
+    unknownId: unknownIdOf(metadata, attributes.length),
+    tokenCount: attributes.length,
+    controlIds,
+  };
 }
 
 /** Only byte-level BPE has pre-tokenizers. */
@@ -100,9 +116,6 @@ function pairTokensOf(native: NativeApi, vocab: VocabPtr): PairTokens {
   };
 }
 
-/** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
-const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
-
 interface VocabularySource extends CheckedVocabulary {
   readonly file: GgufFile;
   readonly thread: TextThread;
@@ -117,11 +130,10 @@ class LlamaTokenizer implements Tokenizer {
   readonly eosTokenIds: readonly number[];
   readonly fimTokens?: FimTokens;
   readonly pairTokens: PairTokens;
+  readonly hasByteTokens: boolean;
   readonly warning?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
-  /** Decodes only whole texts, so it has no state between calls. */
-  readonly #decoder = textDecoder();
   readonly #thread: TextThread;
   /** Text of this file, which libllama takes for a control token that ends answers. */
   readonly #endTag: number | undefined;
@@ -146,7 +158,7 @@ class LlamaTokenizer implements Tokenizer {
     this.#native = native;
     this.#thread = thread;
     this.tokenBytesMax = tokenBytesMax;
-    this.#encoding = new TextEncoding(native.llama_tokenize);
+    this.#encoding = new TextEncoding(native);
     this.#model = model;
     this.#vocab = vocab;
     this.vocabSize = native.llama_vocab_n_tokens(vocab);
@@ -170,12 +182,18 @@ class LlamaTokenizer implements Tokenizer {
     if (endTag !== undefined)
       attributes[endTag.id] = endTag.isUserDefined ? TokenAttribute.userDefined : TokenAttribute.normal;
     const kind = metadata.string('tokenizer.ggml.model');
+    this.hasByteTokens = kind === 'llama' || kind === 'gemma4';
     this.pairTokens = pairTokensOf(native, vocab);
     this.#encodingVocab = {
       pointer: vocab,
       cutRule: kind === 'gpt2' || kind === 'gemma4' ? cutRuleOf(preTokenizerOf(file)) : 'never',
       runLengthMax,
-      specialTokens: specialTokensOf(attributes, (id) => native.llama_vocab_get_text(vocab, id)),
+      ...(kind === 'bert' ? { wordPiece: wordPieceOptions(file, attributes) } : {}),
+      specialTokens: specialTokensOf(attributes, (id) => {
+        const text = native.llama_vocab_get_text(vocab, id);
+        // The converter writes all but control tokens of WordPiece as words.
+        return kind === 'bert' ? text.replace(/^\u2581/, '') : text;
+      }),
       hasEndTag: endTag !== undefined,
       ...tokensAround(native, vocab),
     };
@@ -206,8 +224,7 @@ class LlamaTokenizer implements Tokenizer {
 
   *decodeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Generator<string, void, void> {
     const special = { special: !(options.skipSpecialTokens ?? true) };
-    const isOnePart = tokens.length <= DECODE_PART_TOKENS;
-    const decoder = isOnePart ? this.#decoder : textDecoder();
+    const decoder = new StreamDecoder(this.hasByteTokens);
     let isAtStart = true;
     for (let start = 0; start < tokens.length; start += DECODE_PART_TOKENS) {
       const end = Math.min(start + DECODE_PART_TOKENS, tokens.length);
@@ -219,7 +236,8 @@ class LlamaTokenizer implements Tokenizer {
         if (piece.length > 0) isAtStart = false;
         pieces.push(hasPrefix ? piece.subarray(1) : piece);
       }
-      yield decoder.decode(Buffer.concat(pieces), { stream: end < tokens.length });
+      const text = decoder.push(Buffer.concat(pieces));
+      yield end < tokens.length ? text : text + decoder.flush();
     }
   }
 

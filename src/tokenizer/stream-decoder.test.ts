@@ -28,6 +28,25 @@ describe('StreamDecoder', () => {
     expect(decoder.push(bytesOf('\ufeffx')) + decoder.flush()).toBe('\ufeffx');
   });
 
+  // Results of Python's tokenizers 0.23.3 (`decoders.ByteFallback`), but for [0xe2, 0x82, 0xac, 0xe2]: four U+FFFD.
+  it.each([
+    [[0x61, 0xe2, 0x82], 'a\ufffd\ufffd'],
+    [[0x61, 0xe2, 0x82, 0x62], 'a\ufffd\ufffdb'],
+    [[0xff, 0x41], '\ufffdA'],
+    [[0xf0, 0x9f, 0x90], '\ufffd\ufffd\ufffd'],
+    [[0xf0, 0x9f, 0x90, 0xa6], '🐦'],
+    [[0xe0, 0x80], '\ufffd\ufffd'],
+    [[0xe2, 0x82, 0xac, 0xe2], '€\ufffd'],
+    [[0xef, 0xbf, 0xbd, 0xff], '\ufffd\ufffd'],
+    [[0x80, 0x80, 0x80, 0x80, 0x41], '\ufffd\ufffd\ufffd\ufffdA'],
+  ])('with byte tokens, replaces each byte of %j that is no part of a character', (given, expected) => {
+    const whole = new StreamDecoder(true);
+    expect(whole.push(Uint8Array.from(given)) + whole.flush()).toBe(expected);
+    const single = new StreamDecoder(true);
+    expect(given.map((byte) => single.push(Uint8Array.of(byte))).join('') + single.flush()).toBe(expected);
+    expect(single.push(bytesOf('new'))).toBe('new');
+  });
+
   /** Valid text, random bytes, and bytes near the borders of UTF-8's ranges. */
   const someBytes = fc.oneof(
     fc.string({ unit: 'binary' }).map((text) => [...bytesOf(text)]),
@@ -54,6 +73,24 @@ describe('StreamDecoder', () => {
       ),
     ),
   );
+
+  it('gives the same text for any parts, also with byte tokens', () => {
+    fc.assert(
+      fc.property(fc.array(someBytes, { maxLength: 6 }), fc.integer({ min: 1, max: 5 }), (parts, size) => {
+        const bytes = Uint8Array.from(parts.flat());
+        const whole = new StreamDecoder(true);
+        const expected = whole.push(bytes) + whole.flush();
+        const decoder = new StreamDecoder(true);
+        let text = '';
+        for (let start = 0; start < bytes.length; start += size)
+          text += decoder.push(bytes.subarray(start, start + size));
+        expect(text + decoder.flush()).toBe(expected);
+        const single = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+        expect(expected.replaceAll('\ufffd', '')).toBe(single.replaceAll('\ufffd', ''));
+      }),
+      { numRuns: fuzzRuns(1000) },
+    );
+  });
 
   it('equals decoding all bytes at once, for any parts', () => {
     fc.assert(

@@ -73,6 +73,12 @@ const usualIds = {
   t5: { unknown: 2 },
 } as const;
 
+/** Of WordPiece: an id that does not exist is as none. */
+export function unknownIdOf(metadata: GgufFile['metadata'], count: number): number {
+  const id = metadata.u32('tokenizer.ggml.unknown_token_id');
+  return id !== undefined && id < count ? id : usualIds.bert.unknown;
+}
+
 /** libllama writes these tokens without a check. The misspelled name is GGUF's. */
 function checkSpecialIds({ metadata, path }: GgufFile, kind: keyof typeof usualIds, count: number): void {
   for (const [name, usual] of Object.entries(usualIds[kind])) {

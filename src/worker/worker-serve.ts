@@ -23,7 +23,7 @@ export type OpenRank<Setup> = (setup: Setup, hooks: WorkerHooks) => Promise<Loca
  * then closes its workers.
  */
 export function serveRank<Setup>(open: OpenRank<Setup>): void {
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGBREAK', 'SIGHUP'] as const) process.on(signal, () => undefined);
   const server = new RankServer(open);
   process.on('message', (message) => server.receive(message as ToWorker<Setup>));
   process.on('disconnect', exitNow);

@@ -1,12 +1,14 @@
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { buildCommand, killCommands, run, serve, smallPool, start } from '../support/cli-process.ts';
+import { buildCommand, killCommands, main, run, serve, smallPool, start } from '../support/cli-process.ts';
 import { itInLongForm } from '../support/long-form.ts';
+import { needs } from '../support/needs.ts';
 import { runHere } from '../support/run-here.ts';
 import { freePort } from '../support/s3-server.ts';
 
@@ -208,5 +210,15 @@ describe('kvasir', () => {
     expect(code).toBe(2);
     expect(stderr).toContain('Did you mean serve?');
     expect((await run([])).code).toBe(2);
+  });
+
+  it('fails if its output cannot be written', needs(existsSync('/dev/full'), 'no /dev/full'), () => {
+    const full = openSync('/dev/full', 'w');
+    const { status, stderr } = spawnSync(process.execPath, [main, 'size', '--json'], {
+      stdio: ['ignore', full, 'pipe'],
+      encoding: 'utf8',
+    });
+    closeSync(full);
+    expect([status, stderr]).toEqual([1, expect.stringMatching(/^error: The output cannot be written: ENOSPC/)]);
   });
 });

@@ -18,6 +18,7 @@ const settings: NumericsSettings = {
   operations: '',
   rotation: '',
   isSameOnAllCpus: false,
+  hasExperts: false,
 };
 
 describe('the driver of a GPU', needsGpu(), () => {

@@ -5,7 +5,7 @@ import { checksumOf, parsesSpecial, textCount, textsToTokenize } from '../../scr
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
 import { needs } from '../support/needs.ts';
-import { modelsToTest } from '../support/real-models.ts';
+import { modelsToTest, realModel } from '../support/real-models.ts';
 
 const expected = JSON.parse(readFileSync('test/real-models/expected-tokens.json', 'utf8')) as Record<string, string>;
 
@@ -14,7 +14,7 @@ function checksumsFor(name: string): Uint32Array {
   return new Uint32Array(bytes.buffer);
 }
 
-for (const { name, path, isThere, reason } of modelsToTest)
+for (const { name, path, isThere, reason } of [...modelsToTest, realModel('minilm')])
   describe(`the tokenizer of ${name}`, needs(isThere, reason), () => {
     it(`gives the tokens of ${textCount} texts`, async () => {
       const tokenizer = await openTokenizer(await readGguf(path));

@@ -14,7 +14,7 @@ home="${KVASIR_GPU_HOME:-$HOME/kvasir-gpu}"
 
 pack() {
   local folder=$1 version packages kind="${KVASIR_GPU_PACKAGE:-cuda}"
-  version=$(sed -n 's|.*"@node-llama-cpp/linux-x64": "\(.*\)".*|\1|p' package.json)
+  version=$(sed -n "s/^export const NATIVE_PACKAGE_VERSION = '\(.*\)';$/\1/p" src/ggml/native-package.ts)
   packages=("@node-llama-cpp/linux-x64-$kind@$version")
   # The kernels of some cards are in a package of their own.
   if [ "$kind" = cuda ]; then packages+=("@node-llama-cpp/linux-x64-cuda-ext@$version"); fi

@@ -45,9 +45,23 @@ def merges_of_scores(tokens, scores, types):
     return [(left, right) for *_, left, right in merges]
 
 
+def word_piece(of, tokens, types):
+    """GGUF marks the beginnings of words; BERT's own vocabulary marks the parts that follow."""
+    plain = lambda token, kind: token if kind == CONTROL else token[1:] if token.startswith("▁") else "##" + token
+    vocabulary = {plain(token, kind): index for index, (token, kind) in enumerate(zip(tokens, types))}
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=of("normalizer.lowercase", True), strip_accents=of("normalizer.strip_accents", None))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
 def read(path):
     fields = GGUFReader(path).fields
-    of = lambda name: fields[f"tokenizer.ggml.{name}"].contents()
+
+    def of(name, *default):
+        field = fields.get(f"tokenizer.ggml.{name}")
+        return default[0] if field is None and default else field.contents()
+
     return of, of("tokens"), of("token_type")
 
 
@@ -58,6 +72,8 @@ def build(path, with_control):
         merges = [tuple(merge.split(" ")) for merge in of("merges")]
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
         tokenizer.pre_tokenizer = PRE_TOKENIZERS[of("pre")]()
+    elif of("model") == "bert":
+        tokenizer = word_piece(of, tokens, types)
     else:
         merges = merges_of_scores(tokens, of("scores"), types)
         tokenizer = Tokenizer(

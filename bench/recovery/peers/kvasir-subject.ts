@@ -13,7 +13,7 @@ export interface KvasirOptions {
   readonly signal: AbortSignal;
 }
 
-/** This version of Kvasir, with a SharedStorageConnector. */
+/** This version of Kvasir, with host memory and a disk tier. */
 export class KvasirSubject implements Subject {
   readonly name = 'Kvasir';
   /** A block is one file. */
@@ -76,6 +76,6 @@ function storeArgs(store: string, { lateMs, lostRequests, isKilled }: Setup): re
       : lostRequests === undefined
         ? undefined
         : { fault: 'missing', requests: Array.from({ length: lostRequests }, (_, i) => i) };
-  const settings = rule === undefined ? {} : { fault_injection: { seed: 1, rules: [rule] } };
-  return storeFlags(store, 1, settings, isKilled === true ? 'mp' : 'uni');
+  const faults = rule === undefined ? [] : [{ seed: 1, rules: [rule] }];
+  return storeFlags({ path: store, ranks: 1, backend: isKilled === true ? 'mp' : 'uni' }, { faults });
 }

@@ -31,11 +31,12 @@ export const demoCommand: CommandFactory = (context, exit) =>
   new Command('demo')
     .summary('show that the text is the same after failed loads')
     .description(
-      'Show recovery from failed loads. One server computes four prompts and stores their KV. Then each stage, a\n' +
-        'separate server, loads the KV and continues the texts. In the stages, loads fail, bytes are corrupt, the store\n' +
-        'hangs, or different blocks are missing on two ranks. Then requests are preempted and load their KV from host\n' +
-        'memory, and a server that starts again loads it from a disk. Every text must be the same, and only tokens whose\n' +
-        'load failed may be computed again. Otherwise the exit code is 1.',
+      'Show recovery from failed loads. All servers keep KV in host memory and on a disk, as with --kv-tier host:1GiB\n' +
+        '--kv-tier disk:PATH. One computes four prompts and stores their KV. Then each stage, a separate server, loads the\n' +
+        'KV from the disk and continues the texts. In the stages, loads fail, bytes are corrupt, the disk hangs, or\n' +
+        'different blocks are missing on two ranks. Then requests are preempted and load their KV from host memory, and a\n' +
+        'server that starts again loads it from the disk. Every text must be the same, and only tokens whose load failed\n' +
+        'may be computed again. Otherwise the exit code is 1.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))

@@ -1,7 +1,7 @@
 import { type BlockKey, groupOfKey } from '../../connector/block-key.ts';
 import type { Completion, CompletionUsage } from '../proof/completion.ts';
 import { longestBlock, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import { isEqualOn, type RanksOfBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
+import { isEqualOn, type StoredCrcs } from '../proof/stored-blocks.ts';
 import { unifiedDiff } from './unified-diff.ts';
 
 /** One line of the table. Tokens are summed over the stage's prompts. */
@@ -50,8 +50,8 @@ export interface StageFacts {
   readonly completions: readonly Completion[];
   readonly reference: readonly Completion[];
   readonly groups: readonly ReferenceGroup[];
-  readonly ranksOf: RanksOfBlock;
-  readonly failedKeys: ReadonlySet<BlockKey>;
+  /** The blocks that fail, with the ranks on which they fail. On other ranks they are loaded, and host memory has them. */
+  readonly failing: ReadonlyMap<BlockKey, readonly number[]>;
   readonly minimum: number;
   readonly repairMinimum: number;
   /** The number of preemptions; only of a stage that must preempt requests, which must load their KV from a tier. */
@@ -65,7 +65,8 @@ export interface StageFacts {
 }
 
 export function rowOf(facts: StageFacts): StageRow {
-  const { completions, reference, groups, failedKeys, preemptions = 0 } = facts;
+  const { completions, reference, groups, failing, preemptions = 0 } = facts;
+  const failedKeys = new Set(failing.keys());
   const mustPreempt = facts.preemptions !== undefined;
   const sum = (of: (usage: CompletionUsage) => number): number =>
     completions.reduce((total, { usage }) => total + of(usage), 0);
@@ -74,7 +75,9 @@ export function rowOf(facts: StageFacts): StageRow {
   const failedBlocks = sum(({ failedLoads }) => failedLoads);
   // Every failed block is one that the stage lets fail, unless the machine was too busy.
   const failed = failedBlocks === failedKeys.size ? tokensOf(failedKeys) : failedBlocks * groups[0]!.blockSize;
-  const equal = [...failedKeys].filter((key) => isEqualOn(key, facts.ranksOf, facts.stored, facts.computed));
+  const equal = [...failing].flatMap(([key, ranks]) =>
+    isEqualOn(ranks, key, facts.stored, facts.computed) ? [key] : [],
+  );
   const groupRows = groups.map(({ kind, window }, group): GroupRow => {
     const ofGroup = (keys: Iterable<BlockKey>): number =>
       tokensOf([...keys].filter((key) => groupOfKey(key) === group));

@@ -101,8 +101,7 @@ export class Scenario {
       // The reference of every stage is the text of one rank.
       reference: this.#expected(1, 'greedy'),
       groups,
-      ranksOf: filled.ranksOf,
-      failedKeys: new Set(),
+      failing: new Map(),
       minimum: filled.neededTokens(lists[0]!, new Set()),
       repairMinimum: 0,
       stored: crcs,
@@ -119,7 +118,7 @@ export class Scenario {
     const filled = this.#prefilled.get(ranks)!;
     const loadable = prompts.map((prompt) => filled.loadableKeysOf(prompt));
     const chosen = onRanksWithKv(fault?.choose(loadable, groups) ?? [], ranks, filled.ranksOf);
-    const failedKeys = new Set<BlockKey>(chosen.flat());
+    const failing = new Map(chosen.flat().map((key) => [key, ranksWith(key, chosen)]));
     // A fault that changes stored bytes gets a copy of the store.
     const store = fault?.kind === 'bitFlip' ? new BlockStore(this.#newPath('corrupt')) : filled.store;
     if (store !== filled.store) await cp(filled.store.path, store.path, { recursive: true });
@@ -138,20 +137,19 @@ export class Scenario {
         async_load: mode === 'async',
         faults: fault === undefined ? [] : faultPlans(fault.kind, chosen),
       };
-      return { ...(await this.#run(storeFlags(store.path, ranks, settings), requests)), computed };
+      return { ...(await this.#run(storeFlags({ path: store.path, ranks }, settings), requests)), computed };
     };
     const [first, ...longer] = fault?.kind === 'hung' ? hungTimeouts : [longTimeout];
     let run = await attempt(first!);
     for (const timeout of longer)
-      if (isDisturbed(run.completions, reference, failedKeys.size)) run = await attempt(timeout);
-    const minimum = filled.neededTokens(requests, new Set([...stored].filter((key) => !failedKeys.has(key))));
+      if (isDisturbed(run.completions, reference, failing.size)) run = await attempt(timeout);
+    const minimum = filled.neededTokens(requests, new Set([...stored].filter((key) => !failing.has(key))));
     return {
       name,
       completions: run.completions,
       reference,
       groups,
-      ranksOf: filled.ranksOf,
-      failedKeys,
+      failing,
       minimum,
       // The part of the minimum that the failed loads cause.
       repairMinimum: minimum - filled.neededTokens(requests, stored),
@@ -162,7 +160,7 @@ export class Scenario {
     };
   }
 
-  /** A stage with the tiers of `OffloadingConnector`. */
+  /** A stage without faults, for the tiers themselves. */
   keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
     const scenario = new TierScenario({
       ...this.#options,
@@ -194,6 +192,9 @@ export class Scenario {
     return join(this.#options.folder, `${++this.#serial}-${what}`);
   }
 }
+
+const ranksWith = (key: BlockKey, byRank: readonly (readonly BlockKey[])[]): readonly number[] =>
+  [...byRank.keys()].filter((rank) => byRank[rank]!.includes(key));
 
 /** The blocks that fail, by rank. A block that its rank has no KV in fails on the first rank that has. */
 function onRanksWithKv(

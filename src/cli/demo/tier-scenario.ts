@@ -118,8 +118,7 @@ export class TierScenario {
     return {
       name,
       groups: this.#options.groups,
-      ranksOf: () => [0],
-      failedKeys: new Set<never>(),
+      failing: new Map<never, never>(),
       repairMinimum: 0,
       stored: new Map<never, never>(),
       computed: new Map<never, never>(),

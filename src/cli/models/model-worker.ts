@@ -25,7 +25,7 @@ export function modelWorkerCommand(context: CliContext, exit: (code: ExitCode) =
   return new Command('model-worker').argument('<name>').action(async () => {
     const killed = (): void => void process.kill(process.pid, 'SIGKILL');
     // The parent drains, and then stops its processes.
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGBREAK', 'SIGHUP'] as const) process.on(signal, () => undefined);
     process.on('disconnect', killed);
     dieWithParent();
     if (process.connected !== true) killed();

@@ -48,7 +48,7 @@ export class FilledStore {
   }: FillOptions): Promise<FilledStore> {
     await mkdir(path);
     const store = new BlockStore(path);
-    return withServer(start(storeFlags(path, ranks)), async ({ origin }) => {
+    return withServer(start(storeFlags({ path, ranks })), async ({ origin }) => {
       const completions: Completion[][] = [];
       for (const list of lists) completions.push(await completeAll(origin, list, { signal, isSequential }));
       const ranksOf = await store.ranksOfBlocks();
@@ -99,22 +99,33 @@ export class FilledStore {
   }
 }
 
+/** A server's store: host memory, and below it the directory of a `BlockStore`. */
+export interface StoreOptions {
+  readonly path: string;
+  readonly ranks: 1 | 2;
+  readonly backend?: 'uni' | 'mp';
+  /** Default 1 GiB: host memory keeps each block at least until it is written. */
+  readonly hostBytes?: number;
+}
+
 /** The flags of a server with a store. `settings`: further settings of `ProofConnector`. */
 export function storeFlags(
-  path: string,
-  ranks: 1 | 2,
+  { path, ranks, backend = ranks === 1 ? 'uni' : 'mp', hostBytes = 1024 ** 3 }: StoreOptions,
   settings: JsonObject = {},
-  backend: 'uni' | 'mp' = ranks === 1 ? 'uni' : 'mp',
 ): readonly string[] {
-  const config = proofConnector({ shared_storage_path: path, save_buffer_bytes: saveBufferBytes, ...settings });
+  const tiers = [`host:${hostBytes}`, `disk:${path}`];
+  const config = proofConnector({ tiers, ...provable, ...settings });
   return [
     ...['--pipeline-parallel-size', `${ranks}`, '--distributed-executor-backend', backend],
     ...['--kv-transfer-config', JSON.stringify(config)],
   ];
 }
 
-/** Large enough for all blocks: a block that a full buffer rejects could not be compared. */
-const saveBufferBytes = 4 * 1024 ** 3;
+/**
+ * A small model computes so fast that loading does not pay on every machine, and a proof shows loads. Blocks that wait for an idle CPU to be
+ * written could not be compared, and would be lost with a worker process.
+ */
+const provable = { kv_load_policy: 'always', busy_write_share: 1 } as const;
 
 /**
  * Saves end after their requests, and a server that ends waits only a few seconds for them.

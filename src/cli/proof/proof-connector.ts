@@ -9,13 +9,16 @@ import { configReader } from '../../connector/config-reader.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../connector/connector.ts';
 import { FaultInjector } from '../../connector/fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../../connector/fault/fault-rules.ts';
-import { SharedStorageConnector } from '../../connector/shared-storage/shared-storage-connector.ts';
+import { OffloadingConnector } from '../../connector/offloading/offloading-connector.ts';
+import type { NamedSpec } from '../../connector/offloading/offloading-settings.ts';
+import type { OpenTierOptions } from '../../connector/offloading/open-tier.ts';
 import { DiskTier } from '../../connector/tier/disk/tier-disk.ts';
 import type { StoreAnswer, Tier } from '../../connector/tier/tier.ts';
 import type { RanksOfBlock } from './stored-blocks.ts';
 
 /**
- * A SharedStorageConnector whose transfers can be checked from outside. Further settings:
+ * An OffloadingConnector, which `--kv-tier` opens too, whose transfers can be checked from outside. Further settings are for all tiers below
+ * host memory:
  *
  *   save_path     directory for saves, so that recomputed blocks can be compared with the original ones; default: where loads are
  *   faults        an array with one fault plan per rank: see `fault/fault-rules.ts`
@@ -23,7 +26,7 @@ import type { RanksOfBlock } from './stored-blocks.ts';
  *
  * Engines and worker processes find it by `kv_connector_module_path`, as a user's own connector.
  */
-export class ProofConnector extends SharedStorageConnector {
+export class ProofConnector extends OffloadingConnector {
   readonly #savePath: string | undefined;
   readonly #recordPath: string | undefined;
   readonly #faults: readonly (FaultPlan | undefined)[];
@@ -39,9 +42,14 @@ export class ProofConnector extends SharedStorageConnector {
     this.#faults = faults;
   }
 
-  protected override tierFor(disk: DiskTier, identity: KvIdentity, context: ConnectorContext): Tier {
+  protected override async openTier(
+    named: NamedSpec,
+    options: OpenTierOptions,
+    context: ConnectorContext,
+  ): Promise<Tier> {
+    const { identity } = options;
     const plan = this.#faults[identity.rank];
-    let tier = super.tierFor(disk, identity, context);
+    let tier = await super.openTier(named, options, context);
     if (plan !== undefined) tier = new FaultInjector(tier, { identity, timers: context.timers, plan });
     if (this.#savePath !== undefined) tier = savingTo(tier, this.#savePath, identity);
     if (this.#recordPath === undefined) return tier;

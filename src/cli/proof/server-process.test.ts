@@ -17,7 +17,7 @@ function start(program: string): Promise<ServerProcess> {
 }
 
 const serve = "log({ level: 30, msg: 'serving', address: 'http://127.0.0.1:1' }); setInterval(() => {}, 1000);\n";
-const endsAtSigterm = "process.on('SIGTERM', () => process.exit(0));\n";
+const endsWhenTold = "process.on('message', (message) => message === 'shutdown' && process.exit(0));\n";
 
 it('a server that ends before it serves is an error with its message', async () => {
   const ended = start("log({ level: 30, msg: 'listening' }); console.error('error: no such model'); process.exit(1);");
@@ -45,7 +45,7 @@ it('work that fails because its server was killed is an error that says so', asy
 
 it('other errors of the work stay, and the server is stopped', async () => {
   let stopped: ServerProcess | undefined;
-  const work = withServer(start(`${endsAtSigterm}log({ level: 40, msg: 'slow' });\n${serve}`), async (server) => {
+  const work = withServer(start(`${endsWhenTold}log({ level: 40, msg: 'slow' });\n${serve}`), async (server) => {
     stopped = server;
     expect(server.warnings).toEqual(['slow']);
     throw new RangeError('of the work');

@@ -36,7 +36,7 @@ export class ServerProcess {
     signal.throwIfAborted();
     const command = [path, 'serve', '--numerics', 'exact', ...args, '--port', '0', '--log-format', 'json'];
     const child = spawn(process.execPath, command, {
-      stdio: ['ignore', 'ignore', 'pipe'],
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       // Requests have no key.
       env: { ...process.env, KVASIR_API_KEY: undefined, ...environment },
     });
@@ -80,7 +80,8 @@ export class ServerProcess {
 
   /** Asks the server to finish its requests and its saves. Resolves to the reason if it failed, now or before. */
   async stop(): Promise<string | undefined> {
-    this.#child.kill('SIGTERM');
+    // Not SIGTERM, which would end it at once on Windows. If it has ended, the message is not sent.
+    this.#child.send('shutdown', () => undefined);
     return this.#log.failure();
   }
 }

@@ -25,7 +25,7 @@ export type RanksOfBlock = (key: BlockKey) => readonly number[];
 export type StoredCrcs = ReadonlyMap<BlockKey, ReadonlyMap<number, number>>;
 
 /**
- * The files in the directory of a SharedStorageConnector: `<model>/rank<r>of<n>/<aa>/<digest>-g<group>.kv`. Tests damage
+ * The files in the directory of a disk tier: `<model>/rank<r>of<n>/<aa>/<digest>-g<group>.kv`. Tests damage
  * them with system calls, also while an engine uses them.
  */
 export class BlockStore {
@@ -132,12 +132,11 @@ const blocksOf = (path: string): string => `${path}.blocks`;
 const rankOf = (folder: string): number =>
   Number(/\d+/.exec(folder.split(sep).findLast((part) => /^rank\d+of\d+$/.test(part)) ?? '')?.[0]);
 
-/** Whether both stores have a block, with equal CRCs, on every rank with KV in it. */
-export function isEqualOn(key: BlockKey, ranksOf: RanksOfBlock, stored: StoredCrcs, computed: StoredCrcs): boolean {
-  return ranksOf(key).every((rank) => {
-    const [before, after] = [stored.get(key)?.get(rank), computed.get(key)?.get(rank)];
-    return before !== undefined && before === after;
-  });
+/** Whether both stores have a block on these ranks, and the parts of all ranks that `computed` has are equal to the stored ones. */
+export function isEqualOn(ranks: readonly number[], key: BlockKey, stored: StoredCrcs, computed: StoredCrcs): boolean {
+  const after = computed.get(key) ?? new Map<number, number>();
+  const isEqual = (rank: number): boolean => after.get(rank) === stored.get(key)?.get(rank);
+  return ranks.every((rank) => after.has(rank)) && [...after.keys()].every(isEqual);
 }
 
 /** What a request's keys have beside its tokens. */

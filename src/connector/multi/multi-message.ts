@@ -1,3 +1,4 @@
+import { byEntries } from '../../base/by-name.ts';
 import type { JsonObject } from '../../base/json.ts';
 import type { TransferId } from '../connector.ts';
 
@@ -16,7 +17,7 @@ export function messageFor(
 ): JsonObject | undefined {
   const told = [...extras.entries()].filter(([, extra]) => extra !== undefined);
   if (connectorOf.size === 0 && told.length === 0) return undefined;
-  return { saves: Object.fromEntries(connectorOf), extras: Object.fromEntries(told) as JsonObject };
+  return { saves: byEntries(connectorOf), extras: byEntries(told) as JsonObject };
 }
 
 export const messageOf = (extra: JsonObject | undefined): MultiMessage =>

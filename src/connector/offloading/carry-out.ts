@@ -1,5 +1,5 @@
 import { AssertionError } from '../../base/assert.ts';
-import { byName } from '../../base/by-name.ts';
+import { byEntries, byName } from '../../base/by-name.ts';
 import { settlesWithin, withDeadline } from '../../base/deadlines.ts';
 import type { Timers } from '../../base/timers.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -58,12 +58,12 @@ export async function carryOut(order: TierOrder, parts: CarryOutParts): Promise<
         const blocks = pins.unpin(order.pin);
         return [name, { ...noWork, blocks, bytes: blocks * parts.blockBytes }] as const;
       });
-      return { tiers: Object.fromEntries(pinning) };
+      return { tiers: byEntries(pinning) };
     }
     case 'pins':
       return {
         tiers: {},
-        pins: Object.fromEntries(pinningTiers(parts).map(({ name, pins }) => [name, pins.report()] as const)),
+        pins: byEntries(pinningTiers(parts).map(({ name, pins }) => [name, pins.report()] as const)),
       };
     case 'attach':
       if ([host, ...secondaries].some(({ name }) => name === order.tier)) throw tierNameTaken({ tier: order.tier });

@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { IdleCpus } from '../../base/idle-cpus.ts';
 import { mapMemory } from '../../base/map-memory.ts';
 import type {
+  ConnectorContext,
   KvConnector,
   KvTransferConfig,
   SchedulerConnector,
@@ -14,7 +15,7 @@ import type { Place } from '../places/place-lookups.ts';
 import { PlaceScheduler } from '../places/place-scheduler.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { type NamedSpec, type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { checkTier, kindOf, openTier } from './open-tier.ts';
+import { checkTier, kindOf, type OpenTierOptions, openTier } from './open-tier.ts';
 import { openStackWorker } from './stack-worker.ts';
 import { secondarySpec, storeOf } from './tier-spec.ts';
 
@@ -46,7 +47,7 @@ export class OffloadingConnector implements KvConnector {
       const tiers: Tier[] = [];
       try {
         for (const identity of identities) {
-          const bare = await openTier({ name, spec }, { identity, movesBlocks: false, event });
+          const bare = await this.openTier({ name, spec }, { identity, movesBlocks: false, event }, context);
           tiers.push(context.wrapTier?.(bare, identity) ?? bare);
         }
       } catch (error) {
@@ -73,11 +74,17 @@ export class OffloadingConnector implements KvConnector {
     const reportsSalts = this.#settings.metricsBySalt;
     const cpus = new IdleCpus(clock, availableParallelism());
     return openStackWorker(this.#settings, context, {
-      openTier: (named) => openTier(named, { identity, crc32, macKeys, encrypts, reportsSalts, movesBlocks: true }),
+      openTier: (named) =>
+        this.openTier(named, { identity, crc32, macKeys, encrypts, reportsSalts, movesBlocks: true }, context),
       parseSpec: secondarySpec,
       isBusy: () => cpus.isBusy,
       mapMemory,
     });
+  }
+
+  /** A tier below host memory, of one rank, for each side. A subclass may wrap it. */
+  protected openTier(named: NamedSpec, options: OpenTierOptions, _context: ConnectorContext): Promise<Tier> {
+    return openTier(named, options);
   }
 
   /** Known only now: chunks are whole blocks. */

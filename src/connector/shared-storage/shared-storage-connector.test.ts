@@ -11,6 +11,7 @@ import type { KvIdentity, SchedulerConnector } from '../connector.ts';
 import { promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import type { FaultRule } from '../fault/fault-rules.ts';
+import { createConnector } from '../registry.ts';
 import { systemTimers } from '../system-timers.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
@@ -20,15 +21,14 @@ const root = mkdtempSync(join(tmpdir(), 'kvasir-storage-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 let serial = 0;
 
-const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
-  new SharedStorageConnector(
-    readKvTransferConfig({
-      kvConnector: 'SharedStorageConnector',
-      kvRole: role,
-      engineId: 'engine 1',
-      kvConnectorExtraConfig: extra,
-    }),
-  );
+const configOf = (extra: Record<string, JsonValue>, role = 'kv_both') =>
+  readKvTransferConfig({
+    kvConnector: 'SharedStorageConnector',
+    kvRole: role,
+    engineId: 'engine 1',
+    kvConnectorExtraConfig: extra,
+  });
+const make = (extra: Record<string, JsonValue>) => new SharedStorageConnector(configOf(extra));
 
 /**
  * So few that the next engine of two ranks can reuse the threads of a closed one: starting a thread costs more than a
@@ -43,17 +43,19 @@ const timeoutFor = (call: string, rules: readonly FaultRule[] = []): number =>
 connectorSuite('SharedStorageConnector', {
   newStorage: () => join(root, `${serial++}`),
   create: (storage, settings) =>
-    make(
-      {
-        shared_storage_path: storage,
-        async_load: settings.mode === 'async',
-        max_bytes: settings.maxBytes ?? 1e9,
-        ...fewThreads,
-        lookup_timeout_seconds: timeoutFor('has', settings.rules),
-        save_timeout_seconds: timeoutFor('store', settings.rules),
-        ...faultSettings(settings),
-      },
-      settings.role,
+    createConnector(
+      configOf(
+        {
+          shared_storage_path: storage,
+          async_load: settings.mode === 'async',
+          max_bytes: settings.maxBytes ?? 1e9,
+          ...fewThreads,
+          lookup_timeout_seconds: timeoutFor('has', settings.rules),
+          save_timeout_seconds: timeoutFor('store', settings.rules),
+          ...faultSettings(settings),
+        },
+        settings.role,
+      ),
     ),
 });
 
@@ -64,8 +66,8 @@ describe('SharedStorageConnector: settings', () => {
     [{ shared_storage_path: 'x', asyncload: true }, /asyncload` must be absent.*Did you mean `async_load`/],
     [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'x' }] } }, /rules\[0\]\.fault` must be one of/],
     [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'slow', blocks: ['a'] }] } }, /blocks` must be/],
-  ])('%j are refused with a reason', (extra, message) => {
-    expect(() => make(extra)).toThrow(message);
+  ])('%j are refused with a reason', async (extra, message) => {
+    await expect(createConnector(configOf(extra))).rejects.toThrow(message);
   });
 });
 

@@ -13,8 +13,6 @@ import {
   type WorkerConnector,
   type WorkerConnectorContext,
 } from '../connector.ts';
-import { FaultInjector } from '../fault/fault-injector.ts';
-import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
 import { remotePrefillTimeoutMs } from '../places/remote-prefill.ts';
 import { TierScheduler } from '../places/tier-scheduler.ts';
 import { describeOthers } from '../tier/disk/other-folders.ts';
@@ -45,7 +43,6 @@ const threadsMax = 16;
  *   lookup_timeout_seconds   default 1
  *   load_timeout_seconds     default: 2, and 0.1 more for each 1,024 tokens
  *   remote_prefill_timeout_seconds  as in `RemotePrefills`; default as for loads
- *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
  */
 export class SharedStorageConnector implements KvConnector {
   readonly authenticatesBlocks = true;
@@ -66,7 +63,6 @@ export class SharedStorageConnector implements KvConnector {
   readonly #loadTimeoutMs: number | undefined;
   readonly #remotePrefillTimeoutMs: number | undefined;
   readonly #engineId: string | undefined;
-  readonly #faults: FaultPlan | undefined;
 
   constructor(config: KvTransferConfig) {
     const extra = configReader(config.kvConnectorExtraConfig);
@@ -88,7 +84,6 @@ export class SharedStorageConnector implements KvConnector {
     const loadTimeoutSeconds = extra.number('load_timeout_seconds', { min: 0.001 });
     this.#loadTimeoutMs = loadTimeoutSeconds === undefined ? undefined : 1000 * loadTimeoutSeconds;
     this.#remotePrefillTimeoutMs = remotePrefillTimeoutMs(extra);
-    this.#faults = readFaultPlan(extra.object('fault_injection'));
     extra.finish();
   }
 
@@ -164,7 +159,7 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   /** The tier of one rank, for each side. A subclass may wrap it. */
-  protected tierFor(tier: DiskTier, identity: KvIdentity, { timers, event }: ConnectorContext): Tier {
-    return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, event, plan: this.#faults });
+  protected tierFor(tier: DiskTier, _identity: KvIdentity, _context: ConnectorContext): Tier {
+    return tier;
   }
 }

@@ -1,5 +1,5 @@
 import type { Attributes } from '@opentelemetry/api';
-import { ownValue } from '../../base/by-name.ts';
+import { byEntries, ownValue } from '../../base/by-name.ts';
 import type { RequestStats } from '../../core/request.ts';
 import type { CompletionTimes, EndedCompletion } from '../observer.ts';
 
@@ -72,9 +72,9 @@ export function phaseAttributes(before: RequestStats | undefined, after: Request
 }
 
 const loadedTokens = (stats: RequestStats | undefined): Record<string, number> =>
-  Object.fromEntries(
+  byEntries(
     Object.entries(stats?.loadedTokens ?? {}).map(([place, tokens]) => [`kvasir.loaded_tokens.${place}`, tokens]),
   );
 
 const withoutZeros = (counters: Readonly<Record<string, number | undefined>>): Attributes =>
-  Object.fromEntries(Object.entries(counters).filter(([, value]) => value !== undefined && value > 0));
+  byEntries(Object.entries(counters).filter(([, value]) => value !== undefined && value > 0));

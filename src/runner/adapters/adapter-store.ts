@@ -10,6 +10,7 @@ export interface AdapterStoreParts {
   readonly base: AdapterBase;
   /** The matrices of the runner. */
   readonly matrices: readonly PlacedMatrix[];
+  readonly hasEmbedding: boolean;
   /** Undefined: ggml computes. */
   readonly kernels: LowRankKernels | undefined;
   /** The step that runs. */
@@ -40,9 +41,9 @@ export class AdapterStore implements RunnerAdapters {
 
   async load(source: AdapterSource): Promise<void> {
     if (this.#loaded.has(source.digest)) return;
-    const { device, base, matrices } = this.#parts;
+    const { device, base, matrices, hasEmbedding } = this.#parts;
     const isTransposed = this.kernels !== undefined;
-    const loaded = await loadAdapter(device, await openAdapter(source, base), { matrices, isTransposed });
+    const loaded = await loadAdapter(device, await openAdapter(source, base), { matrices, hasEmbedding, isTransposed });
     // Another call may have loaded the same content meanwhile, and the runner may be closed.
     if (this.#isClosed || this.#loaded.has(source.digest)) loaded.close();
     else this.#loaded.set(source.digest, loaded);

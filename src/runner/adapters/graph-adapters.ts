@@ -31,7 +31,7 @@ export class GraphAdapters {
   readonly #adapters: readonly RowsOfAdapter[];
 
   /** The step's requests with adapters that the store does not have are not in the batch. */
-  constructor(graph: GraphBuilder, store: AdapterStore, batch: Batch) {
+  constructor(graph: GraphBuilder, store: AdapterStore, batch: Pick<Batch, 'adapters'>) {
     this.#graph = graph;
     this.#store = store;
     this.#adapters = batch.adapters.map(({ digest, rows, outputs }) => ({
@@ -43,7 +43,7 @@ export class GraphAdapters {
 
   /** The tensors that the adapters of a batch add to its graph. */
   static nodeCount(store: AdapterStore, { adapters }: Batch): number {
-    return adapters.reduce((sum, { digest }) => sum + 2 + nodesPerPair * loadedIn(store, digest).pairs.size, 0);
+    return adapters.reduce((sum, { digest }) => sum + 2 + nodesPerPair * (1 + loadedIn(store, digest).pairs.size), 0);
   }
 
   /** Whether a graph of another batch with as many rows serves this one too. */
@@ -53,7 +53,7 @@ export class GraphAdapters {
     return true;
   }
 
-  writeInputs({ adapters }: Batch): void {
+  writeInputs({ adapters }: Pick<Batch, 'adapters'>): void {
     for (let i = 0; i < adapters.length; i++) {
       const { all, outputs } = this.#adapters[i]!;
       this.#graph.write(all, adapters[i]!.rows);
@@ -73,22 +73,39 @@ export class GraphAdapters {
     return result;
   }
 
-  /** Up(down(x)), for some rows. It changes `product`, so nothing that comes later may need its old values. */
-  #add(product: TensorPtr, { down, up, rank }: LoadedPair, x: TensorPtr, rows: TensorPtr): TensorPtr {
+  /** `embedded`, `[embedding, rows]`, of the tokens I32 `[rows]`, plus the additions of the adapters. */
+  embed(tokens: TensorPtr, embedded: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    let result = embedded;
+    for (const { adapter, all } of this.#adapters) {
+      const { embedding } = adapter;
+      if (embedding === undefined) continue;
+      const low = graph.getRows(graph.getRows(embedding.down, tokens), all);
+      result = this.#addUp(result, embedding, low, all);
+    }
+    return result;
+  }
+
+  /** Up(down(x)), for some rows. */
+  #add(product: TensorPtr, pair: LoadedPair, x: TensorPtr, rows: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    const { kernels } = this.#store;
+    const { down, rank } = pair;
+    if (kernels === undefined)
+      return this.#addUp(product, pair, graph.multiplySingleRows(down, graph.getRows(x, rows)), rows);
+    const count = graph.columnCountOf(rows);
+    const low = graph.custom([down, x, rows], rank, count, kernels.multiplyRows, nullPtr(), kernels);
+    return this.#addUp(product, pair, low, rows);
+  }
+
+  /** Up(low), `low` of these rows. It changes `product`, so nothing that comes later may need its old values. */
+  #addUp(product: TensorPtr, { up }: LoadedPair, low: TensorPtr, rows: TensorPtr): TensorPtr {
     const graph = this.#graph;
     const { kernels } = this.#store;
     if (kernels === undefined) {
-      const added = graph.multiplySingleRows(up, graph.multiplySingleRows(down, graph.getRows(x, rows)));
+      const added = graph.multiplySingleRows(up, low);
       return graph.setRows(product, graph.add(graph.getRows(product, rows), added), rows);
     }
-    const low = graph.custom(
-      [down, x, rows],
-      rank,
-      graph.columnCountOf(rows),
-      kernels.multiplyRows,
-      nullPtr(),
-      kernels,
-    );
     // Without a result. It comes before all later nodes because the graph is expanded here.
     graph.expand(graph.custom([up, low, product, rows], 1, 1, kernels.addToRows, nullPtr(), kernels));
     return product;

@@ -3,7 +3,7 @@ import { assertDefined } from '../../base/assert.ts';
 import { allocateTensors, type ComputeDevice } from '../../ggml/device.ts';
 import type { BufferPtr, ContextPtr, NativeApi, TensorPtr } from '../../ggml/ffi.ts';
 import type { GgufTensor } from '../../ggml/gguf.ts';
-import { type AdapterFile, type AdapterPair, unusable } from '../../ggml/lora-adapter.ts';
+import { type AdapterFile, type AdapterPair, embeddingName, unusable } from '../../ggml/lora-adapter.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, type GgmlType } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
@@ -21,6 +21,8 @@ export interface LoadedPair {
 export interface LoadedAdapter {
   /** By the model's matrix. */
   readonly pairs: ReadonlyMap<TensorPtr, LoadedPair>;
+  /** Of token embeddings: `down` has a row for each token, `[rank, vocabulary]`. */
+  readonly embedding: LoadedPair | undefined;
   close(): void;
 }
 
@@ -32,6 +34,16 @@ interface NewMatrix {
   /** With the padding of the rank, before it is transposed. */
   readonly columns: number;
   readonly rows: number;
+  readonly isTransposed: boolean;
+}
+
+export interface AdapterPlaces {
+  /** The matrices of the runner. */
+  readonly matrices: readonly PlacedMatrix[];
+  /** Whether the runner embeds tokens. */
+  readonly hasEmbedding: boolean;
+  /** For kernels. */
+  readonly isTransposed: boolean;
 }
 
 /**
@@ -41,11 +53,12 @@ interface NewMatrix {
 export async function loadAdapter(
   device: ComputeDevice,
   { file, pairs }: AdapterFile,
-  { matrices, isTransposed }: { readonly matrices: readonly PlacedMatrix[]; readonly isTransposed: boolean },
+  { matrices, hasEmbedding, isTransposed }: AdapterPlaces,
 ): Promise<LoadedAdapter> {
   const { native } = device;
   const placed = new Map(matrices.map(({ source, tensor }) => [source.name, tensor]));
-  const own = pairs.filter(({ name }) => placed.has(name));
+  // The matrix of embeddings may be the output head too, which a pair of embeddings does not change.
+  const own = pairs.filter(({ name }) => (name === embeddingName ? hasEmbedding : placed.has(name)));
   const bytes = (2 * own.length + 1) * native.ggml_tensor_overhead();
   const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
   let buffer: BufferPtr | undefined;
@@ -63,7 +76,7 @@ export async function loadAdapter(
     }
     for (const matrix of all) {
       const fill = (given: Uint8Array): void => {
-        const values = inMemory(numbersOf(native, matrix.source.type, given), matrix, isTransposed);
+        const values = inMemory(numbersOf(native, matrix.source.type, given), matrix);
         if (values.some((value) => !Number.isFinite(value)))
           throw unusable(file.path, `${matrix.source.name} has a number that is not finite`);
         native.ggml_backend_tensor_set(matrix.tensor, values, 0, values.byteLength);
@@ -71,13 +84,16 @@ export async function loadAdapter(
       await readTensors(file, [{ tensor: matrix.source, accept: fill }]);
       await nextTurn();
     }
-    const loaded = own.map(({ name, a }): readonly [TensorPtr, LoadedPair] => {
+    const loaded = new Map<TensorPtr, LoadedPair>();
+    let embedding: LoadedPair | undefined;
+    for (const { name, a } of own) {
       const [down, up] = [made.downs.get(a.name), made.ups.get(name)];
       const [ofA, ofB] = [assertDefined(down, 'A of the pair'), assertDefined(up, 'B of the pair')];
-      const pair = { down: ofA.tensor, up: ofB.tensor, rank: ofA.rows };
-      return [assertDefined(placed.get(name), 'a matrix of the runner'), pair];
-    });
-    return { pairs: new Map(loaded), close };
+      const pair = { down: ofA.tensor, up: ofB.tensor, rank: ofB.columns };
+      if (name === embeddingName) embedding = pair;
+      else loaded.set(assertDefined(placed.get(name), 'a matrix of the runner'), pair);
+    }
+    return { pairs: loaded, embedding, close };
   } catch (error) {
     close();
     throw error;
@@ -86,26 +102,27 @@ export async function loadAdapter(
 
 /** `downs` by the names of the file's tensors, because parts of a fused matrix share them. */
 function declare(native: NativeApi, context: ContextPtr, pairs: readonly AdapterPair[], isTransposed: boolean) {
-  const matrix = (source: GgufTensor, columns: number, rows: number, scale: number): NewMatrix => {
-    const [ne0, ne1] = isTransposed ? [rows, columns] : [columns, rows];
-    return { tensor: native.ggml_new_tensor_2d(context, F32.id, ne0, ne1), source, scale, columns, rows };
+  const matrix = (parts: Omit<NewMatrix, 'tensor'>): NewMatrix => {
+    const [ne0, ne1] = parts.isTransposed ? [parts.rows, parts.columns] : [parts.columns, parts.rows];
+    return { ...parts, tensor: native.ggml_new_tensor_2d(context, F32.id, ne0, ne1) };
   };
   const downs = new Map<string, NewMatrix>();
   const ups = new Map<string, NewMatrix>();
   for (const { name, a, b, scale } of pairs) {
     const rank = Math.ceil(b.ne[0] / rankMultiple) * rankMultiple;
-    if (!downs.has(a.name)) downs.set(a.name, matrix(a, a.ne[0], rank, 1));
-    ups.set(name, matrix(b, rank, b.ne[1], scale));
+    if (!downs.has(a.name)) {
+      const isEmbedding = name === embeddingName;
+      const [columns, rows] = isEmbedding ? [rank, a.ne[1]] : [a.ne[0], rank];
+      downs.set(a.name, matrix({ source: a, columns, rows, scale: 1, isTransposed: isTransposed && !isEmbedding }));
+    }
+    ups.set(name, matrix({ source: b, columns: rank, rows: b.ne[1], scale, isTransposed }));
   }
   return { downs, ups };
 }
 
 /** The numbers of the file, with zeros where the rank is padded. */
-function inMemory(
-  numbers: Float32Array,
-  { source, scale, columns, rows }: NewMatrix,
-  isTransposed: boolean,
-): Float32Array {
+function inMemory(numbers: Float32Array, matrix: NewMatrix): Float32Array {
+  const { source, scale, columns, rows, isTransposed } = matrix;
   const values = new Float32Array(columns * rows);
   const [width, count] = source.ne;
   const [rowStride, columnStride] = isTransposed ? [1, rows] : [columns, 1];

@@ -314,7 +314,8 @@ class DecoderBuilder {
     if (weights.tokenEmbedding === undefined)
       return assertDefined(hidden, 'a stage without embeddings has hidden states');
     const ofRows = assertDefined(tokens, 'a stage with embeddings has tokens');
-    const x = this.#matmuls.takeRows(weights.tokenEmbedding, ofRows, this.#batch.paddedRowCount);
+    const embedded = this.#matmuls.takeRows(weights.tokenEmbedding, ofRows, this.#batch.paddedRowCount);
+    const x = this.#adapters?.embed(ofRows, embedded) ?? embedded;
     const scaled = config.embeddingScale === 1 ? x : graph.scale(x, config.embeddingScale);
     if (weights.embedding !== undefined) return this.#withPlaces(weights.embedding, scaled);
     if (weights.entry === undefined || hidden === undefined) return scaled;
@@ -344,6 +345,7 @@ class DecoderBuilder {
       this.hidden = normed;
       graph.output(normed);
     }
+    this.#multiplyRows('outputs');
     return logitsOf(graph, config, this.#matmuls.multiply(output, normed));
   }
 

@@ -4,7 +4,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { type HeadShape, headsOfLayer } from '../../ggml/layer-shapes.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
-import { type RopeConfig, ropeOfLayer } from '../../ggml/rope-config.ts';
+import { hasDivisors, type RopeConfig, ropeOfLayer } from '../../ggml/rope-config.ts';
 import { F32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
@@ -169,7 +169,7 @@ export class GroupedQueryProjections implements AttentionProjections {
     }
     const normed = operations.norm(x, norm);
     if (rope === undefined) return normed;
-    return graph.rope(normed, positions, rope.freqFactors === undefined ? undefined : ropeFreqs, rope);
+    return graph.rope(normed, positions, hasDivisors(rope) ? ropeFreqs : undefined, rope);
   }
 }
 

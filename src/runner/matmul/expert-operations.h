@@ -73,7 +73,7 @@ static void multiply_experts(char *tensor, int thread, int threads, void *userda
     for (int64_t first = order.begins[e]; first < end; first += together) {
       const int64_t count = end - first < together ? end - first : together;
       for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-        rows_matmul(m->tiles + (e * tiles + t) * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
+        rows_matmul(tile_of(m, e * tiles + t, blocks, thread), x + first * row_blocks(blocks), blocks,
                     out + t * TILE_OUTPUTS, m->outputs, count, order.pairs + first);
       }
     }
@@ -97,7 +97,7 @@ static void multiply_experts_of_token(char *tensor, int thread, int threads, voi
     if (wanted != quantized_row) quantize_row(x + wanted * m->inputs, blocks, row);
     quantized_row = wanted;
     const int64_t first = i - pair * tiles, last = end - pair * tiles < tiles ? end - pair * tiles : tiles;
-    row_matmul(m->tiles + chosen[pair] * tiles * tile_bytes(blocks), row, blocks, out + pair * m->outputs, first, last);
+    row_matmul(m, chosen[pair], row, out + pair * m->outputs, first, last, thread);
     i += last - first;
   }
 }

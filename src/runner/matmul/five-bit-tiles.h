@@ -19,15 +19,20 @@ struct packed {
 };
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  for (int64_t b = 0; b < blocks; b++) {
-    uint8_t *scales = tile + scales_at(b), *weights = tile + weights_at(blocks, b);
-    for (int row = 0; row < TILE_OUTPUTS; row++) {
-      const struct packed *from = rows + row * blocks + b;
-      uint8_t *to = weights + row * 4, *fifth = to + GROUPS * TILE_OUTPUTS * 4;
-      store_scale(scales, row, from->scale);
-      for (int g = 0; g < GROUPS; g++) memcpy(to + g * TILE_OUTPUTS * 4, from->nibbles + 4 * g, 4);
-      LAY_OUT_BITS(fifth, (from->fifth_bits[input / 8] >> input % 8 & 1) ^ FLIPPED);
-    }
+  const int64_t row_bytes = blocks * (int64_t)sizeof *rows;
+  for (int64_t b = 0; b < blocks; b++, rows++) {
+    uint8_t *weights = tile + weights_at(blocks, b);
+    words bits;
+    EACH_OUTPUT store_scale(tile + scales_at(b), output, rows[output * blocks].scale);
+    lay_out_words(rows->nibbles, row_bytes, GROUPS, weights);
+    lay_out_words(rows->fifth_bits, row_bytes, 1, &bits);
+    if (FLIPPED) bits = ~bits;
+    /* Bit 4 g + i becomes bit g of byte i: each step exchanges two bits of the places. */
+    bits = exchange_bits(bits, 1, 0x22222222);
+    bits = exchange_bits(bits, 3, 0x0a0a0a0a);
+    bits = exchange_bits(bits, 6, 0x00cc00cc);
+    bits = exchange_bits(bits, 12, 0x0000f0f0);
+    memcpy(weights + GROUPS * TILE_OUTPUTS * 4, &bits, sizeof bits);
   }
 }
 

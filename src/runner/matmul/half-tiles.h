@@ -42,10 +42,15 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
 }
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  uint16_t *weights = (uint16_t *)tile;
-  for (int row = 0; row < TILE_OUTPUTS; row++) {
-    const uint16_t *from = rows[row * blocks].values;
-    for (int64_t i = 0; i < blocks * BLOCK; i++) weights[i * TILE_OUTPUTS + row] = from[i];
+  for (int64_t b = 0; b < blocks; b++, rows++) {
+    uint16_t weights[BLOCK][TILE_OUTPUTS];
+    uint32_t pairs[BLOCK / 2][TILE_OUTPUTS];
+    lay_out_words(rows->values, blocks * (int64_t)sizeof *rows, BLOCK / 2, pairs);
+    for (int p = 0; p < BLOCK / 2; p++) {
+      EACH_OUTPUT weights[2 * p][output] = (uint16_t)pairs[p][output];
+      EACH_OUTPUT weights[2 * p + 1][output] = (uint16_t)(pairs[p][output] >> 16);
+    }
+    memcpy(tile + b * (int64_t)sizeof weights, weights, sizeof weights);
   }
 }
 

@@ -15,7 +15,7 @@
  *
  *   load_weights     32 inputs of a block: four in each vector
  *   scales_in        the scales of a block; `space` is for those that must be unpacked
- *   lay_out_row      a block of an output
+ *   lay_out_block    a block of all outputs, of which output o is `from[o * blocks]`
  */
 #include "block-scales.h"
 
@@ -28,7 +28,7 @@
 
 INLINE void load_weights(const struct block *t, int thirty_two, ivec w[8]);
 INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct block *t, struct block_scales *space);
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row);
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t);
 
 INLINE struct block *block_at(const uint8_t *tile, int64_t blocks, int64_t b) {
   return (struct block *)(tile + weights_at(blocks, b));
@@ -189,11 +189,7 @@ INLINE vec amx_add(const struct amx_scales *scales, const struct quantized *y, i
 #include "amx-by-256.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  for (int64_t b = 0; b < blocks; b++) {
-    for (int row = 0; row < TILE_OUTPUTS; row++) {
-      lay_out_row(rows + row * blocks + b, tile + scales_at(b), block_at(tile, blocks, b), row);
-    }
-  }
+  for (int64_t b = 0; b < blocks; b++) lay_out_block(rows + b, blocks, tile + scales_at(b), block_at(tile, blocks, b));
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {

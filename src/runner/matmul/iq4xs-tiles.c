@@ -47,12 +47,15 @@ INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct
   return space;
 }
 
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row) {
-  ((f16 *)factors)[row] = from->d;
-  for (int i = 0; i < 2; i++) factors[(2 + i) * TILE_OUTPUTS + row] = from->scales_upper[i];
-  for (int s = 0; s < 4; s++) {
-    const int even_or_odd = s % 2 * 4; /* in the file, a byte has two neighbours */
-    t->scales[s][row] = (uint8_t)((from->scales[s / 2] >> even_or_odd & 15) | (from->scales[2 + s / 2] >> even_or_odd & 15) << 4);
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t) {
+  for (int row = 0; row < TILE_OUTPUTS; row++) {
+    const struct packed *p = from + row * blocks;
+    ((f16 *)factors)[row] = p->d;
+    for (int i = 0; i < 2; i++) factors[(2 + i) * TILE_OUTPUTS + row] = p->scales_upper[i];
+    for (int s = 0; s < 4; s++) {
+      const int even_or_odd = s % 2 * 4; /* in the file, a byte has two neighbours */
+      t->scales[s][row] = (uint8_t)((p->scales[s / 2] >> even_or_odd & 15) | (p->scales[2 + s / 2] >> even_or_odd & 15) << 4);
+    }
   }
-  for (int g = 0; g < 32; g++) memcpy(t->nibbles[g / 4][g % 4][row], from->nibbles + 4 * g, 4);
+  lay_out_words(from->nibbles, blocks * (int64_t)sizeof *from, 32, t->nibbles);
 }

@@ -22,15 +22,9 @@ INLINE void set_test_scales(struct packed *p) { p->scale = (scale_bits)(0x2c7c ^
 #endif
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  for (int64_t b = 0; b < blocks; b++) {
-    uint8_t *scales = tile + scales_at(b), *nibbles = tile + weights_at(blocks, b);
-    for (int row = 0; row < TILE_OUTPUTS; row++) {
-      const struct packed *from = rows + row * blocks + b;
-      store_scale(scales, row, from->scale);
-      for (int g = 0; g < GROUPS; g++) {
-        memcpy(nibbles + (g * TILE_OUTPUTS + row) * 4, from->nibbles + 4 * g, 4);
-      }
-    }
+  for (int64_t b = 0; b < blocks; b++, rows++) {
+    EACH_OUTPUT store_scale(tile + scales_at(b), output, rows[output * blocks].scale);
+    lay_out_words(rows->nibbles, blocks * (int64_t)sizeof *rows, GROUPS, tile + weights_at(blocks, b));
   }
 }
 

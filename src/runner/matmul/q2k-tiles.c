@@ -50,8 +50,9 @@ INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct
   return space;
 }
 
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row) {
-  store_scale(factors, row, (scale_bits){from->d, from->dmin});
-  for (int s = 0; s < 16; s++) t->scales[s][row] = from->scales[s];
-  lay_out_two_bits(from->weights, t->weights, row);
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t) {
+  const int64_t row_bytes = blocks * (int64_t)sizeof *from;
+  EACH_OUTPUT store_scale(factors, output, (scale_bits){from[output * blocks].d, from[output * blocks].dmin});
+  lay_out_bytes(from->scales, row_bytes, 16, t->scales);
+  lay_out_two_bits(from->weights, row_bytes, t->weights);
 }

@@ -58,9 +58,13 @@ INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct
   return space;
 }
 
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row) {
-  store_scale(factors, row, from->d);
-  for (int i = 0; i < 12; i++) t->scales[i][row] = from->scales[i];
-  lay_out_two_bits(from->weights, t->weights, row);
-  for (int i = 0; i < 8; i++) LAY_OUT_BITS(t->upper[i][row], from->upper[input] >> i & 1);
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t) {
+  const int64_t row_bytes = blocks * (int64_t)sizeof *from;
+  EACH_OUTPUT store_scale(factors, output, from[output * blocks].d);
+  lay_out_bytes(from->scales, row_bytes, 12, t->scales);
+  lay_out_two_bits(from->weights, row_bytes, t->weights);
+  words packed[8], upper[8];
+  lay_out_words(from->upper, row_bytes, 8, packed);
+  lay_out_bits(packed, upper);
+  memcpy(t->upper, upper, sizeof upper);
 }

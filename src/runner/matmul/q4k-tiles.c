@@ -176,15 +176,13 @@ INLINE vec amx_add(const struct amx_scales *scales, const struct quantized *y, i
 #include "amx-by-256.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tiles) {
-  for (int64_t b = 0; b < blocks; b++) {
+  const int64_t row_bytes = blocks * (int64_t)sizeof *rows;
+  for (int64_t b = 0; b < blocks; b++, rows++) {
     struct tile *t = (struct tile *)tiles + b;
-    for (int row = 0; row < TILE_OUTPUTS; row++) {
-      const struct packed *from = rows + row * blocks + b;
-      t->d[row] = from->d;
-      t->dmin[row] = from->dmin;
-      for (int i = 0; i < 12; i++) t->scales[i][row] = from->scales[i];
-      for (int g = 0; g < 32; g++) memcpy(t->nibbles[g / 8][g % 8][row], from->nibbles + 4 * g, 4);
-    }
+    EACH_OUTPUT t->d[output] = rows[output * blocks].d;
+    EACH_OUTPUT t->dmin[output] = rows[output * blocks].dmin;
+    lay_out_bytes(rows->scales, row_bytes, 12, t->scales);
+    lay_out_words(rows->nibbles, row_bytes, 32, t->nibbles);
   }
 }
 

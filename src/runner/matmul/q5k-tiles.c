@@ -49,9 +49,13 @@ INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct
   return space;
 }
 
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row) {
-  store_scale(factors, row, (scale_bits){from->d, from->dmin});
-  for (int i = 0; i < 12; i++) t->scales[i][row] = from->scales[i];
-  for (int g = 0; g < 32; g++) memcpy(t->weights[g / 8].nibbles[g % 8][row], from->nibbles + 4 * g, 4);
-  for (int i = 0; i < 8; i++) LAY_OUT_BITS(t->weights[i / 2].fifth[i % 2][row], from->fifth[input] >> i & 1);
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t) {
+  const int64_t row_bytes = blocks * (int64_t)sizeof *from;
+  EACH_OUTPUT store_scale(factors, output, (scale_bits){from[output * blocks].d, from[output * blocks].dmin});
+  lay_out_bytes(from->scales, row_bytes, 12, t->scales);
+  for (int i = 0; i < 4; i++) lay_out_words(from->nibbles + 32 * i, row_bytes, 8, t->weights[i].nibbles);
+  words packed[8], fifth[8];
+  lay_out_words(from->fifth, row_bytes, 8, packed);
+  lay_out_bits(packed, fifth);
+  for (int i = 0; i < 8; i++) memcpy(t->weights[i / 2].fifth[i % 2], fifth + i, sizeof *fifth);
 }

@@ -50,32 +50,26 @@ INLINE const struct block_scales *scales_in(const uint8_t *factors, const struct
   return (const struct block_scales *)t->scales;
 }
 
-/* For 128 inputs, 64 bytes hold the lower four bits and 32 bytes the upper two. */
-INLINE void unpack(const struct packed *p, uint8_t *weights) {
-  for (int half_block = 0; half_block < 2; half_block++) {
-    const uint8_t *lower = p->lower + half_block * 64, *upper = p->upper + half_block * 32;
-    for (int quarter = 0; quarter < 4; quarter++) {
-      for (int i = 0; i < 32; i++) {
-        const int four = lower[quarter % 2 * 32 + i] >> (quarter / 2 * 4) & 15;
-        *weights++ = (uint8_t)(four | (upper[i] >> (2 * quarter) & 3) << 4);
-      }
-    }
-  }
+/* Four weights of each output, as `six_bits` gives them. In ggml's layout, 64 bytes of 128 inputs hold the lower four bits and 32 bytes
+ * the upper two. */
+INLINE words packed_six_bits(const words lower[32], const words upper[16], int chunk, int s, int g) {
+  const words four = lower[chunk / 2 * 16 + s * 4 + g] >> chunk % 2 * 4 & 0x0f0f0f0f;
+  return four | (upper[chunk / 2 * 8 + s % 2 * 4 + g] >> (chunk % 2 * 4 + s / 2 * 2) & 0x03030303) << 4;
 }
 
-INLINE void lay_out_row(const struct packed *from, uint8_t *factors, struct block *t, int row) {
-  store_scale(factors, row, from->d);
-  for (int s = 0; s < 16; s++) t->scales[s][row] = from->scales[s];
-  uint8_t weights[BLOCK];
-  unpack(from, weights);
-  for (int chunk = 0; chunk < 4; chunk++) {
+INLINE void lay_out_block(const struct packed *from, int64_t blocks, uint8_t *factors, struct block *t) {
+  const int64_t row_bytes = blocks * (int64_t)sizeof *from;
+  EACH_OUTPUT store_scale(factors, output, from[output * blocks].d);
+  lay_out_bytes(from->scales, row_bytes, 16, (uint8_t(*)[TILE_OUTPUTS])t->scales);
+  words lower[32], upper[16];
+  lay_out_words(from->lower, row_bytes, 32, lower);
+  lay_out_words(from->upper, row_bytes, 16, upper);
+  UNROLL for (int chunk = 0; chunk < 4; chunk++) {
     for (int g = 0; g < 4; g++) {
-      uint32_t own, last;
-      memcpy(&last, weights + chunk * 64 + 48 + g * 4, 4);
-      for (int s = 0; s < 3; s++) {
-        memcpy(&own, weights + chunk * 64 + s * 16 + g * 4, 4);
-        own |= (last >> (2 * s) & 0x03030303u) << 6;
-        memcpy(t->weights[chunk][s][g][row], &own, 4);
+      const words last = packed_six_bits(lower, upper, chunk, 3, g);
+      UNROLL for (int s = 0; s < 3; s++) {
+        const words own = packed_six_bits(lower, upper, chunk, s, g) | (last >> 2 * s & 0x03030303) << 6;
+        memcpy(t->weights[chunk][s][g], &own, sizeof own);
       }
     }
   }

@@ -35,19 +35,12 @@ INLINE ivec dot(const ivec w[GROUPS], const struct quantized *y) {
 #include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  for (int64_t b = 0; b < blocks; b++) {
-    f16 *scales = (f16 *)(tile + scales_at(b));
-    uint8_t *weights = tile + weights_at(blocks, b);
-    for (int row = 0; row < TILE_OUTPUTS; row++) {
-      const struct packed *from = rows + row * blocks + b;
-      scales[row] = from->scale;
-      for (int g = 0; g < GROUPS; g++) {
-        uint32_t four;
-        memcpy(&four, from->values + 4 * g, 4);
-        four ^= SIGN_BITS;
-        memcpy(weights + (g * TILE_OUTPUTS + row) * 4, &four, 4);
-      }
-    }
+  for (int64_t b = 0; b < blocks; b++, rows++) {
+    words weights[GROUPS];
+    lay_out_words(rows->values, blocks * (int64_t)sizeof *rows, GROUPS, weights);
+    for (int g = 0; g < GROUPS; g++) weights[g] ^= (uint32_t)SIGN_BITS;
+    memcpy(tile + weights_at(blocks, b), weights, sizeof weights);
+    EACH_OUTPUT store_scale(tile + scales_at(b), output, rows[output * blocks].scale);
   }
 }
 

@@ -27,6 +27,7 @@ const shared = [
   'dot-neon.h',
   'row-pairs.h',
   'tiles.h',
+  'lay-out.h',
   'tile-operations.h',
   'expert-operations.h',
   'amx.h',

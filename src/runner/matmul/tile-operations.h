@@ -21,6 +21,19 @@ static void quantize_rows(char *tensor, int thread, int threads, void *userdata)
   }
 }
 
+COMPILED_ONCE void lay_out(const uint8_t *rows, int64_t blocks, uint8_t *tile) {
+  lay_out_tile((const struct packed *)rows, blocks, tile);
+}
+
+/* Tile t. Of a matrix in ggml's layout it is laid out now, and stays until the thread asks for the next one. */
+INLINE const uint8_t *tile_of(const struct matrix *m, int64_t t, int64_t blocks, int thread) {
+  const uint8_t *tile = m->tiles + t * tile_bytes(blocks);
+  if (m->room == NULL) return tile;
+  uint8_t *laid_out = m->room + thread * m->room_bytes;
+  lay_out(tile, blocks, laid_out);
+  return laid_out;
+}
+
 #include "amx-operations.h"
 
 #if defined(AMX_INPUTS)
@@ -72,17 +85,18 @@ static void multiply(char *tensor, int thread, int threads, void *userdata) {
   for (int64_t first = 0; first < rows; first += together) {
     const int64_t count = rows - first < together ? rows - first : together;
     for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-      rows_matmul(m->tiles + t * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
+      rows_matmul(tile_of(m, t, blocks, thread), x + first * row_blocks(blocks), blocks,
                    out + first * m->outputs + t * TILE_OUTPUTS, m->outputs, count, NULL);
     }
   }
 }
 
-/* One quantized row times tiles [first, end). */
-COMPILED_ONCE void row_matmul(const uint8_t *tiles, const struct quantized *row, int64_t blocks, float *out, int64_t first,
-                       int64_t end) {
+/* One quantized row times tiles [first, end) of an expert. */
+COMPILED_ONCE void row_matmul(const struct matrix *m, int64_t expert, const struct quantized *row, float *out, int64_t first,
+                       int64_t end, int thread) {
+  const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
   for (int64_t t = first; t < end; t++) {
-    tile_matmul(tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, 0, 1);
+    tile_matmul(tile_of(m, expert * tiles + t, blocks, thread), row, blocks, out + t * TILE_OUTPUTS, 0, 1);
   }
 }
 
@@ -98,7 +112,7 @@ static void multiply_row(char *tensor, int thread, int threads, void *userdata) 
   float *out = (float *)DATA(tensor);
   struct quantized row[INPUTS_MAX / BLOCK];
   quantize_row(x, blocks, row);
-  row_matmul(m->tiles, row, blocks, out, tiles * thread / threads, tiles * (thread + 1) / threads);
+  row_matmul(m, 0, row, out, tiles * thread / threads, tiles * (thread + 1) / threads, thread);
 }
 
 /* I32 [rows] becomes F32 [inputs, rows]: the matrix's rows with these indices. */
@@ -108,7 +122,7 @@ static void take_rows(char *tensor, int thread, int threads, void *userdata) {
   const int32_t *wanted = (const int32_t *)DATA(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   for (int64_t r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
-    const uint8_t *tile = m->tiles + wanted[r] / TILE_OUTPUTS * tile_bytes(blocks);
+    const uint8_t *tile = tile_of(m, wanted[r] / TILE_OUTPUTS, blocks, thread);
     for (int64_t b = 0; b < blocks; b++) {
       read_block(tile, blocks, b, wanted[r] % TILE_OUTPUTS, out + r * m->inputs + b * BLOCK);
     }
@@ -121,7 +135,7 @@ void kvasir_tile(uint8_t *matrix, uint8_t *scratch, int64_t inputs, int64_t firs
   for (int64_t t = first; t < end; t++) {
     uint8_t *tile = matrix + t * tile_bytes(blocks);
     memcpy(scratch, tile, tile_bytes(blocks));
-    lay_out_tile((const struct packed *)scratch, blocks, tile);
+    lay_out(scratch, blocks, tile);
   }
 }
 

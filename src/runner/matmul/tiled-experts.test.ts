@@ -170,6 +170,20 @@ for (const [name, isSupported, cpuFlags] of forms)
     const testedTypes =
       name === emulated ? ofActivations.slice(1) : inLongForm<readonly TypeName[]>(allTypes, ofActivations);
 
+    it.each(testedTypes)('with %s: have the same bits if they stay in the layout of the file', async (type) => {
+      const weights = weightsOf(type);
+      const choices = [randomChoice(1, 1), randomChoice(1, chosenCount), randomChoice(19, chosenCount)];
+      const results = async (isMapped: boolean): Promise<Float32Array[]> => {
+        const tiles = (await openTiledMatmul(one, [type], compileOptionsOf(cpuFlags)))!;
+        await tiles.takeExperts({ ...weights.all, isMapped });
+        return choices.map((choice) => multiply(one, tiles, weights.all, choice));
+      };
+      const mapped = await results(true);
+      const tiled = await results(false);
+      for (const [i, values] of mapped.entries()) expectSameBits(values, tiled[i]!);
+      weights.close();
+    });
+
     it.each(testedTypes)(
       'with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s',
       async (type) => {

@@ -83,6 +83,23 @@ for (const { name, type, form } of formsOfTypes)
       },
     );
 
+    it(`${type}: have the same bits if the matrix stays in the layout of the file`, async () => {
+      const matrix = randomMatrix(type, 512, 64);
+      const rows = randomFloats(512 * 37, 9);
+      const results = async (isMapped: boolean): Promise<Float32Array[]> => {
+        const tiles = await openKernels(form, [type]);
+        await tiles.take({ ...matrix.placed, isMapped });
+        const wanted = Int32Array.from([63, 0, 17]);
+        const { tensor } = matrix.placed;
+        const taken = compute(wanted, 1, (graph, x) => new Matmuls(graph, { tiles }).takeRows(tensor, x, 3));
+        return [multiply(tiles, matrix, rows), multiply(tiles, matrix, rows.slice(0, 512)), taken];
+      };
+      const mapped = await results(true);
+      const tiled = await results(false);
+      for (const [i, values] of mapped.entries()) expectSameBits(values, tiled[i]!);
+      matrix.close();
+    });
+
     // Matmuls with F16 and BF16 have no sums of integers that could overflow.
     const integers = [type].filter((name) => !name.endsWith('F16'));
     it.each(integers)('%s: do not overflow for the largest sums that weights and rows can have', async () => {

@@ -8,9 +8,10 @@ import { rowBytes } from '../../ggml/types.ts';
 import type { CompileOptions } from '../../native/compiler.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 import type { ModelWeights } from '../weights.ts';
-import { hasTileKernel, openTileKernels, type TileKernel } from './tile-kernels.ts';
+import { hasTileKernel, inputsMax, openTileKernels, type TileKernel } from './tile-kernels.ts';
 import { TiledExperts } from './tiled-experts.ts';
 import { TiledMatrix } from './tiled-matrix.ts';
+import { TileRoom } from './tiled-weights.ts';
 
 /** With forms of the kernels. */
 const architectures: readonly string[] = ['x64', 'arm64'];
@@ -22,13 +23,15 @@ const lanesMax = 4;
  * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI,
  * they are two to seven times as fast as ggml's for prompts and batches. For a single row, they are at least 1.5 times
  * as fast. With AVX2, they are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml
- * can no longer read it.
+ * can no longer read it. Matrices of a mapped file stay as they are: a tile is laid out each time that it is multiplied, with the same bits.
  */
 export class TiledMatmul {
   readonly #device: ComputeDevice;
   readonly #kernels: ReadonlyMap<string, TileKernel>;
   readonly #taken = new Map<TensorPtr, TiledMatrix>();
   readonly #takenExperts = new Map<TensorPtr, TiledExperts>();
+  /** By the kernel, for matrices of mapped files. */
+  readonly #rooms = new Map<TileKernel, TileRoom>();
 
   constructor(device: ComputeDevice, kernels: ReadonlyMap<string, TileKernel>) {
     this.#device = device;
@@ -74,17 +77,17 @@ export class TiledMatmul {
   /** Lays a matrix out as tiles, in place. */
   async take(matrix: PlacedMatrix): Promise<void> {
     if (this.#taken.has(matrix.tensor)) return;
-    const { kernel, shape, address } = this.#placeOf(matrix);
+    const { kernel, shape, place } = this.#placeOf(matrix);
     // Before it is laid out, so that another call does not lay it out again.
-    this.#taken.set(matrix.tensor, new TiledMatrix(this.#device.native, kernel, shape, address));
+    this.#taken.set(matrix.tensor, new TiledMatrix(this.#device.native, kernel, shape, place));
     await this.#layOut(kernel, matrix);
   }
 
   /** The same for the matrices of experts. */
   async takeExperts(matrices: PlacedMatrix): Promise<void> {
     if (this.#takenExperts.has(matrices.tensor)) return;
-    const { kernel, shape, address } = this.#placeOf(matrices);
-    this.#takenExperts.set(matrices.tensor, new TiledExperts(this.#device.native, kernel, shape, address));
+    const { kernel, shape, place } = this.#placeOf(matrices);
+    this.#takenExperts.set(matrices.tensor, new TiledExperts(this.#device.native, kernel, shape, place));
     await this.#layOut(kernel, matrices);
   }
 
@@ -98,15 +101,29 @@ export class TiledMatmul {
     return this.#takenExperts.get(tensor);
   }
 
-  #placeOf({ tensor, source, buffers }: PlacedMatrix) {
+  #placeOf({ tensor, source, buffers, isMapped }: PlacedMatrix) {
     assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
     assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix in the layout of the file');
     const kernel = assertDefined(this.#kernels.get(source.type.name), 'a kernel for a matrix that fits');
     const [inputs, outputs, experts] = source.ne;
-    return { kernel, shape: { inputs, outputs, experts }, address: dataPointer(this.#device.native, tensor) };
+    const address = dataPointer(this.#device.native, tensor);
+    const place = isMapped === true ? { address, room: this.#roomOf(kernel, source) } : { address };
+    return { kernel, shape: { inputs, outputs, experts }, place };
   }
 
-  async #layOut(kernel: TileKernel, { tensor, source }: PlacedMatrix): Promise<void> {
+  /** Memory is used up to the largest tile that is laid out there. */
+  #roomOf(kernel: TileKernel, { type }: GgufTensor): TileRoom {
+    let room = this.#rooms.get(kernel);
+    if (room === undefined) {
+      const { native, threads } = this.#device;
+      room = new TileRoom(native, rowBytes(type, inputsMax) * kernel.tileOutputs, threads);
+      this.#rooms.set(kernel, room);
+    }
+    return room;
+  }
+
+  async #layOut(kernel: TileKernel, { tensor, source, isMapped }: PlacedMatrix): Promise<void> {
+    if (isMapped === true) return;
     const { native } = this.#device;
     const [inputs, outputs, experts] = source.ne;
     const tiles = (outputs / kernel.tileOutputs) * experts;

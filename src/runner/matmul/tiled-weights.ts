@@ -9,7 +9,32 @@ export interface TileShape {
   readonly experts: number;
 }
 
-/** A matrix, or the matrices of a layer's experts, laid out as tiles in plain host memory. */
+/** Where weights are, in plain host memory. */
+export interface TilePlace {
+  /** Of the tiles; with `room`, of rows in the layout of the file. */
+  readonly address: number;
+  /** Each thread lays a tile out there before it multiplies it. */
+  readonly room?: TileRoom;
+}
+
+/** Memory for a tile of each thread. */
+export class TileRoom {
+  readonly address: number;
+  readonly bytesOfThread: number;
+  /** Keeps the memory. */
+  readonly #memory: ArrayBuffer;
+
+  constructor(native: NativeApi, tileBytes: number, threads: number) {
+    this.bytesOfThread = Math.ceil(tileBytes / alignment) * alignment;
+    this.#memory = new ArrayBuffer(this.bytesOfThread * threads + alignment);
+    this.address = Math.ceil(native.addressOf(this.#memory) / alignment) * alignment;
+  }
+}
+
+/** A cache line. */
+const alignment = 64;
+
+/** A matrix, or the matrices of a layer's experts, of which a kernel multiplies tiles. */
 export abstract class TiledWeights {
   readonly activations: ActivationQuantization;
   protected readonly kernel: TileKernel;
@@ -19,15 +44,19 @@ export abstract class TiledWeights {
   readonly #native: NativeApi;
   /** `struct matrix` of tiles.h. */
   readonly #record: BigInt64Array<ArrayBuffer>;
+  /** Its memory must live as long as the record. */
+  readonly #room: TileRoom | undefined;
 
-  /** `address`: of the tiles. */
-  constructor(native: NativeApi, kernel: TileKernel, shape: TileShape, address: number) {
+  constructor(native: NativeApi, kernel: TileKernel, shape: TileShape, { address, room }: TilePlace) {
     this.activations = kernel.activations;
     this.kernel = kernel;
     this.shape = shape;
     this.quantizedWidth = kernel.quantizedBytes(shape.inputs) / 4;
     this.#native = native;
-    this.#record = BigInt64Array.from([address, shape.inputs, shape.outputs, shape.experts], BigInt);
+    this.#room = room;
+    const { inputs, outputs, experts } = shape;
+    const ofRoom = [this.#room?.address ?? 0, this.#room?.bytesOfThread ?? 0];
+    this.#record = BigInt64Array.from([address, inputs, outputs, experts, ...ofRoom], BigInt);
   }
 
   /** F32 `[ne0, ne1]`, which the kernel's function `compute` makes of the sources and these weights. */

@@ -32,6 +32,7 @@
 #ifndef TILE_OUTPUTS
 #define TILE_OUTPUTS LANES
 #endif
+#include "lay-out.h"
 /* Rows that are multiplied together. */
 #ifndef ROWS_AT_ONCE
 #define ROWS_AT_ONCE 16
@@ -40,10 +41,13 @@
 #define ROWS_BYTES (512 << 10)
 
 struct matrix { /* written by TypeScript */
-  uint8_t *tiles;
+  const uint8_t *tiles;
   int64_t inputs;
   int64_t outputs;
   int64_t experts; /* matrices of this shape, one after another */
+  /* NULL: `tiles` are tiles. Else they are rows in ggml's layout, of a file in memory, and each thread has room for a tile. */
+  uint8_t *room;
+  int64_t room_bytes; /* of a thread */
 };
 
 #define ROW_COUNT(tensor) NE(tensor, 1)

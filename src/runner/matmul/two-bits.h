@@ -6,13 +6,18 @@
  */
 typedef uint8_t two_bits[4][4][TILE_OUTPUTS][4];
 
-INLINE void lay_out_two_bits(const uint8_t from[64], two_bits to, int row) {
-  for (int byte = 0; byte < 64; byte++) {
-    uint8_t four = 0;
-    for (int s = 0; s < 4; s++) {
-      const int input = byte / 16 * 64 + s * 16 + byte % 16;
-      four |= (uint8_t)((from[input / 128 * 32 + input % 32] >> input % 128 / 32 * 2 & 3) << 2 * s);
+INLINE void lay_out_two_bits(const uint8_t *from, int64_t row_bytes, two_bits to) {
+  words packed[16], laid_out[16];
+  lay_out_words(from, row_bytes, 16, packed);
+  UNROLL for (int chunk = 0; chunk < 4; chunk++) {
+    for (int g = 0; g < 4; g++) {
+      words bytes = packed[0] & 0;
+      UNROLL for (int s = 0; s < 4; s++) {
+        const words of_inputs = packed[chunk / 2 * 8 + s % 2 * 4 + g];
+        bytes |= (of_inputs >> 4 * (chunk % 2) + s / 2 * 2 & 0x03030303) << 2 * s;
+      }
+      laid_out[chunk * 4 + g] = bytes;
     }
-    to[byte / 16][byte % 16 / 4][row][byte % 4] = four;
   }
+  memcpy(to, laid_out, sizeof laid_out);
 }

@@ -8,7 +8,7 @@ import { assertDefined } from '../../base/assert.ts';
 import { openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
-import type { RopeConfig } from '../../ggml/rope-config.ts';
+import { hasDivisors, type RopeConfig } from '../../ggml/rope-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
 import { randomFloats } from '../random-values.ts';
 import { openHeadRotation } from './head-rotation.ts';
@@ -44,6 +44,7 @@ interface Shape {
   readonly gap?: number;
 }
 
+const divisors = Array.from(randomFloats(64, 9), (x) => Math.fround(2 + x));
 const shapes: [string, Shape][] = [
   ['halves, with norms', { headDim: 128, rope: plain, hasQkNorm: true }],
   ['halves, without norms', { headDim: 128, rope: plain, hasQkNorm: false }],
@@ -60,14 +61,14 @@ const shapes: [string, Shape][] = [
     'factors of frequencies',
     { headDim: 128, rope: { ...plain, mode: 'normal', freqFactors: 'rope_freqs.weight' }, hasQkNorm: false },
   ],
+  [
+    'computed divisors',
+    { headDim: 64, rope: { ...plain, dimension: 64, divisors: divisors.slice(0, 32) }, hasQkNorm: false },
+  ],
   ['heads with gates between them', { headDim: 128, rope: plain, hasQkNorm: true, gap: 128 }],
 ];
 
-const factors = constantTensor(
-  device,
-  randomFloats(64, 9).map((x) => 2 + x),
-  64,
-);
+const factors = constantTensor(device, Float32Array.from(divisors), 64);
 const heads = 5;
 
 /** Rotates heads of rows at these positions, by the kernel and by ggml. */
@@ -83,7 +84,7 @@ async function rotate(shape: Shape, values: Float32Array, places: Int32Array, on
     const positions = graph.input(I32, rows);
     const stride = (headDim + gap) * F32.typeSize;
     const x = graph.view3d(input, [headDim, heads, rows], [stride, heads * stride], 0);
-    const freqs: TensorPtr | undefined = rope.freqFactors !== undefined ? factors : undefined;
+    const freqs: TensorPtr | undefined = hasDivisors(rope) ? factors : undefined;
     const rotations = rotation.of(graph, freqs);
     const norm = hasQkNorm ? weights : undefined;
     // Twice, because layers share a table.

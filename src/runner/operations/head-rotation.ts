@@ -3,7 +3,7 @@ import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
-import type { RopeConfig } from '../../ggml/rope-config.ts';
+import { hasDivisors, type RopeConfig } from '../../ggml/rope-config.ts';
 import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
@@ -72,7 +72,7 @@ export class HeadRotation {
   of(graph: GraphBuilder, ropeFreqs?: TensorPtr): GraphRotations {
     return new GraphRotations({
       table: (positions, rope) => {
-        const divisors = rope.freqFactors === undefined ? undefined : ropeFreqs;
+        const divisors = hasDivisors(rope) ? ropeFreqs : undefined;
         const sources = divisors === undefined ? [positions] : [positions, divisors];
         const record = this.#recordsOf(rope).rope.address as RawPtr;
         return graph.custom(sources, rope.dimension, graph.columnCountOf(positions), this.#kernels.table, record, this);

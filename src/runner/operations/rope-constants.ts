@@ -48,6 +48,7 @@ export function ropeDigest(ropes: readonly RopeConfig[]): string {
   for (const rope of ropes) {
     const { step, scale, magnitude, kept } = ropeConstants(rope);
     digest.update(`${rope.mode} ${rope.dimension} `);
+    if (rope.divisors !== undefined) digest.update(Float32Array.from(rope.divisors));
     digest.update(Float32Array.of(step, scale, magnitude)).update(kept);
   }
   return digest.digest('hex').slice(0, 32);

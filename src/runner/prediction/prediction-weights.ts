@@ -61,5 +61,6 @@ export async function loadPredictionWeights(
     throw error;
   }
   const { matrices, expertMatrices, byteLength } = store;
-  return { ...weights, matrices, expertMatrices, byteLength, close: () => store.close() };
+  const checkMapped = (): void => store.checkMapped();
+  return { ...weights, matrices, expertMatrices, byteLength, checkMapped, close: () => store.close() };
 }

@@ -65,15 +65,16 @@ interface Rows {
 }
 
 async function logprobsOf(
-  { tokens }: SequencePlan,
+  { tokens, adapter }: SequencePlan,
   start: number,
   topCount: number,
   { rows, head, sampler }: Rows,
 ): Promise<TokenLogprobs[]> {
   const logprobs: TokenLogprobs[] = [];
-  await head.each(rows, (index, logits) => {
+  const visit = (index: number, logits: Float32Array): void => {
     const position = start + index + 1;
     logprobs.push(sampler.logprobsOf(logits, tokens.at(position), topCount, position));
-  });
+  };
+  await head.each(rows, visit, adapter);
   return logprobs;
 }

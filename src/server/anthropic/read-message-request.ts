@@ -1,3 +1,4 @@
+import { byEntries } from '../../base/by-name.ts';
 import { describeValue } from '../../base/describe-value.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
 import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
@@ -232,5 +233,5 @@ function readOutputFormat(reader: FieldReader): object {
 
 function withoutFields(body: object, names: readonly string[]): object {
   const all = new Set([...names, ...foreignFields, ...silentFields]);
-  return Object.fromEntries(Object.entries(body).filter(([name]) => !all.has(name)));
+  return byEntries(Object.entries(body).filter(([name]) => !all.has(name)));
 }

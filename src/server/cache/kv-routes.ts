@@ -1,4 +1,5 @@
 import type { FastifyContextConfig, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { byEntries } from '../../base/by-name.ts';
 import { describeValue } from '../../base/describe-value.ts';
 import { nameLengthMax, withoutUndefined } from '../../base/field-reader.ts';
 import { renderConversation } from '../../engine/chat/conversation.ts';
@@ -88,13 +89,13 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
     }),
   );
   app.get('/cache/pins', about('The pinned prefixes.'), async () => {
-    const tiers = Object.entries(await kv.tierPins()).map(([tier, { pins, blocksMax, ...counts }]) => [
-      tier,
-      { ...counts, max_blocks: blocksMax, pins: pins.map(tierPinBody) },
-    ]);
+    const tiers = Object.entries(await kv.tierPins()).map(
+      ([tier, { pins, blocksMax, ...counts }]) =>
+        [tier, { ...counts, max_blocks: blocksMax, pins: pins.map(tierPinBody) }] as const,
+    );
     const { pins, blocks, blocksMax, expired, evicted } = kv.pins();
     const ofPool = { pins: pins.map(pinBody), blocks, max_blocks: blocksMax, expired, evicted };
-    return { ...ofPool, tiers: Object.fromEntries(tiers) as Readonly<Record<string, object>> };
+    return { ...ofPool, tiers: byEntries<object>(tiers) };
   });
   app.post(
     '/cache/pin',
@@ -103,16 +104,15 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
       const { ttlSeconds, places } = asked;
       const done = await kv.pin(prefix, { signal, ...withoutUndefined({ ttlSeconds, places }) });
       const { name = null, pin, promptTokens, neededBlocks } = done;
-      const tiers = Object.entries(done.tiers).map(([tier, { blocks, storedBlocks }]) => [
-        tier,
-        { blocks, stored_blocks: storedBlocks },
-      ]);
+      const tiers = Object.entries(done.tiers).map(
+        ([tier, { blocks, storedBlocks }]) => [tier, { blocks, stored_blocks: storedBlocks }] as const,
+      );
       return {
         name,
         prompt_tokens: promptTokens,
         needed_blocks: neededBlocks,
         pin: pin === undefined ? null : pinBody(pin),
-        tiers: Object.fromEntries(tiers) as Readonly<Record<string, object>>,
+        tiers: byEntries<object>(tiers),
       };
     }),
   );
@@ -132,7 +132,7 @@ export function registerKvRoutes(app: FastifyInstance, engine: AsyncEngine, opti
     about('Removes the KV of a prompt.', removeExample, readPrefixBody),
     prefixRoute('remove', readPrefixBody, async ({ prefix, asked: { places } }) => {
       const removed = await kv.remove(prefix, places === undefined ? {} : { places });
-      return { removed: Object.fromEntries(Object.entries(removed).map(([place, work]) => [place, workBody(work)])) };
+      return { removed: byEntries(Object.entries(removed).map(([place, work]) => [place, workBody(work)])) };
     }),
   );
   registerTierOrders(app, engine, kv, { ...options, about });

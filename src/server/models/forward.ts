@@ -1,5 +1,6 @@
 import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as send } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { byEntries } from '../../base/by-name.ts';
 import { errorBodyFor, noteError } from '../http.ts';
 import { type ErrorAnswer, errorAnswer } from '../server-errors.ts';
 import { endWithin, roomIn } from '../slow-reader.ts';
@@ -115,12 +116,12 @@ export async function passOn(
 }
 
 function requestHeaders(headers: IncomingHttpHeaders): OutgoingHttpHeaders {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => !ofConnection.has(name)));
+  return byEntries(Object.entries(headers).filter(([name]) => !ofConnection.has(name)));
 }
 
 function responseHeaders({ headers }: IncomingMessage): OutgoingHttpHeaders {
   const kept = Object.entries(headers).filter(([name]) => name === 'content-length' || !ofConnection.has(name));
-  return Object.fromEntries(kept);
+  return byEntries(kept);
 }
 
 /** The event that tells the client of a stream about the error, in the form of its API; undefined inside of an event. */

@@ -2,6 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { type PoolOptions, poolHere } from '../../../test/support/model-processes.ts';
 import { until } from '../../../test/support/until.ts';
 import { poolHealth } from './pool-health.ts';
+import { neverLoadedMax } from './pooled-model.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -110,6 +111,19 @@ describe('a model whose processes end again and again', () => {
     (await pool.acquire('a'))[Symbol.dispose]();
     expect(await states()).toMatchObject({ a: 'loaded' });
   });
+});
+
+it('names of models that were never loaded are forgotten, the oldest first', async () => {
+  const names = Array.from({ length: neverLoadedMax + 10 }, (_, i) => `m${i}`);
+  const { pool } = start({ models: { ...Object.fromEntries(names.map((name) => [name, 3])), good: 1, other: 1 } });
+  (await pool.acquire('good'))[Symbol.dispose]();
+  await pool.unload('good');
+  using _ = await pool.acquire('other');
+  for (const name of names) await expect(pool.acquire(name)).rejects.toMatchObject({ httpStatus: 503 });
+  const known = pool.all.map(({ entry }) => entry.name);
+  expect(known).toEqual(['good', 'other', ...names.slice(10)]);
+  await expect(pool.acquire('m0')).rejects.toMatchObject({ httpStatus: 503 });
+  expect(pool.totals.length).toBe(neverLoadedMax + 2);
 });
 
 describe('the health of several models', () => {

@@ -11,7 +11,7 @@ import { clientGone, modelLoading } from '../server-errors.ts';
 import { type ModelEntry, type ModelReport, type ModelSource, type PreparedModel, ProcessEnded } from './contract.ts';
 import { modelNotStarted, modelOverMemory, modelProcessEnded, modelUnknown } from './errors.ts';
 import { KeptResponses } from './kept-responses.ts';
-import { PooledModel, type Waiter } from './pooled-model.ts';
+import { forgetNeverLoaded, PooledModel, type Waiter } from './pooled-model.ts';
 
 export interface ModelPoolOptions {
   /** Of all loaded models together. */
@@ -243,7 +243,9 @@ export class ModelPool {
     const known = this.#models.get(entry.name);
     if (known === undefined) {
       const made = new PooledModel(entry);
+      made.lastUse = ++this.#turn;
       this.#models.set(entry.name, made);
+      forgetNeverLoaded(this.#models);
       return made;
     }
     known.entry = entry;

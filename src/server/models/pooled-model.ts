@@ -160,6 +160,21 @@ export class PooledModel {
   }
 }
 
+/**
+ * Forgets the name that was asked for longest ago, if more than these have no loaded model and never had one: with names of a hub,
+ * requests may ask for any number.
+ */
+export function forgetNeverLoaded(models: Map<string, PooledModel>): void {
+  if (models.size <= neverLoadedMax) return;
+  const never = [...models.values()].filter(
+    ({ loads, canBegin, waiters }) => loads === 0 && canBegin && waiters.size === 0,
+  );
+  if (never.length <= neverLoadedMax) return;
+  models.delete(never.reduce((oldest, model) => (model.lastUse < oldest.lastUse ? model : oldest)).name);
+}
+
+export const neverLoadedMax = 1000;
+
 const opens = (name: string): LoadStatus => ({
   phase: 'starting',
   message: `The server opens ${name}.`,

@@ -1,3 +1,4 @@
+import { byEntries } from '../../base/by-name.ts';
 import type { FieldObserver, FieldShape } from '../../base/field-reader.ts';
 
 /** A JSON schema. */
@@ -81,9 +82,7 @@ class Node {
       ...(fields.length === 0
         ? {}
         : {
-            properties: Object.fromEntries(
-              fields.map(([name, node]) => [name, node.schema(undefined, isNeeded(node))]),
-            ),
+            properties: byEntries(fields.map(([name, node]) => [name, node.schema(undefined, isNeeded(node))])),
           }),
       ...(required.length === 0 ? {} : { required }),
     };

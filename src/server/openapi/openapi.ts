@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
-import { byName } from '../../base/by-name.ts';
+import { byEntries, byName } from '../../base/by-name.ts';
 import { sourceFile } from '../../base/package-files.ts';
 import type { ParseLimits } from '../openai-parse.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
@@ -164,7 +164,7 @@ function namedIn(part: object, schemas: Schema): Schema {
     }
   };
   visit(part);
-  return Object.fromEntries(Object.entries(schemas).filter(([name]) => names.has(name)));
+  return byEntries(Object.entries(schemas).filter(([name]) => names.has(name)));
 }
 
 let read: Schema | undefined;

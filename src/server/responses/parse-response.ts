@@ -1,4 +1,4 @@
-import { byName } from '../../base/by-name.ts';
+import { byEntries, byName } from '../../base/by-name.ts';
 import type { FieldReader } from '../../base/field-reader.ts';
 import { bodyReader, ignoreSmall } from '../body-reader.ts';
 import { asksForNothing } from '../field-lists.ts';
@@ -75,7 +75,7 @@ export function parseResponse(body: unknown, limits: ParseLimits, earlier: Earli
   const own = readOwnFields(reader);
   const tools = readResponseTools(reader);
   const stream = readStream(reader);
-  const passed = Object.fromEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
+  const passed = byEntries(AS_IN_CHATS.map((name) => [name, reader.exact(name)]));
   ignoreSmall(reader, HARMLESS);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   for (const [name, own] of Object.entries(OTHER_NAMES)) reader.refuse(name, () => false, `: use \`${own}\``);

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, futimesSync, openSync, readSync, readvSync, type Stats } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync, readvSync, type Stats, utimesSync } from 'node:fs';
 import { assert } from '../../../base/assert.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
@@ -75,7 +75,7 @@ export class BlockReader {
         isDirect && stats.isFile()
           ? this.#readWhole(file, stats.size, key, into)
           : this.#readInPieces(file, stats, key, into);
-      if (reason === undefined) markUsed(file, stats, options);
+      if (reason === undefined) markUsed(path, stats, options);
       return reason;
     } finally {
       closeSync(file);
@@ -179,10 +179,11 @@ function openBlock(path: string, isDirect: boolean): number | undefined {
  * The date of a file is the date of its last use, at most a minute late. So the oldest file is the least recently used
  * block, also after a restart and for other engines.
  */
-function markUsed(file: number, stats: Stats, { nowMs, ttlMs = Number.POSITIVE_INFINITY }: ReadOptions): void {
+function markUsed(path: string, stats: Stats, { nowMs, ttlMs = Number.POSITIVE_INFINITY }: ReadOptions): void {
   if (!stats.isFile() || nowMs - stats.mtimeMs < Math.min(useKeptMs, ttlMs / 10)) return;
   try {
-    futimesSync(file, nowMs / 1000, nowMs / 1000);
+    // By the path: Windows refuses this for a file that was opened for reading.
+    utimesSync(path, nowMs / 1000, nowMs / 1000);
   } catch {
     // A read-only file system, or a file of another user. The block is still loaded.
     return;

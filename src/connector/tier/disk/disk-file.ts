@@ -1,6 +1,7 @@
-import { closeSync, fsyncSync, openSync, renameSync, unlinkSync, writevSync } from 'node:fs';
+import { closeSync, fsyncSync, openSync, unlinkSync, writevSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
+import { replaceFileSync } from '../../../base/replace-file.ts';
 
 /**
  * One block in one file, header first. Writing is atomic: the bytes go into a temporary file in the same folder, which is
@@ -37,7 +38,7 @@ export function writeFileAtomically(path: string, options: AtomicWriteOptions, w
       closeSync(file);
     }
     options.stillWanted();
-    renameSync(temporary, path);
+    replaceFileSync(temporary, path);
   } catch (error) {
     removeIfThere(temporary);
     throw error;

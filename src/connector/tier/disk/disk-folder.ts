@@ -8,7 +8,6 @@ import {
   readdirSync,
   readFileSync,
   readSync,
-  renameSync,
   statSync,
   unlinkSync,
   utimesSync,
@@ -17,6 +16,7 @@ import {
 import { dirname, join } from 'node:path';
 import { isJsonObject } from '../../../base/json.ts';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
+import { replaceFileSync } from '../../../base/replace-file.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { type SaltTag, saltTagBytes } from '../../salt-tag.ts';
@@ -168,7 +168,7 @@ export class DiskFolder {
       if (kept.length >= quarantinedMax) unlinkSync(file);
       else {
         makeFoldersSync(folder);
-        renameSync(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
+        replaceFileSync(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
       }
     } catch (error) {
       if (!isMissing(error)) throw error;
@@ -191,8 +191,7 @@ export class DiskFolder {
    */
   #claim(record: IdentityRecord, nowMs: number): string | undefined {
     const path = join(this.path, 'config.json');
-    // This folder must answer, so the open may block.
-    const theirs = readRecord(path, 0);
+    const theirs = readRecord(path);
     const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
     if (different.length === 0) {
       this.#markUsed(nowMs);
@@ -201,7 +200,7 @@ export class DiskFolder {
     const temporary = join(this.path, this.newTemporaryName(path));
     try {
       writeFileSync(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
-      renameSync(temporary, path);
+      replaceFileSync(temporary, path);
     } catch (error) {
       removeIfThere(temporary);
       throw error;
@@ -275,10 +274,10 @@ const eventsMax = 8;
 /** The name is the first two digits of the keys in the folder. */
 export const blockFolder = /^[0-9a-f]{2}$/;
 
-/** Other engines' records may be a FIFO or a large file, which must neither block the start nor fill the memory. */
-export function readRecord(path: string, flags = constants.O_NONBLOCK): Partial<IdentityRecord> | undefined {
+/** Records in a shared folder may be a FIFO or a large file, which must neither block the start nor fill the memory. */
+export function readRecord(path: string): Partial<IdentityRecord> | undefined {
   try {
-    const file = openSync(path, constants.O_RDONLY | flags);
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = fstatSync(file);
       if (!stats.isFile() || stats.size > recordBytesMax) return undefined;

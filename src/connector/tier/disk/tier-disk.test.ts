@@ -168,7 +168,7 @@ describe('a folder of blocks', () => {
   const zeros = (path: string): void => symlinkSync('/dev/zero', path);
   const large = (path: string): void => writeFileSync(path, '['.repeat(2 * 1024 ** 2));
   it.each([
-    ['the record of another engine is a FIFO', mkfifo, ['q8_0']],
+    ['its record and that of another engine are a FIFO', mkfifo, ['f16', 'q8_0']],
     ['its record and that of another engine are an endless device', zeros, ['f16', 'q8_0']],
     ['its record and that of another engine are too large', large, ['f16', 'q8_0']],
   ])('is opened with unreadable records: %s', async (_, make, dtypes) => {

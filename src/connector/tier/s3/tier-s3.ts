@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { AssertionError } from '../../../base/assert.ts';
-import { byName } from '../../../base/by-name.ts';
+import { byEntries, byName } from '../../../base/by-name.ts';
 import { type Clock, systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import type { Timers } from '../../../base/timers.ts';
@@ -439,9 +439,7 @@ export class S3Tier implements TamperableTier {
 
 /** An explicit `undefined` must not replace a default. */
 function withoutUndefined(options: S3TierOptions): S3TierOptions {
-  return Object.fromEntries(
-    Object.entries(options).filter(([, value]) => value !== undefined),
-  ) as unknown as S3TierOptions;
+  return byEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as unknown as S3TierOptions;
 }
 
 /** With a small `maxBytes`, smaller objects and fewer writes, so that the writes under way fit. */

@@ -8,7 +8,7 @@ interface CommonModel extends Omit<ModelOptions, 'type'> {
 const qwen3 = { architecture: 'qwen3', headsKv: 8, headDim: 128, vocab: 151_936, context: 40_960 } as const;
 
 /** Ten models that many people run, with the shapes of their published configurations, in the types of their most used files. */
-export const commonModels: readonly CommonModel[] = [
+export const popularModels: readonly CommonModel[] = [
   {
     ...qwen3,
     name: 'Qwen3 0.6B',
