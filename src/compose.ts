@@ -32,7 +32,7 @@ import { type AdapterBase, findAdapter } from './ggml/lora-adapter.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { readDescription } from './ggml/model-description.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
-import type { PooledHead } from './ggml/pooled-head.ts';
+import { isWithoutPooler, type PooledHead } from './ggml/pooled-head.ts';
 import { poolingOf } from './ggml/pooling.ts';
 import { checkPrediction } from './ggml/prediction-layer.ts';
 import { readSamplingDefaults } from './ggml/sampling-defaults.ts';
@@ -94,6 +94,9 @@ export async function openMeasuredEngine(
   const file = await readGguf(found.model);
   const config = readModelConfig(file, found.maxModelLen);
   const resolved = config.isEncoder === true ? encoderOptions(found, config.contextLength) : found;
+  if (resolved.pooling === 'rank' && config.pooledHead?.scores === undefined)
+    throw noReranker({ model: resolved.model });
+  if (isWithoutPooler(config.architecture, config.pooledHead)) warn(given, NO_POOLER);
   if (resolved.maxModelLen !== undefined && resolved.maxModelLen > config.contextLength)
     warn(given, beyondContext(resolved.maxModelLen, config.contextLength));
   const windowless = missingWindow(config, resolved.maxModelLen ?? config.contextLength);
@@ -209,6 +212,9 @@ export async function openMeasuredEngine(
     throw error;
   }
 }
+
+const NO_POOLER =
+  "The scores of this reranker cannot be right: llama.cpp's converter leaves out the pooler of BERT. Rerankers of XLM-RoBERTa and RoBERTa have all of their head.";
 
 const beyondContext = (maxModelLen: number, contextLength: number): string =>
   `--max-model-len is ${maxModelLen}, and the model was made for ${contextLength} tokens: texts that are longer than that are usually poor.`;
@@ -415,7 +421,6 @@ function describeModel(
   templates: ChosenTemplates | undefined,
 ): ModelInfo {
   const { pooledHead: head } = config;
-  if (options.pooling === 'rank' && head?.scores === undefined) throw noReranker({ model: options.model });
   const chosen = options.pooling === 'rank' ? undefined : options.pooling;
   const pooling = head?.pooling ?? chosen ?? poolingOf(file, config.architecture);
   const scores = head?.scores && scoreInfo(file, head, tokenizer);

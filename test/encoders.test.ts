@@ -113,6 +113,17 @@ it('a text that is too long is refused, or cut if the caller says so', async () 
   expect(score).toBeLessThanOrEqual(1);
 });
 
+it('--pooling rank wants a reranker, whether the file has a pooling type or not', async () => {
+  const pooling = 'rank';
+  await using engine = await createEngine({ model: 'test/data/converted/reranker-roberta.gguf', threads: 1, pooling });
+  expect(engine.model).toMatchObject({ scores: { pooling: 'cls' }, makesNoText: true });
+  const path = folder.file('no-reranker.gguf');
+  await writeTinyModel(path, { ...small, architecture: 'bert', type: 'F32', poolingType: 2 });
+  await expect(createEngine({ model: path, threads: 1, pooling })).rejects.toMatchObject({
+    code: 'KVASIR_NO_RERANKER',
+  });
+});
+
 it.each([
   ['a longer context', { maxModelLen: 300 }, 'KVASIR_ENCODER_MODEL_LEN'],
   [

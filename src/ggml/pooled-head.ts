@@ -71,6 +71,13 @@ export function readPooledHead(
   return { pooling: isEncoder ? 'cls' : 'last', layers, length, scores };
 }
 
+/**
+ * Whether the scores are wrong because a part of the head is not in the file. The head of XLM-RoBERTa and RoBERTa has two matrices. That
+ * of BERT has its pooler and one matrix, and llama.cpp's converter leaves out the pooler.
+ */
+export const isWithoutPooler = (architecture: Architecture, head: PooledHead | undefined): boolean =>
+  architecture === 'bert' && head?.scores !== undefined && head.layers.length < 2;
+
 /** Names and shapes of the tensors of a head. */
 export const headTensors = ({ layers }: PooledHead): readonly (readonly [string, readonly number[]])[] =>
   layers.flatMap(({ weight, bias, inputs, outputs }) => [

@@ -36,8 +36,7 @@ import { anyRows, type RowRule } from './matmul/row-rule.ts';
 import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
 import { openWeightedSum, type WeightedSum } from './matmul/weighted-sum.ts';
 import { mixerShapes } from './mixer/mixer-shapes.ts';
-import type { Mixers } from './mixer/mixers.ts';
-import { stateElements } from './mixer/mixers.ts';
+import { type Mixers, stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { digestOf, modelFingerprint } from './model-fingerprint.ts';
 import { modelConstants, numericsIdentity } from './numerics-identity.ts';
@@ -193,8 +192,7 @@ export class GgmlRunner implements Runner {
         ...modelConstants(config),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
-      const digest = await digestOf(file, options.digest);
-      const fingerprint = modelFingerprint(file, digest, {
+      const fingerprint = modelFingerprint(file, await digestOf(file, options.digest), {
         // Each device has numerics of its own, and no stage knows those of the others.
         numerics: options.placement ?? numerics,
         blockSize: options.blockSize,
