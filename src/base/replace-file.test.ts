@@ -11,9 +11,16 @@ afterAll(() => folder.remove());
 const refuseOpen = (open: string, to: string): void => {
   if (to === open && fs.existsSync(open)) throw Object.assign(new Error('rename'), { code: 'EPERM' });
 };
+const newNeverMoves = '(the new file)';
+/** A scanner of viruses has the new file open. */
+const refuseNew = (open: string, from: fs.PathLike): void => {
+  if (open === newNeverMoves && String(from).endsWith('new'))
+    throw Object.assign(new Error('rename'), { code: 'EBUSY' });
+};
 const asyncCalls = (open: string) => ({
   rename: async (from: fs.PathLike, to: fs.PathLike) => {
     refuseOpen(open, String(to));
+    refuseNew(open, from);
     await rename(from, to);
   },
   unlink,
@@ -21,6 +28,7 @@ const asyncCalls = (open: string) => ({
 const syncCalls = (open: string) => ({
   renameSync: (from: fs.PathLike, to: fs.PathLike) => {
     refuseOpen(open, String(to));
+    refuseNew(open, from);
     fs.renameSync(from, to);
   },
   unlinkSync: fs.unlinkSync,
@@ -51,6 +59,15 @@ describe.each([
         fs.rmSync(to);
       }
     }
+  });
+
+  it('stays if the new one can never be renamed', async () => {
+    fs.writeFileSync(to, 'old');
+    await expect(replace(from, to, newNeverMoves)).rejects.toMatchObject({ code: 'EBUSY' });
+    expect(content()).toEqual([
+      ['file', 'old'],
+      ['new', 'new'],
+    ]);
   });
 
   it('stays, with the first error, if it cannot be moved away', async () => {

@@ -5,7 +5,8 @@ import { basename, dirname, join } from 'node:path';
 
 /**
  * Renames a file, and replaces a file of that name. Windows refuses to replace a file that another thread or process has open, but lets it be
- * renamed. Then the old file is moved away first, and for a moment the path has no file. Throws the error of the first rename.
+ * renamed. Then the old file is moved away first, and for a moment the path has no file. Throws the error of the first rename, and then
+ * the old file has its name again.
  */
 export async function replaceFile(from: string, to: string, calls = { rename, unlink }): Promise<void> {
   try {
@@ -16,7 +17,10 @@ export async function replaceFile(from: string, to: string, calls = { rename, un
     await calls.rename(to, old).catch(() => {
       throw error;
     });
-    await calls.rename(from, to);
+    await calls.rename(from, to).catch(async () => {
+      await calls.rename(old, to).catch(() => undefined);
+      throw error;
+    });
     await calls.unlink(old).catch(() => undefined);
   }
 }
@@ -33,12 +37,22 @@ export function replaceFileSync(from: string, to: string, calls = { renameSync, 
     } catch {
       throw error;
     }
-    calls.renameSync(from, to);
     try {
-      calls.unlinkSync(old);
+      calls.renameSync(from, to);
     } catch {
-      // It is removed as an abandoned temporary file later.
+      attempt(() => calls.renameSync(old, to));
+      throw error;
     }
+    // If it stays, it is removed as an abandoned temporary file later.
+    attempt(() => calls.unlinkSync(old));
+  }
+}
+
+function attempt(call: () => void): void {
+  try {
+    call();
+  } catch {
+    return;
   }
 }
 

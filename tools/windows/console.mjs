@@ -27,7 +27,7 @@ export async function inConsole(windows, home, work, flags) {
     await isThere(/code 0/);
     tmux('kill-server');
     open('serve', ...flags, '--port', '0');
-    await isThere(/serving/);
+    await isThere(/Press Ctrl-C/);
     tmux('send-keys', '-t', session, 'C-c');
     await isThere(/shutting down[\s\S]*code 0/);
     return 'a chat, and a server that Ctrl-C ends with 0';

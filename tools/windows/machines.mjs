@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 const nodeVersion = '20.20.2';
 const main = join('node_modules', 'kvasir', 'dist', 'bundle', 'src', 'main.js');
+const forWine = fileURLToPath(new URL('wine-sockets.mjs', import.meta.url));
 const supervisor = fileURLToPath(new URL('supervise.mjs', import.meta.url));
 
 /** Waits for a state that causes no event. */
@@ -34,6 +35,10 @@ export class Machine {
     return this.isWindows ? `Z:${path.replaceAll('/', '\\')}` : path;
   }
 
+  get environment() {
+    return this.isWindows ? { ...process.env, NODE_OPTIONS: `--import file:///Z:${encodeURI(forWine)}` } : process.env;
+  }
+
   #command(args) {
     return this.isWindows ? ['wine', join(this.home, `node-${nodeVersion}`, 'node.exe'), ...args] : [process.execPath, ...args];
   }
@@ -42,7 +47,7 @@ export class Machine {
   node(args, { env = {}, limitMs = 1_200_000 } = {}) {
     const folder = mkdtempSync(join(this.home, 'run-'));
     const redirected = ['-c', '"$@" < /dev/null > "$0/stdout" 2> "$0/stderr"', folder, ...this.#command(args)];
-    const { status } = spawnSync('sh', redirected, { cwd: this.folder, env: { ...process.env, ...env }, timeout: limitMs });
+    const { status } = spawnSync('sh', redirected, { cwd: this.folder, env: { ...this.environment, ...env }, timeout: limitMs });
     const read = (name) => readFileSync(join(folder, name), 'utf8');
     return { code: status, stdout: read('stdout'), stderr: read('stderr') };
   }
@@ -66,7 +71,7 @@ export class Machine {
     const command = [supervisor, folder, join(this.folder, main), 'serve', '--port', String(port), ...args];
     const paths = command.map((part, i) => (i < 3 ? this.path(part) : part));
     const [program, ...rest] = this.#command(paths);
-    const child = spawn(program, rest, { cwd: this.folder, stdio: 'ignore' });
+    const child = spawn(program, rest, { cwd: this.folder, env: this.environment, stdio: 'ignore' });
     const read = (name) => (existsSync(join(folder, name)) ? readFileSync(join(folder, name), 'utf8') : undefined);
     const server = new Server(`http://127.0.0.1:${port}`, read, () => writeFileSync(join(folder, 'stop'), ''), child);
     await until(`${this.name}'s server`, async () => {
