@@ -2,7 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { KvasirError } from '../src/base/errors.ts';
-import { type ParseLimits, parseChat, parseCompletion } from '../src/server/openai-parse.ts';
+import type { ParseLimits } from '../src/server/generation/request.ts';
+import { parseChat, parseCompletion } from '../src/server/openai-parse.ts';
 import type { ConversationItem } from '../src/server/responses/conversation-items.ts';
 import { parseResponse } from '../src/server/responses/parse-response.ts';
 import { previousResponseNotFound } from '../src/server/responses/response-errors.ts';

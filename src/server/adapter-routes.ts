@@ -4,7 +4,7 @@ import type { EngineAdapters } from '../engine/adapters.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
 import type { Callers } from './callers.ts';
-import type { ParseLimits } from './openai-parse.ts';
+import type { ParseLimits } from './generation/request.ts';
 import { loadAdapterExample, unloadAdapterExample } from './openapi/examples.ts';
 import { runtimeLoraOff } from './server-errors.ts';
 

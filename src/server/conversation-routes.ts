@@ -3,12 +3,13 @@ import { renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { engineFor } from './engine-for.ts';
+import type { ParsedChat, ParseLimits } from './generation/request.ts';
 import { tokenizeText } from './generation.ts';
-import { type ParsedChat, type ParseLimits, parseChat } from './openai-parse.ts';
+import { parseChat } from './openai-parse.ts';
 import { chatExample, chatOthers } from './openapi/examples.ts';
 import type { BodyDescription } from './openapi/openapi.ts';
+import type { RequestMemory } from './request-memory.ts';
 import { needsOfTokens } from './request-needs.ts';
-import type { RouteOptions } from './routes.ts';
 import { sendJson } from './send-json.ts';
 
 /** The prompt that a conversation becomes. */
@@ -17,9 +18,14 @@ export interface ConversationPrompt {
   readonly tokens: Int32Array;
 }
 
+export interface PromptRouteOptions {
+  readonly memory: RequestMemory;
+  readonly clientTimeoutMs: number;
+}
+
 /** Answers a request about a conversation whose answer is not generated. */
 export async function answerPrompt(
-  { engine, options }: { readonly engine: AsyncEngine; readonly options: RouteOptions },
+  { engine, options }: { readonly engine: AsyncEngine; readonly options: PromptRouteOptions },
   [request, reply]: [FastifyRequest, FastifyReply],
   asked: ParsedChat,
   answer: (prompt: ConversationPrompt) => object,
@@ -40,7 +46,7 @@ export async function answerPrompt(
 export function registerConversationRoutes(
   app: FastifyInstance,
   engine: AsyncEngine,
-  { limits, options }: { readonly limits: ParseLimits; readonly options: RouteOptions },
+  { limits, options }: { readonly limits: ParseLimits; readonly options: PromptRouteOptions },
 ): void {
   const parts = { engine, options };
   const body: BodyDescription = { example: chatExample, others: chatOthers, reads: [parseChat] };

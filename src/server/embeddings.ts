@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { shapes, withoutUndefined } from '../base/field-reader.ts';
 import { engineClosed, promptEmpty, tooManyTokens } from '../core/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
@@ -11,8 +11,10 @@ import { cutTokens, type Truncation } from '../engine/truncation.ts';
 import { bodyReader, ignoreSmall } from './body-reader.ts';
 import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { engineFor } from './engine-for.ts';
+import type { ParseLimits } from './generation/request.ts';
 import { LazyList } from './json-pieces.ts';
-import { type ParseLimits, readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
+import { readCacheSalt, readPriority, readPrompts } from './openai-parse.ts';
+import { embeddingExample } from './openapi/examples.ts';
 import { readTruncation } from './read-truncation.ts';
 import type { RequestMemory } from './request-memory.ts';
 import { needsOfVectors } from './request-needs.ts';
@@ -64,6 +66,22 @@ export interface EmbeddingsOptions {
   readonly memory: RequestMemory;
   readonly clientTimeoutMs: number;
   isAccepting(): boolean;
+}
+
+/** OpenAI's endpoint. */
+export function registerEmbeddings(app: FastifyInstance, engine: AsyncEngine, options: EmbeddingsOptions): void {
+  app.post(
+    '/v1/embeddings',
+    {
+      config: {
+        about: {
+          summary: 'Vectors of texts or tokens.',
+          body: { example: embeddingExample, reads: [(body, given) => parseEmbeddings(body, given, engine)] },
+        },
+      },
+    },
+    (request, reply) => answerEmbeddings(engine, request, reply, options),
+  );
 }
 
 export async function answerEmbeddings(

@@ -1,21 +1,26 @@
 import type { AsyncEngine } from '../engine/contract.ts';
 import { tokenizeText } from './generation.ts';
-import type { ParsedCompletion } from './openai-parse.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
 /** A text with a gap. */
-export interface TextWithGap extends Pick<ParsedCompletion, 'prompts' | 'suffix' | 'addSpecial'> {
+export interface TextWithGap {
+  readonly prompts: readonly (string | Int32Array)[];
+  readonly addSpecial: boolean;
+  /** The text behind the gap that the model fills. Absent: there is no gap. */
+  readonly suffix?: string;
   /** Other files or parts of files, which the text may refer to. */
   readonly extra?: readonly ExtraText[];
-  /** The tokens that the extra texts and the text may have together. The first tokens of the extra texts are left out. */
-  readonly tokensMax?: number;
   /** The field of the suffix; by default its name in completions. */
-  readonly parameter?: string;
+  readonly suffixField?: string;
 }
 
 export interface ExtraText {
   readonly name: string;
   readonly text: string;
+}
+
+interface GapToFill extends TextWithGap {
+  readonly params: { readonly maxTokens?: number };
 }
 
 /**
@@ -26,11 +31,11 @@ export interface ExtraText {
  */
 export async function promptsOf(
   engine: AsyncEngine,
-  { prompts, suffix, addSpecial, parameter = 'suffix', ...others }: TextWithGap,
+  { prompts, suffix, addSpecial, suffixField: parameter = 'suffix', extra, params }: GapToFill,
   signal: AbortSignal,
 ): Promise<readonly (string | Int32Array)[]> {
   if (suffix === undefined) return prompts;
-  const { fimTokens, name } = engine.model;
+  const { fimTokens, name, maxModelLen } = engine.model;
   if (fimTokens === undefined) {
     const detail = `: the model \`${name}\` has no tokens for filling in the middle (FIM)`;
     throw fieldNotSupported({ parameter, detail });
@@ -39,10 +44,13 @@ export async function promptsOf(
   const filled: Int32Array[] = [];
   for (const prompt of prompts) {
     const isText = typeof prompt === 'string';
-    const before = isText ? await tokenizeText(engine, prompt, false, signal) : prompt;
+    const prefix = isText ? await tokenizeText(engine, prompt, false, signal) : prompt;
     const special = isText && addSpecial ? engine.tokenize('', { addSpecial }) : [];
-    const text = [...special, fimTokens.prefix, ...before, ...after];
-    filled.push(Int32Array.from([...(await extraTokens(engine, text.length, others, signal)), ...text]));
+    const text = [...special, fimTokens.prefix, ...prefix, ...after];
+    // The first tokens of the extra texts are left out if there is no room for them.
+    const room = Math.max(0, maxModelLen - (params.maxTokens ?? 1) - text.length);
+    const before = await extraTokens(engine, extra, signal);
+    filled.push(Int32Array.from([...before.slice(Math.max(0, before.length - room)), ...text]));
   }
   return filled;
 }
@@ -59,8 +67,7 @@ const betweenSnippets = '\n\n--- snippet ---\n\n';
  */
 async function extraTokens(
   engine: AsyncEngine,
-  textLength: number,
-  { extra, tokensMax = Number.POSITIVE_INFINITY }: Pick<TextWithGap, 'extra' | 'tokensMax'>,
+  extra: readonly ExtraText[] | undefined,
   signal: AbortSignal,
 ): Promise<readonly number[]> {
   const { fimTokens } = engine.model;
@@ -79,5 +86,5 @@ async function extraTokens(
     for (const token of await tokensOf(text)) tokens.push(token);
   }
   if (file !== undefined) await addFile(currentFile);
-  return tokens.slice(Math.max(0, tokens.length - Math.max(0, tokensMax - textLength)));
+  return tokens;
 }

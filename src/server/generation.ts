@@ -12,10 +12,9 @@ import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { type AnsweredDelta, wholeOrError } from '../engine/early-end.ts';
 import type { TraceHeaders } from '../engine/observer.ts';
 import { reusedTokens } from '../engine/stats.ts';
+import type { RequestUsage } from './generation/renderer.ts';
+import type { ParsedChat, ParsedCompletion, ParsedGeneration } from './generation/request.ts';
 import { mergeStreams } from './merge-streams.ts';
-import type { ParsedChat, ParsedGeneration } from './openai-parse.ts';
-import type { CompletionTokensDetails, Usage } from './openai-types.ts';
-import { promptTokensDetails } from './prompt-usage.ts';
 import { unreadMaxBytes } from './request-needs.ts';
 
 /** One tokenized prompt of a request. */
@@ -57,6 +56,14 @@ export async function preparePrompts(
     prepared.push({ tokens, maxTokens: Math.min(parsed.params.maxTokens ?? maxTokensDefault, room) });
   }
   return prepared;
+}
+
+/** A request whose prompts are tokens. */
+export interface PreparedGeneration {
+  readonly parsed: ParsedChat | ParsedCompletion;
+  readonly prompts: readonly Prompt[];
+  /** Of a chat: how its answer is read. */
+  readonly answers?: ChatAnswerOptions;
 }
 
 /** A chat as a generation. Without a limit, the answer may be as long as the rest of the context. */
@@ -129,7 +136,7 @@ export async function* generateAll(
 }
 
 /** Counts what a request used, for its response and its log line. */
-export class GenerationMeter {
+export class GenerationMeter implements RequestUsage {
   readonly promptTokens: number;
   readonly #n: number;
   readonly #choices: (OutputDelta | undefined)[];
@@ -148,23 +155,6 @@ export class GenerationMeter {
   add(delta: OutputDelta): void {
     if (delta.tokenIds.length > 0) this.#firstTokenMs ??= this.#clock.nowMs();
     this.#choices[delta.index] = delta;
-  }
-
-  usage(): Usage {
-    const outputTokens = this.outputTokens;
-    return {
-      prompt_tokens: this.promptTokens,
-      completion_tokens: outputTokens,
-      total_tokens: this.promptTokens + outputTokens,
-      prompt_tokens_details: promptTokensDetails({
-        cached_tokens: this.cachedTokens,
-        external_tokens: this.externalTokens,
-        recomputed_tokens: this.recomputedTokens,
-        failed_loads: this.failedLoads,
-        loaded_tokens: this.loadedTokens,
-      }),
-      ...(this.draftedTokens === 0 ? {} : { completion_tokens_details: this.#completionTokensDetails() }),
-    };
   }
 
   /** Draft tokens that were verified, over all completions. */
@@ -221,14 +211,6 @@ export class GenerationMeter {
   /** The finish reasons of all choices, such as `stop,length`. `otherwise`: of a choice that has not ended. */
   finishReasons(otherwise: 'running' | 'aborted'): string {
     return this.#choices.map((last) => last?.finish?.reason ?? otherwise).join(',');
-  }
-
-  #completionTokensDetails(): CompletionTokensDetails {
-    const { acceptedTokens, draftedTokens } = this;
-    return {
-      accepted_prediction_tokens: acceptedTokens,
-      rejected_prediction_tokens: draftedTokens - acceptedTokens,
-    };
   }
 
   /** The sum over every choice, or over every `stride`-th choice. */

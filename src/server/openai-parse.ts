@@ -2,14 +2,12 @@ import { describeValue } from '../base/describe-value.ts';
 import { type FieldReader, nameLengthMax, shapes, withoutUndefined } from '../base/field-reader.ts';
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
-import { type CheckedSampling, logprobsMax, type ModelSampling } from '../core/sampling-parse.ts';
-import type { AskedStructure } from '../core/structured-outputs.ts';
+import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
-import type { ReadChat } from '../engine/chat/prepare-chat.ts';
-import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
+import { structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
-import { type BestOf, readBestOf } from './best-of.ts';
-import { type BodyOptions, bodyReader, ignoreSmall } from './body-reader.ts';
+import { readBestOf } from './best-of.ts';
+import { bodyReader, ignoreSmall } from './body-reader.ts';
 import {
   asksForNothing,
   harmlessFields,
@@ -18,65 +16,13 @@ import {
   refuseUnsupportedInChats,
 } from './field-lists.ts';
 import { foreignFields } from './foreign-fields.ts';
+import type { ParsedChat, ParsedCompletion, ParsedGeneration, ParseLimits } from './generation/request.ts';
 import { readMessages } from './openai-messages.ts';
 import { type PerEndpoint, readSamplingParams } from './openai-sampling.ts';
 import { readStructure } from './openai-structured.ts';
 import { type ParsedTools, readTools } from './openai-tools.ts';
 import { readPromptLogprobs } from './prompt-logprobs.ts';
 import { tooManyChoices } from './server-errors.ts';
-
-/** Limits of a request, from the model and the server's options. */
-export interface ParseLimits extends BodyOptions {
-  readonly vocabSize: number;
-  /** Longer prompts, and conversations of more messages, are refused before they are read. */
-  readonly maxModelLen: number;
-  /** The largest number of prompts times `n` in one request. */
-  readonly choicesMax: number;
-  /** The model's values of absent parameters, for answers that repeat them. */
-  readonly samplingDefaults?: ModelSampling | undefined;
-}
-
-/** The fields that both endpoints have. */
-export interface ParsedGeneration {
-  /** If absent, the request accepts any model. */
-  readonly model?: string;
-  /** Without `maxTokens` if the endpoint's default applies. */
-  readonly params: CheckedSampling;
-  readonly stream: boolean;
-  /** The stream ends with a chunk that has the usage. */
-  readonly includeUsage: boolean;
-  /** Every chunk has the usage so far (vLLM). */
-  readonly continuousUsage: boolean;
-  /** `max_tokens` beyond the context is an error, and not cut (`--strict-fields`). */
-  readonly isStrict: boolean;
-  /** Fields of other servers that were set and have no effect. */
-  readonly ignored: readonly string[];
-  readonly returnTokenIds: boolean;
-  readonly addSpecial: boolean;
-  readonly cacheSalt?: string;
-  /** The number of top tokens in `prompt_logprobs`. `params.promptLogprobs` is at least as large. */
-  readonly promptLogprobs?: number;
-  /** The number of top tokens of an echoed prompt. */
-  readonly echoedLogprobs?: number;
-  readonly priority?: number;
-  /** Parameters for the connector. */
-  readonly kvTransferParams?: JsonObject;
-  /** What the content must look like. */
-  readonly structure?: AskedStructure | undefined;
-  /** The grammar of the whole output. Chats have it when the conversation is rendered. */
-  readonly grammar?: GrammarSource;
-}
-
-export interface ParsedCompletion extends ParsedGeneration {
-  /** Texts or tokens; at least one. */
-  readonly prompts: readonly (string | Int32Array)[];
-  readonly echo: boolean;
-  /** The text behind the gap that the model fills. */
-  readonly suffix?: string;
-  readonly bestOf?: BestOf;
-}
-
-export interface ParsedChat extends ParsedGeneration, ReadChat {}
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
   const reader = bodyReader(body, limits);

@@ -6,10 +6,9 @@ import {
   type ChatAnswerOptions,
   type ToolCallDelta,
 } from '../engine/chat/chat-answer.ts';
-import type { AsyncEngine } from '../engine/contract.ts';
 import type { AnsweredDelta } from '../engine/early-end.ts';
 import type { ChoiceOutput } from './choice-collector.ts';
-import type { GenerationMeter, Prompt } from './generation.ts';
+import type { RenderContext, Renderer, StreamForm } from './generation/renderer.ts';
 import { type JsonList, LazyList } from './json-pieces.ts';
 import { chatLogprobs, completionLogprobs, offsetsIn, TextOffset } from './openai-logprobs.ts';
 import type {
@@ -19,63 +18,23 @@ import type {
   ChatChunkChoice,
   ChatDelta,
   ChatToolCallDelta,
+  ChunkUsage,
   CompletionBody,
   CompletionChoice,
   CompletionChunk,
   Usage,
 } from './openai-types.ts';
 import { echoLogprobs, joinLogprobs, PromptScores, renderPromptLogprobs } from './prompt-logprobs.ts';
+import { openAiUsage } from './prompt-usage.ts';
+import { errorAnswer, type OpenAiErrorBody } from './server-errors.ts';
 
-/**
- * Turns the deltas of one request into the endpoint's response: either `chunks` for each delta, or one `body` for the
- * finished choices. A renderer keeps the state of one response: whether the role is sent, and the position in the text.
- */
-export interface Renderer<Chunk extends object = object, Body extends object = object> {
-  /** Gives no chunk for a delta without visible content, such as text that is kept back for a stop string. */
-  chunks(delta: AnsweredDelta, usage: Usage | null | undefined): readonly Chunk[];
-  /** `choices` has the whole output of each choice. */
-  body(choices: readonly ChoiceOutput[], usage: Usage): Body;
-  /** How a stream is written if not as OpenAI's, which ends with `[DONE]`. */
-  readonly form?: StreamForm<Chunk>;
-  /** OpenAI's last chunk: it has no choices, only the usage of all choices. */
-  usageChunk?(usage: Usage): Chunk;
-}
-
-/** A stream of another API. It ends with a chunk. */
-export interface StreamForm<Chunk extends object> {
-  /** Lines of JSON instead of server-sent events. */
-  readonly isLines?: boolean;
-  /** The type of the event of a chunk. */
-  typeOf?(chunk: Chunk): string;
-  /** The chunk for an error that ends the stream. */
-  ofError(error: unknown): Chunk;
-}
-
-export interface RenderContext {
-  readonly engine: AsyncEngine;
-  readonly id: string;
-  /** Seconds since 1970. */
-  readonly created: number;
-  readonly prompts: readonly Prompt[];
-  readonly n: number;
-  /** Milliseconds since the request arrived: now, and of the first token, if there is one. */
-  readonly times: Pick<GenerationMeter, 'elapsedMs' | 'timeToFirstTokenMs'>;
-  readonly returnTokenIds: boolean;
-  /** How calls in the answers of a chat are read. */
-  readonly answers?: ChatAnswerOptions;
-  /** The text before each completion, one per prompt. */
-  readonly echoes?: readonly string[];
-  /** The number of top tokens in `prompt_logprobs`; absent: the field is absent. */
-  readonly promptLogprobs?: number;
-  /** With echo: the number of top tokens of the prompt's tokens in `logprobs`. */
-  readonly echoedLogprobs?: number;
-}
-
-export function completionRenderer(context: RenderContext): Renderer<CompletionChunk, CompletionBody> {
-  const { engine, id, created, returnTokenIds } = context;
+export function completionRenderer(
+  context: RenderContext,
+): Renderer<CompletionChunk | OpenAiErrorBody, CompletionBody> {
+  const { engine, id, created, echoes } = context;
+  const { returnTokenIds, promptLogprobs, echoedLogprobs } = context.asked;
   const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
   const choiceCount = context.prompts.length * context.n;
-  const { echoes, promptLogprobs, echoedLogprobs } = context;
   /** Of choices whose deltas are sent one by one. */
   const textOffsets: TextOffset[] = [];
   const scores = new PromptScores(context.prompts, context.n, Math.max(promptLogprobs ?? 0, echoedLogprobs ?? 0));
@@ -113,9 +72,9 @@ export function completionRenderer(context: RenderContext): Renderer<CompletionC
       ...(returnTokenIds && isFirst ? { prompt_token_ids: idsOf(context.prompts[promptIndex]!.tokens) } : {}),
     };
   };
-  const chunksOf = (delta: AnsweredDelta, usage: Usage | null | undefined): CompletionChunk[] =>
+  const chunksOf = (delta: AnsweredDelta, usage: ChunkUsage): CompletionChunk[] =>
     isVisible(delta, returnTokenIds) || beginsWithEcho(delta)
-      ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
+      ? [{ ...head, choices: [choiceOf(delta)], ...usage, ...kvTransferParamsField([delta]) }]
       : [];
 
   /** The prompt is echoed at once, but its logprobs are complete only when the prompt is computed. */
@@ -123,10 +82,12 @@ export function completionRenderer(context: RenderContext): Renderer<CompletionC
     !isBegun[index] && echoes !== undefined && (echoedLogprobs === undefined || tokenIds.length > 0);
 
   /** The first choice of a prompt computes its logprobs. The others may have tokens before: a cached prompt is not computed for them. */
-  const held: { readonly delta: AnsweredDelta; readonly usage: Usage | null | undefined }[] = [];
+  const held: { readonly delta: AnsweredDelta; readonly usage: ChunkUsage }[] = [];
 
   return {
-    chunks: (delta, usage) => {
+    form: openAiForm(context, (usage) => ({ ...head, choices: [], usage })),
+    chunks: (delta) => {
+      const usage = chunkUsage(context);
       if (echoedLogprobs === undefined) return chunksOf(delta, usage);
       if (delta.promptLogprobs !== undefined) scores.add(delta.index, delta.promptLogprobs);
       held.push({ delta, usage });
@@ -136,17 +97,22 @@ export function completionRenderer(context: RenderContext): Renderer<CompletionC
       held.splice(0, held.length, ...held.filter((other) => scores.of(other.delta.index) !== prompt));
       return ready.flatMap((other) => chunksOf(other.delta, other.usage));
     },
-    usageChunk: (usage) => ({ ...head, choices: [], usage }),
-    body: (choices, usage) => {
+    body: (choices) => {
       for (const { index, promptLogprobs } of choices)
         if (promptLogprobs !== undefined) scores.put(index, promptLogprobs);
-      return { ...head, choices: choices.map(choiceOf), usage, ...kvTransferParamsField(choices) };
+      return {
+        ...head,
+        choices: choices.map(choiceOf),
+        usage: openAiUsage(context.usage),
+        ...kvTransferParamsField(choices),
+      };
     },
   };
 }
 
-export function chatRenderer(context: RenderContext): Renderer<ChatChunk, ChatBody> {
-  const { engine, id, created, returnTokenIds } = context;
+export function chatRenderer(context: RenderContext): Renderer<ChatChunk | OpenAiErrorBody, ChatBody> {
+  const { engine, id, created } = context;
+  const { returnTokenIds, promptLogprobs } = context.asked;
   const head = { id, created, model: engine.model.name };
   const chunkHead = { ...head, object: 'chat.completion.chunk' } as const;
   const promptIds = returnTokenIds ? { prompt_token_ids: idsOf(context.prompts[0]!.tokens) } : {};
@@ -168,24 +134,25 @@ export function chatRenderer(context: RenderContext): Renderer<ChatChunk, ChatBo
   });
 
   return {
-    chunks: (delta, usage) => {
+    form: openAiForm(context, (usage) => ({ ...chunkHead, choices: [], usage })),
+    chunks: (delta) => {
+      const usage = chunkUsage(context);
       const chunks: ChatChunk[] = [];
       if (!isBegun[delta.index]) {
-        chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
+        chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usage });
       }
       const added = chatDelta(answers[delta.index]!.add(delta));
       if (Object.keys(added).length > 0 || isVisible({ ...delta, text: '' }, returnTokenIds)) {
         chunks.push({
           ...chunkHead,
           choices: [continuation(delta, added)],
-          ...usageField(usage),
+          ...usage,
           ...kvTransferParamsField([delta]),
         });
       }
       return chunks;
     },
-    usageChunk: (usage) => ({ ...chunkHead, choices: [], usage }),
-    body: (choices, usage) => ({
+    body: (choices) => ({
       ...head,
       object: 'chat.completion',
       choices: choices.map((delta) => {
@@ -200,15 +167,15 @@ export function chatRenderer(context: RenderContext): Renderer<ChatChunk, ChatBo
           ...(returnTokenIds ? { token_ids: idsOf(delta.tokenIds) } : {}),
         };
       }),
-      usage,
+      usage: openAiUsage(context.usage),
       ...promptIds,
-      ...(context.promptLogprobs === undefined
+      ...(promptLogprobs === undefined
         ? {}
         : {
             prompt_logprobs: renderPromptLogprobs(
               engine,
               { tokens: context.prompts[0]!.tokens, entries: choices[0]?.promptLogprobs ?? [] },
-              context.promptLogprobs,
+              promptLogprobs,
             ),
           }),
       ...kvTransferParamsField(choices),
@@ -229,9 +196,21 @@ function isVisible(delta: AnsweredDelta, returnTokenIds: boolean): boolean {
   return delta.tokenIds.length > 0 && (returnTokenIds || delta.logprobs !== undefined);
 }
 
-function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
-  return usage === undefined ? {} : { usage };
+/** If a stream ends with the usage, its other chunks have null. */
+function chunkUsage({ asked, usage }: RenderContext): ChunkUsage {
+  if (asked.continuousUsage) return { usage: openAiUsage(usage) };
+  return asked.includeUsage ? { usage: null } : {};
 }
+
+/** OpenAI's streams end with `[DONE]`, and before it with a chunk that has no choices, only the usage of all choices. */
+const openAiForm = <Chunk extends object>(
+  { asked, usage }: RenderContext,
+  usageChunk: (usage: Usage) => Chunk,
+): StreamForm<Chunk | OpenAiErrorBody> => ({
+  isPlain: asked.params.logprobs === undefined,
+  end: () => [...(asked.includeUsage ? [JSON.stringify(usageChunk(openAiUsage(usage)))] : []), '[DONE]'],
+  ofError: (error) => [errorAnswer(error).body],
+});
 
 /**
  * The connector's answer to the client, and the counts of promised, computed and failed KV. In a stream the chunk that

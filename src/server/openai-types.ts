@@ -42,7 +42,7 @@ interface KvTransferParamsField {
 }
 
 /** If usage is requested, all chunks of a stream but the last have `usage: null`; else no chunk has the field. */
-interface ChunkUsage {
+export interface ChunkUsage {
   readonly usage?: Usage | null;
 }
 

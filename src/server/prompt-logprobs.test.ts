@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
+import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
+import { GenerationMeter } from './generation.ts';
 import { TextOffset } from './openai-logprobs.ts';
+import { parseCompletion } from './openai-parse.ts';
 import { completionRenderer } from './openai-render.ts';
 import { echoLogprobs } from './prompt-logprobs.ts';
 import { Server } from './server.ts';
@@ -118,14 +121,18 @@ describe('echo with logprobs', () => {
   it('is streamed before the text of other choices, also if their text is computed before', () => {
     const engine = new LetterEngine();
     const prompts = [{ tokens: Int32Array.of(120, 121, 122), maxTokens: 2 }];
-    const times = { elapsedMs: 0, timeToFirstTokenMs: undefined };
-    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, times, returnTokenIds: false };
+    const body = { prompt: 'xyz', echo: true, logprobs: 0, stream: true };
+    const asked = parseCompletion(body, { vocabSize: 258, maxModelLen: 256, choicesMax: 8 });
+    const usage = new GenerationMeter(prompts, 2, systemClock, 0);
+    const head = { engine, id: 'cmpl-1', created: 1, prompts, n: 2, usage, asked };
     const chunksOf = (deltas: readonly object[]): number[][] => {
-      const renderer = completionRenderer({ ...head, echoes: ['xyz'], echoedLogprobs: 0 });
+      const renderer = completionRenderer({ ...head, echoes: ['xyz'] });
       const stats = { promptTokens: 3, cachedTokens: 0, outputTokens: 0, computedTokens: 0 };
       const whole = { text: '', tokenIds: [], logprobs: [], stats: { ...stats, recomputedTokens: 0, preemptions: 0 } };
       return deltas.map((delta) =>
-        renderer.chunks({ index: 0, ...whole, ...delta }, undefined).map(({ choices }) => choices[0]!.index),
+        renderer
+          .chunks({ index: 0, ...whole, ...delta })
+          .map((chunk) => ('choices' in chunk ? chunk.choices[0]!.index : Number.NaN)),
       );
     };
     const scored = (index: number) => ({

@@ -47,10 +47,19 @@ function textOf(values: readonly unknown[]): string {
 /** Without ids, times and measured speeds. */
 const normal = (text: string): string =>
   text
-    .replace(/[0-9a-f]{32}/g, 'ID')
+    .replace(/[0-9a-f]{24,32}/g, 'ID')
     .replace(/req-[0-9a-f-]{36}/g, 'req-ID')
     .replace(/"(created|created_at|completed_at|modified_at)":("[^"]*"|\d+)/g, '"$1":0')
     .replace(/"(\w+_(?:duration|ms|per_second|per_token_ms))":[\d.e+-]+/g, '"$1":0');
+
+/** The order of routes and of fields has no meaning. */
+function sorted(json: string): string {
+  const inOrder = (_: string, value: unknown): unknown =>
+    typeof value !== 'object' || value === null || Array.isArray(value)
+      ? value
+      : Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return JSON.stringify(JSON.parse(json), inOrder, 1);
+}
 
 const unsteady = new Set(['date', 'content-length', 'connection', 'keep-alive', 'transfer-encoding', 'x-request-id']);
 
@@ -65,8 +74,8 @@ async function answerTo({ path, body, engine = 'letters', isStrict = false }: Se
   const headers = [...response.headers]
     .filter(([name]) => !unsteady.has(name))
     .map(([name, value]) => `${name}: ${value}`);
-  const shown = path === '/' ? 'the page' : normal(text.trimEnd());
-  const whole = JSON.stringify(body) ?? '';
+  const shown = path === '/' ? 'the page' : path === '/openapi.json' ? sorted(text) : normal(text.trimEnd());
+  const whole = body === undefined ? '' : JSON.stringify(body);
   const sent = whole.length > 400 ? `${whole.slice(0, 400)}... ${whole.length}` : whole;
   const lines = [
     `${body === undefined ? 'GET' : 'POST'} ${path} ${sent} of ${engine}${isStrict ? ', strict' : ''}`,

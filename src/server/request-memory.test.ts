@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { checkSampling } from '../core/sampling-parse.ts';
-import type { ParsedGeneration } from './openai-parse.ts';
+import type { ParsedGeneration } from './generation/request.ts';
 import { type HeldMemory, RequestMemory, type RequestNeeds } from './request-memory.ts';
 import { needsOf, unreadMaxBytes } from './request-needs.ts';
 

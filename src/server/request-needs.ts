@@ -1,6 +1,6 @@
 import { packedBytes } from '../core/packed-logprobs.ts';
+import type { ParsedGeneration } from './generation/request.ts';
 import type { Prompt } from './generation.ts';
-import type { ParsedGeneration } from './openai-parse.ts';
 import type { RequestNeeds } from './request-memory.ts';
 
 interface Generation {

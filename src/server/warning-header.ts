@@ -1,19 +1,19 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { ParsedGeneration } from './generation/request.ts';
 import type { Prompt } from './generation.ts';
-import type { ParsedGeneration } from './openai-parse.ts';
 
 interface Prepared {
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
-  /** Fields without effect. */
-  readonly ignored: readonly string[];
+  /** Fields without effect. Default: those of the parsed request. */
+  readonly ignored?: readonly string[];
 }
 
 /** Tells the client and the log what the answer does not take from the request. */
 export function sendWarnings(
   request: FastifyRequest,
   reply: FastifyReply,
-  { parsed, prompts, ignored }: Prepared,
+  { parsed, prompts, ignored = parsed.ignored }: Prepared,
 ): void {
   const warnings: string[] = [];
   if (ignored.length > 0) {

@@ -3,10 +3,9 @@ import { byName } from '../../base/by-name.ts';
 import { ChatAnswer, type ToolCallDelta } from '../../engine/chat/chat-answer.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { argumentsJson } from '../arguments-json.ts';
+import type { RenderContext, Renderer, RequestUsage } from '../generation/renderer.ts';
 import type { Prompt } from '../generation.ts';
 import { RawJson } from '../json-pieces.ts';
-import type { RenderContext, Renderer } from '../openai-render.ts';
-import type { Usage } from '../openai-types.ts';
 import { errorAnswer } from '../server-errors.ts';
 import { messageError } from './message-errors.ts';
 import type {
@@ -60,7 +59,8 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
     const empty = { ...directCall, id: callId ?? '', name: name ?? '', input: new RawJson<object>('{}') };
     yield* extend(empty, json === '' ? undefined : { type: 'input_json_delta', partial_json: json }, index);
   }
-  function* events(delta: AnsweredDelta, usage: MessageUsage): Generator<MessageEvent, void, void> {
+  function* events(delta: AnsweredDelta): Generator<MessageEvent, void, void> {
+    const usage = messageUsage(context.usage);
     if (!hasBegun) {
       hasBegun = true;
       const message: Message = { ...head, content: [], ...notStopped, usage };
@@ -77,11 +77,9 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
   }
 
   return {
-    form: { typeOf: ({ type }) => type, ofError: (error) => messageError(errorAnswer(error)) },
-    chunks: (delta, usage) => [
-      ...events(delta, messageUsage(assertDefined(usage ?? undefined, 'each delta has the usage'))),
-    ],
-    body: ([choice], usage) => {
+    form: { typeOf: ({ type }) => type, ofError: (error) => [messageError(errorAnswer(error))] },
+    chunks: (delta) => [...events(delta)],
+    body: ([choice]) => {
       const output = assertDefined(choice, 'a message has one choice');
       answer.add(output);
       const { content, reasoning, toolCalls } = answer.message();
@@ -95,7 +93,12 @@ export function messageRenderer(context: RenderContext): Renderer<MessageEvent, 
           input: argumentsJson(json),
         })),
       ];
-      return { ...head, content: blocks, ...stopOf(answer, output.finish, atLimit), usage: messageUsage(usage) };
+      return {
+        ...head,
+        content: blocks,
+        ...stopOf(answer, output.finish, atLimit),
+        usage: messageUsage(context.usage),
+      };
     },
   };
 }
@@ -126,13 +129,10 @@ const elsewhere = {
   service_tier: 'standard',
 } as const;
 
-function messageUsage({ prompt_tokens, completion_tokens, prompt_tokens_details }: Usage): MessageUsage {
-  const cached = prompt_tokens_details.cached_tokens;
-  return {
-    input_tokens: prompt_tokens - cached,
-    cache_creation_input_tokens: 0,
-    cache_read_input_tokens: cached,
-    output_tokens: completion_tokens,
-    ...elsewhere,
-  };
-}
+const messageUsage = ({ promptTokens, outputTokens, cachedTokens }: RequestUsage): MessageUsage => ({
+  input_tokens: promptTokens - cachedTokens,
+  cache_creation_input_tokens: 0,
+  cache_read_input_tokens: cachedTokens,
+  output_tokens: outputTokens,
+  ...elsewhere,
+});

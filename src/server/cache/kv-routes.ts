@@ -8,7 +8,8 @@ import { bodyReader } from '../body-reader.ts';
 import type { Callers } from '../callers.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { engineFor } from '../engine-for.ts';
-import { type ParsedPrefix, type ParseLimits, readCacheSalt, readPrefix } from '../openai-parse.ts';
+import type { ParseLimits } from '../generation/request.ts';
+import { type ParsedPrefix, readCacheSalt, readPrefix } from '../openai-parse.ts';
 import {
   attachExample,
   clearExample,

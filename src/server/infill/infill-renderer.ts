@@ -1,16 +1,18 @@
 import { assertDefined } from '../../base/assert.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
-import type { RenderContext, Renderer } from '../openai-render.ts';
-import type { Usage } from '../openai-types.ts';
+import type { RenderContext, Renderer, RequestUsage } from '../generation/renderer.ts';
 import { errorAnswer, type OpenAiErrorBody } from '../server-errors.ts';
 import type { InfillAnswer, InfillChunk, InfillTimings } from './infill-types.ts';
 
 /** Writes the text of a gap as llama-server does. */
-export function infillRenderer({ engine }: RenderContext): Renderer<InfillChunk | OpenAiErrorBody, InfillAnswer> {
+export function infillRenderer({
+  engine,
+  usage,
+}: RenderContext): Renderer<InfillChunk | OpenAiErrorBody, InfillAnswer> {
   const startMs = performance.now();
   let firstMs: number | undefined;
   let hasNewLine = false;
-  const chunk = (content: string, { prompt_tokens, completion_tokens }: Usage): InfillChunk => {
+  const chunk = (content: string): InfillChunk => {
     hasNewLine ||= content.includes('\n');
     return {
       index: 0,
@@ -18,54 +20,52 @@ export function infillRenderer({ engine }: RenderContext): Renderer<InfillChunk 
       tokens: [],
       id_slot: 0,
       stop: false,
-      tokens_predicted: completion_tokens,
-      tokens_evaluated: prompt_tokens,
+      tokens_predicted: usage.outputTokens,
+      tokens_evaluated: usage.promptTokens,
     };
   };
-  const end = (content: string, finish: AnsweredDelta['finish'], usage: Usage): InfillAnswer => {
+  const end = (content: string, finish: AnsweredDelta['finish']): InfillAnswer => {
     const word = typeof finish?.stopReason === 'string' ? finish.stopReason : '';
     const nowMs = performance.now();
     return {
-      ...chunk(content, usage),
+      ...chunk(content),
       stop: true,
       model: engine.model.name,
       has_new_line: hasNewLine,
       truncated: false,
       stop_type: finish?.reason === 'length' ? 'limit' : word === '' ? 'eos' : 'word',
       stopping_word: word,
-      tokens_cached: usage.prompt_tokens_details.cached_tokens,
+      tokens_cached: usage.cachedTokens,
       timings: timings(usage, (firstMs ?? nowMs) - startMs, nowMs - (firstMs ?? nowMs)),
     };
   };
   return {
-    form: { ofError: (error) => errorAnswer(error).body },
-    chunks: ({ tokenIds, text, finish }, given) => {
+    form: { ofError: (error) => [errorAnswer(error).body] },
+    chunks: ({ tokenIds, text, finish }) => {
       if (tokenIds.length > 0) firstMs ??= performance.now();
-      const usage = assertDefined(given ?? undefined, 'each delta has the usage');
-      const texts = text === '' ? [] : [chunk(text, usage)];
-      return finish === undefined ? texts : [...texts, end('', finish, usage)];
+      const texts = text === '' ? [] : [chunk(text)];
+      return finish === undefined ? texts : [...texts, end('', finish)];
     },
-    body: ([choice], usage) => {
+    body: ([choice]) => {
       const { text, finish } = assertDefined(choice, 'one choice');
-      return end(text, finish, usage);
+      return end(text, finish);
     },
   };
 }
 
-function timings({ prompt_tokens, completion_tokens, prompt_tokens_details }: Usage, ...ms: [number, number]) {
-  const cached = prompt_tokens_details.cached_tokens;
-  const computed = prompt_tokens - cached;
+function timings({ promptTokens, outputTokens, cachedTokens }: RequestUsage, ...ms: [number, number]) {
+  const computed = promptTokens - cachedTokens;
   const [promptMs, predictedMs] = ms;
   return {
-    cache_n: cached,
+    cache_n: cachedTokens,
     prompt_n: computed,
     prompt_ms: promptMs,
     prompt_per_token_ms: ratio(promptMs, computed),
     prompt_per_second: ratio(1000 * computed, promptMs),
-    predicted_n: completion_tokens,
+    predicted_n: outputTokens,
     predicted_ms: predictedMs,
-    predicted_per_token_ms: ratio(predictedMs, completion_tokens),
-    predicted_per_second: ratio(1000 * completion_tokens, predictedMs),
+    predicted_per_token_ms: ratio(predictedMs, outputTokens),
+    predicted_per_second: ratio(1000 * outputTokens, predictedMs),
   } satisfies InfillTimings;
 }
 

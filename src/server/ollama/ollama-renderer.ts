@@ -4,10 +4,9 @@ import type { AsyncEngine } from '../../engine/contract.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
 import { argumentsJson } from '../arguments-json.ts';
 import type { ChoiceOutput } from '../choice-collector.ts';
+import type { RenderContext, Renderer } from '../generation/renderer.ts';
 import { type JsonList, LazyList, RawJson } from '../json-pieces.ts';
 import { atLeastMin } from '../openai-logprobs.ts';
-import type { RenderContext, Renderer } from '../openai-render.ts';
-import type { Usage } from '../openai-types.ts';
 import { errorAnswer } from '../server-errors.ts';
 import { namesOf } from '../token-names.ts';
 import { ollamaError } from './ollama-paths.ts';
@@ -20,7 +19,7 @@ export type OllamaForm = 'message' | 'response';
 export const ollamaRenderer =
   (form: OllamaForm) =>
   (context: RenderContext): Renderer<OllamaAnswer | OllamaError, OllamaAnswer> => {
-    const { engine, times } = context;
+    const { engine, usage } = context;
     const answer = new ChatAnswer(context.answers ?? plainText);
     const line = (content: string, thinking: string, calls: readonly OllamaCall[]) =>
       lineOf(form, engine.model.name, { content, thinking, calls });
@@ -29,24 +28,24 @@ export const ollamaRenderer =
         id,
         function: { index, name, arguments: argumentsJson(json) },
       }));
-    const end = (finish: AnsweredDelta['finish'], { prompt_tokens, completion_tokens }: Usage) => {
-      const { elapsedMs, timeToFirstTokenMs = elapsedMs } = times;
+    const end = (finish: AnsweredDelta['finish']) => {
+      const { elapsedMs, timeToFirstTokenMs = elapsedMs } = usage;
       const [total, read] = [nanoseconds(elapsedMs), nanoseconds(timeToFirstTokenMs)];
       return {
         done: true,
         done_reason: finish?.reason === 'length' ? 'length' : 'stop',
         total_duration: total,
         load_duration: 0,
-        prompt_eval_count: prompt_tokens,
+        prompt_eval_count: usage.promptTokens,
         prompt_eval_duration: read,
-        eval_count: completion_tokens,
+        eval_count: usage.outputTokens,
         // Clients divide by it.
         eval_duration: Math.max(1, total - read),
       } as const;
     };
     return {
-      form: { isLines: true, ofError: (error) => ollamaError(errorAnswer(error)) },
-      chunks: (delta, usage) => {
+      form: { isLines: true, ofError: (error) => [ollamaError(errorAnswer(error))] },
+      chunks: (delta) => {
         const { content, reasoning } = answer.add(delta);
         const { finish } = delta;
         const made = finish === undefined ? [] : calls();
@@ -54,14 +53,13 @@ export const ollamaRenderer =
         const isEmpty = content === '' && reasoning === '' && made.length === 0 && scores.logprobs === undefined;
         const lines = isEmpty ? [] : [{ ...line(content, reasoning, made), ...scores }];
         if (finish === undefined) return lines;
-        const known = assertDefined(usage ?? undefined, 'each delta has the usage');
-        return [...lines, { ...line('', '', []), ...end(finish, known) }];
+        return [...lines, { ...line('', '', []), ...end(finish) }];
       },
-      body: ([choice], usage) => {
+      body: ([choice]) => {
         const output = assertDefined(choice, 'one choice');
         answer.add(output);
         const { content, reasoning } = answer.message();
-        return { ...line(content, reasoning, calls()), ...end(output.finish, usage), ...logprobsOf(engine, output) };
+        return { ...line(content, reasoning, calls()), ...end(output.finish), ...logprobsOf(engine, output) };
       },
     };
   };

@@ -1,12 +1,13 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { Embedding } from '../../engine/embed.ts';
 import type { BodyOptions } from '../body-reader.ts';
 import { answerEmbeddings } from '../embeddings.ts';
 import { engineFor } from '../engine-for.ts';
-import { promptsOf } from '../fill-in-middle.ts';
-import { prepareAnswer, preparePrompts } from '../generation.ts';
-import { type ParseLimits, parseChat, parseCompletion } from '../openai-parse.ts';
+import type { Endpoint } from '../generation/endpoint.ts';
+import type { GenerationRouteOptions } from '../generation/generation-route.ts';
+import type { ParseLimits } from '../generation/request.ts';
+import { parseChat, parseCompletion } from '../openai-parse.ts';
 import {
   ollamaChatExample,
   ollamaEmbeddingsExample,
@@ -17,35 +18,30 @@ import {
   ollamaShowOthers,
 } from '../openapi/examples.ts';
 import type { RouteDescription } from '../openapi/openapi.ts';
-import type { GenerationRoute, RouteOptions } from '../routes.ts';
 import { pullOff } from '../server-errors.ts';
 import { type DescribedModel, describeLoaded, describeModel, showModel } from './describe-model.ts';
 import { pullOfOllama, registerModelOrders, registerOllamaVersion } from './model-orders.ts';
 import { answerWithoutText, type OllamaForm, ollamaRenderer } from './ollama-renderer.ts';
 import {
-  type BodyOfOllama,
   chatOfOllama,
   type EmbeddingOfOllama,
   embeddingOfOllama,
   generateOfOllama,
-  type ModelOrder,
   oneEmbeddingOfOllama,
   showOfOllama,
 } from './read-ollama-request.ts';
 
 export interface OllamaRouteParts {
   readonly limits: ParseLimits;
-  readonly options: RouteOptions;
-  readonly generations: GenerationRoute;
+  readonly options: GenerationRouteOptions;
 }
 
-/** Ollama's API for its clients, for the one model of the server. */
+/** The rest of Ollama's API for its clients, for the one model of the server. */
 export function registerOllamaRoutes(
   app: FastifyInstance,
   engine: AsyncEngine,
-  { limits, options, generations }: OllamaRouteParts,
+  { limits, options }: OllamaRouteParts,
 ): void {
-  registerGenerations(app, engine, { limits, options, generations });
   registerEmbeddings(app, engine, { limits, options });
   registerModelOrders(
     app,
@@ -83,70 +79,44 @@ const about = (described: RouteDescription) => ({ config: { about: { ...describe
 
 const answersText = { answer: 'OllamaAnswer', chunk: 'OllamaAnswer', media: 'application/x-ndjson' } as const;
 
-function registerGenerations(
-  app: FastifyInstance,
-  engine: AsyncEngine,
-  { limits, options, generations }: OllamaRouteParts,
-): void {
-  /** What concerns the model only: it stays loaded, because the server has no other. */
-  const obey = (form: OllamaForm, { kind, model }: ModelOrder): object =>
-    answerWithoutText(form, engineFor(engine, model).model.name, kind);
-  const chat = (...[request, reply, form, { body, ignored }]: [...HttpPair, OllamaForm, BodyOfOllama]) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const asked = parseChat(body, limits);
-      const chosen = engineFor(engine, asked.model);
-      const promptsAtOnce = place.enter(1);
-      await place.turn(signal);
-      const all = { ...asked, continuousUsage: true, ignored: [...asked.ignored, ...ignored] };
-      const prepared = await prepareAnswer(chosen, all, options, signal);
-      return { ...prepared, engine: chosen, promptsAtOnce, render: ollamaRenderer(form), idPrefix: 'chat-' };
-    });
-  const complete = (...[request, reply, { body, ignored }]: [...HttpPair, BodyOfOllama]) =>
-    generations.answer(request, reply, async (signal, place) => {
-      const read = parseCompletion(body, limits);
-      const chosen = engineFor(engine, read.model);
-      const promptsAtOnce = place.enter(1);
-      await place.turn(signal);
-      const parsed = { ...read, continuousUsage: true, ignored: [...read.ignored, ...ignored] };
-      const texts = { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: engine.model.maxModelLen };
-      const prompts = await preparePrompts(engine, parsed, texts, signal);
-      const render = ollamaRenderer('response');
-      return { engine: chosen, parsed, prompts, promptsAtOnce, render, idPrefix: 'cmpl-' };
-    });
-  app.post(
-    '/api/chat',
-    about({
+/** Ollama's endpoints for conversations and prompts. */
+export const ollamaEndpoints: readonly Endpoint[] = [
+  {
+    path: '/api/chat',
+    about: {
       summary: 'Answers to conversations.',
       body: { example: ollamaChatExample, reads: [chatOfOllama] },
       ...answersText,
-    }),
-    (request, reply) => {
-      const asked = chatOfOllama(request.body, limits);
-      return asked.kind === 'chat' ? chat(request, reply, 'message', asked) : obey('message', asked);
+      error: 'OllamaError',
     },
-  );
-  app.post(
-    '/api/generate',
-    about({
+    idPrefix: 'chat-',
+    read: (body, limits) => readOf(chatOfOllama(body, limits), 'message', limits),
+    render: ollamaRenderer('message'),
+  },
+  {
+    path: '/api/generate',
+    about: {
       summary: 'Answers to prompts.',
       body: { example: ollamaGenerateExample, others: ollamaGenerateOthers, reads: [generateOfOllama] },
       ...answersText,
-    }),
-    (request, reply) => {
-      const asked = generateOfOllama(request.body, limits);
-      if (asked.kind === 'chat') return chat(request, reply, 'response', asked);
-      return asked.kind === 'completion' ? complete(request, reply, asked) : obey('response', asked);
+      error: 'OllamaError',
     },
-  );
+    idPrefix: 'cmpl-',
+    read: (body, limits) => readOf(generateOfOllama(body, limits), 'response', limits),
+    render: ollamaRenderer('response'),
+  },
+];
+
+function readOf(asked: ReturnType<typeof generateOfOllama>, form: OllamaForm, limits: ParseLimits) {
+  const { kind } = asked;
+  // What concerns the model only: it stays loaded, because the server has no other.
+  if (!('body' in asked))
+    return { model: asked.model, answer: (name: string) => answerWithoutText(form, name, kind as 'load') };
+  const read = kind === 'chat' ? parseChat(asked.body, limits) : parseCompletion(asked.body, limits);
+  return { ...read, ignored: [...read.ignored, ...asked.ignored] };
 }
 
-type HttpPair = [FastifyRequest, FastifyReply];
-
-function registerEmbeddings(
-  app: FastifyInstance,
-  engine: AsyncEngine,
-  { limits, options }: Omit<OllamaRouteParts, 'generations'>,
-): void {
+function registerEmbeddings(app: FastifyInstance, engine: AsyncEngine, { limits, options }: OllamaRouteParts): void {
   const register = (
     url: string,
     description: RouteDescription,
@@ -200,7 +170,7 @@ function isServed(engine: AsyncEngine, name: string): boolean {
   }
 }
 
-function capabilitiesOf({ model }: AsyncEngine, { reasoningFormat }: RouteOptions): string[] {
+function capabilitiesOf({ model }: AsyncEngine, { reasoningFormat }: GenerationRouteOptions): string[] {
   return [
     ...(model.makesNoText === true ? [] : ['completion']),
     ...(model.hasChatTemplate ? ['tools'] : []),

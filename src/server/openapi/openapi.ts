@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
 import { byName } from '../../base/by-name.ts';
 import { sourceFile } from '../../base/package-files.ts';
-import type { ParseLimits } from '../openai-parse.ts';
+import type { ParseLimits } from '../generation/request.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
 
 /** What a route says about itself in `/openapi.json`. */

@@ -1,36 +1,42 @@
-import type { OutgoingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { engineClosed } from '../../core/errors.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { abortWhenGone, unlessGone } from '../client-connection.ts';
 import { answerPrompt, type ConversationPrompt, inputTokens } from '../conversation-routes.ts';
 import { engineFor } from '../engine-for.ts';
+import { type GenerationRouteOptions, sendStream } from '../generation/generation-route.ts';
+import type { StreamForm } from '../generation/renderer.ts';
+import type { ParsedChat, ParseLimits } from '../generation/request.ts';
 import { GenerationMeter, prepareAnswer } from '../generation.ts';
 import { noteError } from '../http.ts';
 import type { Place } from '../key-queues.ts';
-import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
 import { responseExample, responseOthers } from '../openapi/examples.ts';
 import type { BodyDescription, RouteDescription } from '../openapi/openapi.ts';
 import type { HeldMemory } from '../request-memory.ts';
 import { needsOf } from '../request-needs.ts';
-import type { RouteOptions } from '../routes.ts';
 import { sendJson } from '../send-json.ts';
 import { fieldNotSupported } from '../server-errors.ts';
-import { EventStream } from '../sse.ts';
 import { traceHeadersOf } from '../trace-headers.ts';
 import { sendWarnings } from '../warning-header.ts';
 import { type InputItemQuery, listInputItems } from './input-items.ts';
 import { parseResponse } from './parse-response.ts';
+import type { ResponseKeeper } from './response-keeper.ts';
 import { ResponseRun } from './response-run.ts';
+import type { ResponseEvent } from './response-types.ts';
 import { type ResponseJob, type Responses, TenantResponses } from './responses.ts';
 import { truncated } from './truncate-conversation.ts';
+
+export interface ResponseRouteOptions extends GenerationRouteOptions {
+  readonly responseStoreMaxBytes: number;
+  readonly responseKeeper?: ResponseKeeper;
+}
 
 /** `/v1/responses`: OpenAI's API for conversations whose state is on the server. */
 export function registerResponseRoutes(
   app: FastifyInstance,
   engine: AsyncEngine,
   limits: ParseLimits,
-  options: RouteOptions,
+  options: ResponseRouteOptions,
 ): void {
   const responses = new TenantResponses(options.responseStoreMaxBytes, options.responseKeeper);
   const route = new ResponseRoute(engine, responses, limits, options);
@@ -80,7 +86,7 @@ export type StoredHandler = (
   responses: Responses,
   request: FastifyRequest<StoredRoute>,
   reply: FastifyReply,
-  options: Pick<RouteOptions, 'clientTimeoutMs'>,
+  options: Pick<ResponseRouteOptions, 'clientTimeoutMs'>,
 ) => unknown;
 
 /** What clients do with responses that have begun. A server of several models answers it for those that it keeps. */
@@ -105,9 +111,9 @@ class ResponseRoute {
   readonly #engine: AsyncEngine;
   readonly #responses: TenantResponses;
   readonly #limits: ParseLimits;
-  readonly #options: RouteOptions;
+  readonly #options: ResponseRouteOptions;
 
-  constructor(engine: AsyncEngine, responses: TenantResponses, limits: ParseLimits, options: RouteOptions) {
+  constructor(engine: AsyncEngine, responses: TenantResponses, limits: ParseLimits, options: ResponseRouteOptions) {
     this.#engine = engine;
     this.#responses = responses;
     this.#limits = limits;
@@ -172,29 +178,25 @@ class ResponseRoute {
     return { run, engine, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 
-  /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */
-  async #stream(
-    request: FastifyRequest,
-    reply: FastifyReply,
-    { job, responses, place }: ResponseWork,
-  ): Promise<FastifyReply> {
+  async #stream(request: FastifyRequest, reply: FastifyReply, work: ResponseWork): Promise<FastifyReply> {
+    const { job, responses } = work;
     using _body = job.asked.echo.background ? takeBodyMemory(request) : undefined;
-    const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
+    const form: StreamForm<ResponseEvent> = {
+      typeOf: ({ type }) => type,
+      ofError: (error) => responses.fail(job, error),
+    };
     try {
-      using _held = job.asked.echo.background ? await this.#turn(request, job, place) : undefined;
-      for await (const event of responses.generate(job)) await events.sendJson(event, event.type);
+      const streamed = { chunks: this.#events(request, work), form, controller: job.controller };
+      return await sendStream(request, reply, streamed, this.#options);
     } catch (error) {
-      job.controller.abort();
-      if (!events.isOpen) {
-        responses.forget(job);
-        throw error;
-      }
-      noteError(error, request);
-      for (const event of await responses.fail(job, error)) await events.sendJson(event, event.type);
-    } finally {
-      events.close();
+      responses.forget(job);
+      throw error;
     }
-    return reply.hijack();
+  }
+
+  async *#events(request: FastifyRequest, { job, responses, place }: ResponseWork) {
+    using _held = job.asked.echo.background ? await this.#turn(request, job, place) : undefined;
+    for await (const event of responses.generate(job)) yield [event];
   }
 
   /** Waits for the turn of a response in the background, and for the memory of its answer. */

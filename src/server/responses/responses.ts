@@ -1,10 +1,10 @@
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { TraceHeaders } from '../../engine/observer.ts';
 import type { Caller } from '../callers.ts';
+import type { ParsedChat } from '../generation/request.ts';
 import type { GenerationMeter, Prompt } from '../generation.ts';
 import { generateAll } from '../generation.ts';
 import { jsonInTurns } from '../json-pieces.ts';
-import type { ParsedChat } from '../openai-parse.ts';
 import { type ConversationItem, fromOutput } from './conversation-items.ts';
 import type { EarlierResponses, ParsedResponse } from './parse-response.ts';
 import { itemNotFound, previousResponseNotFound, responseNotFound, responseNotUsable } from './response-errors.ts';
