@@ -5,7 +5,7 @@ import { joinedParts, type TextPart, type ToolMessage } from '../tools/template-
 import { readToolCalls } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
-const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'];
+export const roles = ['system', 'developer', 'user', 'assistant', 'tool'];
 
 /**
  * The conversation of a chat request in the format for templates: every content is one string. `messagesMax` is the
@@ -28,11 +28,11 @@ interface PartLimit {
 }
 
 /** `developer` is OpenAI's newer name of `system`; templates know the older name. */
-const roleOf = (role: string): string => (role === 'developer' ? 'system' : role);
+export const roleOf = (role: string): string => (role === 'developer' ? 'system' : role);
 const plainMessage = ({ role, content }: PlainMessage): ToolMessage => ({ role: roleOf(role), content });
 
 function readMessage(reader: FieldReader, limit: PartLimit): ToolMessage {
-  const role = reader.requiredChoice('role', ROLES);
+  const role = reader.requiredChoice('role', roles);
   const isAnswer = role === 'assistant';
   const toolCalls = isAnswer ? readToolCalls(reader) : [];
   const refusal = isAnswer ? reader.string('refusal') : undefined;
@@ -87,7 +87,7 @@ function isPlainMessage(item: unknown): item is PlainMessage {
   for (const name in item) if (name !== 'role' && name !== 'content') return false;
   const { role, content } = item;
   return (
-    typeof role === 'string' && ROLES.includes(role) && typeof content === 'string' && !/\p{Surrogate}/u.test(content)
+    typeof role === 'string' && roles.includes(role) && typeof content === 'string' && !/\p{Surrogate}/u.test(content)
   );
 }
 

@@ -3,6 +3,7 @@ import { type FieldReader, nameLengthMax, shapes, withoutUndefined } from '../ba
 import type { JsonObject } from '../base/json.ts';
 import { promptEmpty, tooManyTokens } from '../core/errors.ts';
 import { type CheckedSampling, logprobsMax } from '../core/sampling-parse.ts';
+import type { AskedStructure } from '../core/structured-outputs.ts';
 import type { Conversation } from '../engine/chat/conversation.ts';
 import { structuredSource } from '../grammar/structured-grammar.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
@@ -24,17 +25,26 @@ import { type ParsedTools, readTools } from './openai-tools.ts';
 import { readPromptLogprobs } from './prompt-logprobs.ts';
 import { tooManyChoices } from './server-errors.ts';
 
-export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
-  const reader = bodyReader(body, limits);
-  const prompts = readPrompts(reader, limits);
+export const parseCompletion = (body: unknown, limits: ParseLimits): ParsedCompletion =>
+  readCompletion(bodyReader(body, limits), limits);
+
+export interface OwnCompletionFields extends OwnFields {
+  readonly prompts: readonly (string | Int32Array)[];
+  readonly maxTokens: number | undefined;
+}
+
+/** Reads a completion, but for what is `own`. */
+export function readCompletion(reader: FieldReader, limits: ParseLimits, own?: OwnCompletionFields): ParsedCompletion {
+  const prompts = own?.prompts ?? readPrompts(reader, limits);
   const echo = reader.boolean('echo') ?? false;
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
   const promptLogprobs = readPromptLogprobs(reader);
   // Without output, only results of the prompt are left to ask for.
-  const maxTokens = readMaxTokens(reader, echo || promptLogprobs !== undefined ? 0 : 1);
+  const maxTokens =
+    own === undefined ? readMaxTokens(reader, echo || promptLogprobs !== undefined ? 0 : 1) : own.maxTokens;
   const echoedLogprobs = echo ? logprobs : undefined;
   const perEndpoint = { logprobs, promptLogprobs, echoedLogprobs, maxTokens };
-  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: true });
+  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: true, ...own });
   const chosen = readBestOf(reader, generation.params, generation.stream);
   const suffix = readSuffix(reader, echo);
   reader.refuse('prompt_embeds', asksForNothing);
@@ -53,9 +63,27 @@ function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
   return suffix;
 }
 
-export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
-  const reader = bodyReader(body, limits);
-  const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits);
+export const parseChat = (body: unknown, limits: ParseLimits): ParsedChat => readChat(bodyReader(body, limits), limits);
+
+/** What a request of another API says in its own way. The other fields are those of OpenAI's and vLLM's requests. */
+export interface OwnFields {
+  readonly stop?: unknown;
+  readonly structure?: AskedStructure | undefined;
+  readonly repetitionPenalty?: number | undefined;
+}
+
+export interface OwnChatFields extends OwnFields {
+  readonly messages: readonly ToolMessage[];
+  readonly tools: ParsedTools;
+  readonly effort?: string | undefined;
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
+  /** The answer goes on where the last message ends. */
+  readonly continuesAnswer: boolean;
+}
+
+/** Reads a chat, but for what is `own`. The known fields of the reader's object are those of both. */
+export function readChat(reader: FieldReader, limits: ParseLimits, own?: OwnChatFields): ParsedChat {
+  const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits, own);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && top > 0 && !wanted) {
@@ -65,7 +93,7 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const logprobs = wanted ? (top ?? 0) : undefined;
   const promptLogprobs = readPromptLogprobs(reader);
   const perEndpoint = { logprobs, promptLogprobs, maxTokens };
-  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false });
+  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false, ...own });
   refuseUnsupportedInChats(reader);
   reader.ignore(['media_io_kwargs']);
   const ignored = [...generation.ignored, ...readVerbosity(reader), ...reader.finish()];
@@ -88,13 +116,17 @@ function readMaxTokens(reader: FieldReader, min: number): number | undefined {
 function readConversation(
   reader: FieldReader,
   { maxModelLen }: ParseLimits,
+  own?: OwnChatFields,
 ): Conversation & Pick<ParsedTools, 'areParallel' | 'requiredTools'> {
-  const messages = readMessages(reader, maxModelLen);
-  const tools = readTools(reader);
-  const { addGenerationPrompt, continueFinalMessage } = readEnd(reader, messages, tools);
-  const variables = { ...effortVariables(reader), ...reader.json('chat_template_kwargs') };
+  const messages = own?.messages ?? readMessages(reader, maxModelLen);
+  const tools = own?.tools ?? readTools(reader);
+  const continued = { addGenerationPrompt: false, continueFinalMessage: true };
+  const end = own?.continuesAnswer === true ? continued : readEnd(reader, messages, tools);
+  if (own?.continuesAnswer === true && tools.requiredTools !== undefined) throw callsInText(reader);
+  const effort = own?.effort ?? reader.choice('reasoning_effort', efforts);
+  const variables = { ...effortVariables(effort), ...(own?.variables ?? reader.json('chat_template_kwargs')) };
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
-  return { messages, ...tools, addGenerationPrompt, continueFinalMessage, variables };
+  return { messages, ...tools, ...end, variables };
 }
 
 /** How the prompt ends: with the start of an answer, or in the final message. */
@@ -102,24 +134,25 @@ function readEnd(reader: FieldReader, messages: readonly ToolMessage[], { requir
   const continueFinalMessage = reader.boolean('continue_final_message') ?? false;
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? !continueFinalMessage;
   if (continueFinalMessage) {
-    const expected = (value: string): string => `${value} if \`continue_final_message\` is true`;
     if (addGenerationPrompt) {
       throw reader.invalid('continue_final_message', 'false if `add_generation_prompt` is true', 'true');
     }
-    if (requiredTools !== undefined)
-      throw reader.invalid('tool_choice', expected('"auto" or "none"'), 'required calls');
+    if (requiredTools !== undefined) throw callsInText(reader);
     if ((messages.at(-1)?.toolCalls ?? []).length > 0) {
-      throw reader.invalid(`messages[${messages.length - 1}]`, expected('a text without calls'), 'calls');
+      throw reader.invalid(`messages[${messages.length - 1}]`, textExpected('a text without calls'), 'calls');
     }
   }
   return { addGenerationPrompt, continueFinalMessage };
 }
 
-const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
+const textExpected = (value: string): string => `${value} if \`continue_final_message\` is true`;
+const callsInText = (reader: FieldReader): Error =>
+  reader.invalid('tool_choice', textExpected('"auto" or "none"'), 'required calls');
+
+export const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 
 /** Names that templates read, as in vLLM. A template without them has no effort to choose. */
-function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
-  const effort = reader.choice('reasoning_effort', efforts);
+function effortVariables(effort: string | undefined): Readonly<Record<string, unknown>> {
   if (effort === undefined) return {};
   return effort === 'none' ? { enable_thinking: false } : { reasoning_effort: effort };
 }
@@ -128,7 +161,7 @@ function readGeneration(
   reader: FieldReader,
   limits: ParseLimits,
   { promptLogprobs, echoedLogprobs, ...perEndpoint }: PerEndpoint & { readonly echoedLogprobs?: number | undefined },
-  defaults: { readonly addSpecial: boolean },
+  { addSpecial, stop, structure, repetitionPenalty }: OwnFields & { readonly addSpecial: boolean },
 ): ParsedGeneration {
   const stream = reader.boolean('stream') ?? false;
   const streamOptions = reader.object('stream_options');
@@ -145,6 +178,7 @@ function readGeneration(
     reader,
     {
       ...perEndpoint,
+      own: withoutUndefined({ stop, repetitionPenalty }),
       promptLogprobs: largest(promptLogprobs, echoedLogprobs),
       // Routers reduce `max_tokens` to 1 for the prefill, and some leave `min_tokens` as the client sent it.
       ignoresMinTokens: kvTransferParams?.do_remote_decode === true,
@@ -162,7 +196,7 @@ function readGeneration(
       echoedLogprobs,
       priority: readPriority(reader),
       kvTransferParams,
-      structure: readStructure(reader),
+      structure: readStructure(reader, structure),
     }),
     params,
     ignored,
@@ -171,7 +205,7 @@ function readGeneration(
     includeUsage,
     continuousUsage,
     returnTokenIds: reader.boolean('return_token_ids') ?? false,
-    addSpecial: reader.boolean('add_special_tokens') ?? defaults.addSpecial,
+    addSpecial: reader.boolean('add_special_tokens') ?? addSpecial,
   };
 }
 

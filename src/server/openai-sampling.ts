@@ -16,16 +16,18 @@ export interface PerEndpoint {
   readonly promptLogprobs?: number | undefined;
   readonly maxTokens: number | undefined;
   readonly ignoresMinTokens?: boolean;
+  /** In the place of fields. */
+  readonly own?: Partial<Record<keyof SamplingParams, unknown>>;
 }
 
 /** The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`, so that the engine need not. */
 export function readSamplingParams(
   reader: FieldReader,
-  { ignoresMinTokens, ...perEndpoint }: PerEndpoint,
+  { ignoresMinTokens, own, ...perEndpoint }: PerEndpoint,
   vocabSize: number,
 ): CheckedSampling {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
-  for (const name of common) raw[name] = reader.plain(snakeCase(name));
+  for (const name of common) raw[name] = own?.[name] ?? reader.plain(snakeCase(name));
   if (ignoresMinTokens === true) raw.minTokens = undefined;
   raw.seed = readSeed(reader);
   // OpenAI takes 0: only the most probable token.

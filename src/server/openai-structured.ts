@@ -6,13 +6,16 @@ import { fieldNotSupported } from './server-errors.ts';
 /** Fields of older versions of vLLM. Ignoring them would give text that breaks the schema. */
 const guided = ['json', 'regex', 'choice', 'grammar', 'json_object', 'decoding_backend', 'whitespace_pattern'];
 
-/** Reads OpenAI's `response_format`, vLLM's `structured_outputs`, and llama-server's `grammar` and `json_schema`. A request has one of them. */
-export function readStructure(reader: FieldReader): AskedStructure | undefined {
+/** `own`: in the place of `response_format`, from another API. Reads OpenAI's `response_format`, vLLM's `structured_outputs`, and llama-server's `grammar` and `json_schema`. A request has one of them. */
+export function readStructure(reader: FieldReader, own?: AskedStructure): AskedStructure | undefined {
   for (const name of guided) {
     const detail = ': use `structured_outputs`, for example {"structured_outputs": {"json": <schema>}}';
     reader.refuse(`guided_${name}`, (value) => value === false, detail);
   }
-  const asked = Object.entries(ways).map(([name, read]) => ({ name, structure: read(reader) }));
+  const asked = Object.entries(ways).map(([name, read]) => ({
+    name,
+    structure: own !== undefined && name === 'response_format' ? own : read(reader),
+  }));
   const [first, second] = asked.filter(({ structure }) => structure !== undefined);
   if (second === undefined) return first?.structure;
   throw reader.invalid(second.name, `absent if \`${first!.name}\` is set`);
@@ -57,7 +60,7 @@ function readResponseFormat(reader: FieldReader): AskedStructure | undefined {
   return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
 }
 
-const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): AskedStructure => ({
+export const schemaStructure = (schema: object, parameter: string, strict: boolean | undefined): AskedStructure => ({
   outputs: readStructuredOutputs({ json: schema, ...(strict === undefined ? {} : { strict }) }, parameter),
   parameter,
 });

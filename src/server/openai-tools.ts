@@ -16,14 +16,24 @@ export interface ParsedTools {
   readonly requiredTools?: readonly Tool[];
 }
 
-const toolsMax = 1024;
+export const toolsMax = 1024;
 /** OpenAI's names have at most 64 characters, and those of responses 128. */
 export const toolNamePattern = /^[\w.-]{1,128}$/;
 export const schemaExpected = 'a JSON schema, which is an object';
 export const toolNameExpected = 'a name of 1 to 128 letters, digits, _, - and .';
 
+/** What the request says about calls; an object: the name of the tool that must be called. */
+export type ToolChoice = 'none' | 'auto' | 'required' | { readonly name: string };
+
 /** Reads `tools`, `tool_choice` and `parallel_tool_calls`. */
 export function readTools(reader: FieldReader): ParsedTools {
+  const tools = readToolList(reader);
+  const areParallel = reader.boolean('parallel_tool_calls') ?? true;
+  return chosenTools(tools, readChoice(reader, new Set(tools.map(({ function: { name } }) => name))), areParallel);
+}
+
+/** Reads `tools`. */
+export function readToolList(reader: FieldReader): Tool[] {
   const tools = reader.objects('tools', readTool, { max: toolsMax }) ?? [];
   const names = new Set<string>();
   for (const [i, { function: described }] of tools.entries()) {
@@ -32,8 +42,10 @@ export function readTools(reader: FieldReader): ParsedTools {
     }
     names.add(described.name);
   }
-  const areParallel = reader.boolean('parallel_tool_calls') ?? true;
-  const choice = readChoice(reader, names);
+  return tools;
+}
+
+export function chosenTools(tools: readonly Tool[], choice: ToolChoice, areParallel: boolean): ParsedTools {
   if (choice === 'none') return { tools, areParallel, forbidsCalls: true };
   if (choice === 'auto') return { tools, areParallel };
   if (choice === 'required') return { tools, areParallel, requiredTools: tools };
@@ -41,11 +53,7 @@ export function readTools(reader: FieldReader): ParsedTools {
   return { tools, areParallel: false, requiredTools: named };
 }
 
-/** An object: the name of the tool that must be called. */
-function readChoice(
-  reader: FieldReader,
-  names: ReadonlySet<string>,
-): 'none' | 'auto' | 'required' | { readonly name: string } {
+function readChoice(reader: FieldReader, names: ReadonlySet<string>): ToolChoice {
   const expected = '"none", "auto", "required", or an object with the name of a function';
   const choice = reader.raw('tool_choice', shapes.text, shapes.object);
   if (choice === undefined || choice === 'auto') return 'auto';

@@ -49,7 +49,7 @@ const normal = (text: string): string =>
   text
     .replace(/[0-9a-f]{24,32}/g, 'ID')
     .replace(/req-[0-9a-f-]{36}/g, 'req-ID')
-    .replace(/"(created|created_at|completed_at|modified_at)":("[^"]*"|\d+)/g, '"$1":0')
+    .replace(/"(created|created_at|completed_at|modified_at|expires_at)":("[^"]*"|\d+)/g, '"$1":0')
     .replace(/"(\w+_(?:duration|ms|per_second|per_token_ms))":[\d.e+-]+/g, '"$1":0');
 
 /** The order of routes and of fields has no meaning. */

@@ -1,54 +1,34 @@
 import type { FieldReader } from '../../base/field-reader.ts';
-import { withoutUndefined } from '../../base/field-reader.ts';
-import { type BodyOptions, bodyReader } from '../body-reader.ts';
+import { bodyReader } from '../body-reader.ts';
 import type { ExtraText } from '../fill-in-middle.ts';
+import type { ParsedCompletion, ParseLimits } from '../generation/request.ts';
+import { readCompletion } from '../openai-parse.ts';
 
-/** A request of llama-server's `/infill`: a text with a gap, and a body for `parseCompletion` with all else. */
-export interface InfillRequest {
-  readonly body: Readonly<Record<string, unknown>>;
-  readonly suffix: string;
-  readonly extra: readonly ExtraText[];
-  /** The request asks for no text: its prompt is computed and cached. */
-  readonly onlyPrompt: boolean;
-  readonly ignored: readonly string[];
-}
-
-/** Fields of llama-server that have another name or form in completions. */
-const ownFields = [
-  'input_prefix',
-  'input_suffix',
-  'input_extra',
-  'prompt',
-  'n_predict',
-  'max_tokens',
-  'repeat_penalty',
-];
-/** Those without effect that no other endpoint of ours knows. */
+/** Fields without effect that no other endpoint of ours knows. */
 const withoutEffect = ['t_max_prompt_ms', 'response_fields', 'return_tokens'];
 
-export function readInfill(body: unknown, options?: BodyOptions): InfillRequest {
-  const reader = bodyReader(body, options);
+/** A request of llama-server's `/infill`: a text with a gap. What is not here is as in completions. */
+export function readInfill(body: unknown, limits: ParseLimits): ParsedCompletion {
+  const reader = bodyReader(body, limits);
   const prefix = reader.required('input_prefix', reader.string('input_prefix'), 'the text before the gap');
   const suffix = reader.required('input_suffix', reader.string('input_suffix'), 'the text after the gap');
   // The line of the cursor, up to the cursor.
   const prompt = reader.string('prompt') ?? '';
   const extra = reader.objects('input_extra', readExtra) ?? [];
-  const asked = reader.integer('n_predict', { min: -2 }) ?? reader.integer('max_tokens', { min: -2 });
+  const [own, older] = ['n_predict', 'max_tokens'].map((name) => reader.integer(name, { min: -2 }));
+  const asked = own ?? older;
+  const newer = reader.integer('max_completion_tokens', { min: 1 });
   reader.refuse('n', (value) => value === 1);
-  const others = Object.entries(body as object).filter(([name]) => ![...ownFields, ...withoutEffect].includes(name));
-  return {
-    body: {
-      ...Object.fromEntries(others),
-      prompt: prefix + prompt,
-      // Negative: as many as there is room for.
-      ...(asked === undefined || asked < 0 ? {} : { max_tokens: Math.max(asked, 1) }),
-      ...withoutUndefined({ repetition_penalty: reader.number('repeat_penalty', { above: 0 }) }),
-    },
-    suffix,
-    extra,
-    onlyPrompt: asked === 0,
-    ignored: reader.ignore(withoutEffect),
-  };
+  const ignored = reader.ignore(withoutEffect);
+  const completion = readCompletion(reader, limits, {
+    prompts: [prefix + prompt],
+    // Negative: as many as there is room for. 0: no text; the prompt is computed and cached.
+    maxTokens: asked === 0 ? 0 : (newer ?? (asked === undefined || asked < 0 ? undefined : asked)),
+    repetitionPenalty: reader.number('repeat_penalty', { above: 0 }),
+  });
+  // In completions it has no effect.
+  const others = completion.ignored.filter((name) => name !== 'repeat_penalty');
+  return { ...completion, suffix, extra, suffixField: 'input_suffix', ignored: [...others, ...ignored] };
 }
 
 function readExtra(chunk: FieldReader): ExtraText {

@@ -7,7 +7,6 @@ import { engineFor } from '../engine-for.ts';
 import type { Endpoint } from '../generation/endpoint.ts';
 import type { GenerationRouteOptions } from '../generation/generation-route.ts';
 import type { ParseLimits } from '../generation/request.ts';
-import { parseChat, parseCompletion } from '../openai-parse.ts';
 import {
   ollamaChatExample,
   ollamaEmbeddingsExample,
@@ -90,7 +89,7 @@ export const ollamaEndpoints: readonly Endpoint[] = [
       error: 'OllamaError',
     },
     idPrefix: 'chat-',
-    read: (body, limits) => readOf(chatOfOllama(body, limits), 'message', limits),
+    read: (body, limits) => readOf(chatOfOllama(body, limits), 'message'),
     render: ollamaRenderer('message'),
   },
   {
@@ -102,19 +101,14 @@ export const ollamaEndpoints: readonly Endpoint[] = [
       error: 'OllamaError',
     },
     idPrefix: 'cmpl-',
-    read: (body, limits) => readOf(generateOfOllama(body, limits), 'response', limits),
+    read: (body, limits) => readOf(generateOfOllama(body, limits), 'response'),
     render: ollamaRenderer('response'),
   },
 ];
 
-function readOf(asked: ReturnType<typeof generateOfOllama>, form: OllamaForm, limits: ParseLimits) {
-  const { kind } = asked;
-  // What concerns the model only: it stays loaded, because the server has no other.
-  if (!('body' in asked))
-    return { model: asked.model, answer: (name: string) => answerWithoutText(form, name, kind as 'load') };
-  const read = kind === 'chat' ? parseChat(asked.body, limits) : parseCompletion(asked.body, limits);
-  return { ...read, ignored: [...read.ignored, ...asked.ignored] };
-}
+/** What concerns the model only: it stays loaded, because the server has no other. */
+const readOf = (asked: ReturnType<typeof generateOfOllama>, form: OllamaForm) =>
+  'kind' in asked ? { model: asked.model, answer: (name: string) => answerWithoutText(form, name, asked.kind) } : asked;
 
 function registerEmbeddings(app: FastifyInstance, engine: AsyncEngine, { limits, options }: OllamaRouteParts): void {
   const register = (

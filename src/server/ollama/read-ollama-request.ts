@@ -2,14 +2,18 @@ import { byName } from '../../base/by-name.ts';
 import { writeExactJson } from '../../base/exact-json.ts';
 import { type FieldReader, shapes, withoutUndefined } from '../../base/field-reader.ts';
 import { isJsonObject } from '../../base/json.ts';
+import { type AskedStructure, readStructuredOutputs } from '../../core/structured-outputs.ts';
+import { structuredSource } from '../../grammar/structured-grammar.ts';
+import type { ToolMessage } from '../../tools/template-messages.ts';
+import type { Tool, ToolCall } from '../../tools/tool.ts';
 import { type BodyOptions, bodyReader } from '../body-reader.ts';
+import type { ParsedChat, ParsedCompletion, ParsedGeneration, ParseLimits } from '../generation/request.ts';
+import { roleOf, roles } from '../openai-messages.ts';
+import { readCacheSalt } from '../openai-parse.ts';
+import { readSamplingParams } from '../openai-sampling.ts';
+import { schemaStructure } from '../openai-structured.ts';
+import { chosenTools, readToolList } from '../openai-tools.ts';
 import { readKeepAlive } from './keep-alive.ts';
-
-/** A request of Ollama's API as a body for `parseChat` or `parseCompletion`, and the fields that have no effect. */
-export interface BodyOfOllama {
-  readonly body: Readonly<Record<string, unknown>>;
-  readonly ignored: readonly string[];
-}
 
 /** A request for no text: the model is loaded, or unloaded. */
 export interface ModelOrder {
@@ -18,60 +22,82 @@ export interface ModelOrder {
 }
 
 /** `/api/chat`. A request without messages is an order about the model. */
-export function chatOfOllama(
-  body: unknown,
-  options?: BodyOptions,
-): ModelOrder | (BodyOfOllama & { readonly kind: 'chat' }) {
-  const reader = bodyReader(body, options);
-  const messages = reader.objects('messages', readMessage) ?? [];
-  const tools = reader.raw('tools', shapes.list);
-  const { fields, ignored, model, endsModel } = readCommon(reader);
+export function chatOfOllama(body: unknown, limits: ParseLimits): ModelOrder | ParsedChat {
+  const reader = bodyReader(body, limits);
+  const messages = withIds(reader.objects('messages', readMessage) ?? []);
+  const asked = readCommon(reader, limits);
+  // Only conversations have tools.
+  const tools = messages.length === 0 ? [] : readToolList(reader);
   const unknown = reader.finish();
-  if (messages.length === 0) return orderOf(model, endsModel);
-  const chat = { ...fields, messages: withIds(messages), ...withoutUndefined({ tools }) };
-  const { role, tool_calls } = messages.at(-1)!;
-  // The answer goes on where the last message ends.
-  const continued = role === 'assistant' && tool_calls === undefined;
-  return {
-    kind: 'chat',
-    body: continued ? { ...chat, continue_final_message: true, add_generation_prompt: false } : chat,
-    ignored: [...ignored, ...unknown],
-  };
+  if (messages.length === 0) return orderOf(asked);
+  const { maxModelLen } = limits;
+  if (messages.length > maxModelLen)
+    throw reader.invalid('messages', `a list with a length from 1 to ${maxModelLen}`, `${messages.length} items`);
+  return chatOf(asked, messages, tools, unknown);
 }
 
 /**
  * `/api/generate`: with `raw` or `suffix` a completion of the prompt, else an answer to it. A request without a prompt is an order about
  * the model, also with a suffix.
  */
-export function generateOfOllama(
-  body: unknown,
-  options?: BodyOptions,
-): ModelOrder | (BodyOfOllama & { readonly kind: 'chat' }) | (BodyOfOllama & { readonly kind: 'completion' }) {
-  const reader = bodyReader(body, options);
+export function generateOfOllama(body: unknown, limits: ParseLimits): ModelOrder | ParsedChat | ParsedCompletion {
+  const reader = bodyReader(body, limits);
   const prompt = reader.string('prompt') ?? '';
   // Ollama's client for Go sends the empty texts too.
   const [suffix, system, template] = ['suffix', 'system', 'template'].map((name) => reader.string(name) || undefined);
   const isRaw = reader.boolean('raw') ?? false;
   const context = reader.raw('context', shapes.integers);
   refuseImages(reader);
-  const { fields, ignored: others, model, endsModel } = readCommon(reader);
+  const asked = readCommon(reader, limits);
   const unknown = reader.finish();
-  if (prompt === '') return orderOf(model, endsModel);
+  if (prompt === '') return orderOf(asked);
   if (isRaw) refuseWithRaw(reader, withoutUndefined({ system, template, context }));
-  const ignored = [...others, ...Object.keys(withoutUndefined({ template, context })), ...unknown];
-  if (isRaw || suffix !== undefined) {
-    const { chat_template_kwargs: _, top_logprobs: top, logprobs, ...rest } = fields;
-    const scores = logprobs === true ? { logprobs: top ?? 0 } : {};
-    return { ignored, kind: 'completion', body: { ...rest, ...scores, prompt, ...withoutUndefined({ suffix }) } };
+  const ignored = [...Object.keys(withoutUndefined({ template, context })), ...unknown];
+  if (!isRaw && suffix === undefined) {
+    const messages = [
+      ...(system === undefined ? [] : [{ role: 'system', content: system }]),
+      { role: 'user', content: prompt },
+    ];
+    return chatOf(asked, messages, [], ignored);
   }
-  const messages = [
-    ...(system === undefined ? [] : [{ role: 'system', content: system }]),
-    { role: 'user', content: prompt },
-  ];
-  return { ignored, kind: 'chat', body: { ...fields, messages } };
+  const { generation, structure } = asked;
+  const grammar = structure && structuredSource(structure.outputs, structure.parameter);
+  return {
+    ...generation,
+    ...withoutUndefined({ structure, suffix, grammar }),
+    prompts: [prompt],
+    echo: false,
+    addSpecial: true,
+    ignored: [...generation.ignored, ...ignored],
+  };
 }
 
-const orderOf = (model: string | undefined, isEnd: boolean): ModelOrder => ({ kind: isEnd ? 'unload' : 'load', model });
+/** The answer goes on where the last message ends, if that is an answer without calls. */
+function chatOf(
+  { generation, structure, variables }: Common,
+  messages: readonly ToolMessage[],
+  tools: readonly Tool[],
+  ignored: readonly string[],
+): ParsedChat {
+  const last = messages.at(-1);
+  const continueFinalMessage = last?.role === 'assistant' && last.toolCalls === undefined;
+  return {
+    ...generation,
+    ...withoutUndefined({ structure }),
+    ...chosenTools(tools, 'auto', true),
+    messages,
+    addGenerationPrompt: !continueFinalMessage,
+    continueFinalMessage,
+    variables,
+    addSpecial: false,
+    ignored: [...generation.ignored, ...ignored],
+  };
+}
+
+const orderOf = ({ generation: { model }, endsModel }: Common): ModelOrder => ({
+  kind: endsModel ? 'unload' : 'load',
+  model,
+});
 
 function refuseWithRaw(reader: FieldReader, given: object): void {
   const [first] = Object.keys(given);
@@ -127,47 +153,43 @@ export function modelIn(reader: FieldReader): string | undefined {
   return (model || name || undefined)?.replace(/:latest$/, '');
 }
 
-interface Message {
-  readonly role: string;
-  readonly tool_calls?: readonly { readonly id: string }[];
-  readonly [field: string]: unknown;
-}
-
-function readMessage(message: FieldReader): Message {
+function readMessage(message: FieldReader): ToolMessage {
   const role = message.required('role', message.name('role'), '"system", "user", "assistant" or "tool"').toLowerCase();
+  if (!roles.includes(role)) throw message.invalid('role', `one of ${roles.join(', ')}`);
   refuseImages(message);
-  const calls = message.objects('tool_calls', readCall);
+  const calls = message.objects('tool_calls', readCall) ?? [];
   const id = message.name('tool_call_id');
   message.ignore(['tool_name', 'name']);
   const thinking = message.string('thinking');
   const content = message.string('content') ?? '';
   message.finish();
   return {
-    role,
+    role: roleOf(role),
     content,
-    ...withoutUndefined({ reasoning_content: thinking, tool_call_id: id }),
-    ...(calls === undefined || calls.length === 0 ? {} : { tool_calls: calls }),
+    ...(role === 'tool' ? withoutUndefined({ tool_call_id: id }) : {}),
+    ...(role === 'assistant' && calls.length > 0 ? { toolCalls: calls } : {}),
+    ...withoutUndefined({ reasoning_content: thinking }),
   };
 }
 
 /** Ollama's calls have an object of arguments, and older clients send no id. */
-function readCall(call: FieldReader) {
+function readCall(call: FieldReader): ToolCall {
   const called = call.required('function', call.object('function'), 'an object with name and arguments');
   const name = called.required('name', called.name('name'), 'the name of a tool');
   const given = called.exact('arguments', shapes.object) ?? {};
   if (!isJsonObject(given)) throw called.invalid('arguments', 'an object');
-  return { id: call.name('id') ?? '', type: 'function', function: { name, arguments: writeExactJson(given) } };
+  return { id: call.name('id') ?? '', name, arguments: writeExactJson(given) };
 }
 
 /** Calls and results without an id belong together in their order. */
-function withIds(messages: readonly Message[]): Message[] {
+function withIds(messages: readonly ToolMessage[]): ToolMessage[] {
   let calls = 0;
   const waiting: string[] = [];
   return messages.map((message) => {
-    if (message.tool_calls !== undefined) {
-      const named = message.tool_calls.map((call) => ({ ...call, id: call.id === '' ? `call_${++calls}` : call.id }));
+    if (message.toolCalls !== undefined) {
+      const named = message.toolCalls.map((call) => ({ ...call, id: call.id === '' ? `call_${++calls}` : call.id }));
       waiting.splice(0, waiting.length, ...named.map(({ id }) => id));
-      return { ...message, tool_calls: named };
+      return { ...message, toolCalls: named };
     }
     if (message.role !== 'tool') return message;
     const next = waiting.shift();
@@ -189,26 +211,40 @@ const sameOptions = [
   ...['max_tokens', 'repetition_penalty', 'cache_salt'],
 ];
 
-/** The fields of both endpoints, with names of OpenAI and vLLM. */
-function readCommon(reader: FieldReader) {
+/** What both endpoints have. */
+interface Common {
+  readonly generation: Omit<ParsedGeneration, 'addSpecial'>;
+  readonly structure: AskedStructure | undefined;
+  /** Of the template. */
+  readonly variables: Readonly<Record<string, unknown>>;
+  readonly endsModel: boolean;
+}
+
+function readCommon(reader: FieldReader, { vocabSize, unknownFields }: ParseLimits): Common {
   const model = modelIn(reader);
   const stream = reader.boolean('stream') ?? true;
   const format = reader.exact('format', shapes.text, shapes.object);
   const think = reader.raw('think', shapes.boolean, shapes.text);
-  const logprobs = reader.boolean('logprobs');
-  const top_logprobs = reader.integer('top_logprobs', { min: 0, max: 20 });
+  const hasLogprobs = reader.boolean('logprobs');
+  const top = reader.integer('top_logprobs', { min: 0, max: 20 });
   const endsModel = readKeepAlive(reader);
-  const given = reader.json('options') ?? {};
-  const { options, ignored } = readOptions(given);
-  const fields: Readonly<Record<string, unknown>> = byName({
-    ...options,
+  const { options, ignored } = readOptions(reader.json('options') ?? {});
+  const given = bodyReader(options);
+  const cacheSalt = readCacheSalt(given);
+  const logprobs = hasLogprobs === true ? (top ?? 0) : undefined;
+  const maxTokens = given.integer('max_tokens', { min: 1 });
+  const generation = {
+    ...withoutUndefined({ model, cacheSalt }),
+    params: readSamplingParams(given, { logprobs, maxTokens }, vocabSize),
     stream,
-    ...withoutUndefined({ model }),
-    ...(logprobs === true ? { logprobs, ...withoutUndefined({ top_logprobs }) } : {}),
-    ...(think === undefined ? {} : thinking(reader, think)),
-    ...(format === undefined || format === '' ? {} : { response_format: responseFormat(reader, format) }),
-  });
-  return { fields, ignored, model, endsModel };
+    includeUsage: false,
+    continuousUsage: false,
+    isStrict: unknownFields === undefined,
+    ignored,
+    returnTokenIds: false,
+  };
+  const structure = format === undefined || format === '' ? undefined : structureOf(reader, format);
+  return { generation, structure, variables: think === undefined ? {} : thinking(reader, think), endsModel };
 }
 
 /** The other options concern how Ollama loads models, or samplers that Kvasir does not have. */
@@ -230,14 +266,14 @@ const saysNothing = (name: string, value: unknown): boolean =>
 
 const efforts = ['low', 'medium', 'high', 'max'];
 
-function thinking(reader: FieldReader, think: unknown): object {
-  if (typeof think === 'boolean') return { chat_template_kwargs: { enable_thinking: think } };
+function thinking(reader: FieldReader, think: unknown): Readonly<Record<string, unknown>> {
+  if (typeof think === 'boolean') return { enable_thinking: think };
   if (efforts.includes(think as string)) return { reasoning_effort: think };
   throw reader.invalid('think', 'true, false, "low", "medium", "high" or "max"');
 }
 
-function responseFormat(reader: FieldReader, format: unknown): object {
-  if (format === 'json') return { type: 'json_object' };
-  if (isJsonObject(format)) return { type: 'json_schema', json_schema: { name: 'format', schema: format } };
+function structureOf(reader: FieldReader, format: unknown): AskedStructure {
+  if (format === 'json') return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'format' };
+  if (isJsonObject(format)) return schemaStructure(format, 'format', undefined);
   throw reader.invalid('format', '"json" or a JSON schema');
 }
