@@ -1,30 +1,30 @@
 import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { registerAdapterRoutes } from './adapter-routes.ts';
-import { messageEndpoint, registerMessageCount } from './anthropic/message-routes.ts';
+import { messageEndpoint, registerMessageCount } from './apis/anthropic/message-routes.ts';
+import { registerConversationRoutes } from './apis/llama-server/conversation-routes.ts';
+import { infillEndpoint } from './apis/llama-server/infill-routes.ts';
 import { registerTokenRoutes } from './apis/llama-server/token-routes.ts';
+import { ollamaEndpoints, registerOllamaRoutes } from './apis/ollama/ollama-routes.ts';
 import { completionEndpoints } from './apis/openai/completion-endpoints.ts';
+import { registerEmbeddings } from './apis/openai/embeddings.ts';
 import { registerModelCards } from './apis/openai/model-routes.ts';
-import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
-import { registerKvRoutes } from './cache/kv-routes.ts';
-import type { Callers } from './callers.ts';
-import { registerConversationRoutes } from './conversation-routes.ts';
-import { registerEmbeddings } from './embeddings.ts';
+import { registerScoreRoutes } from './apis/openai/scores.ts';
+import { type ResponseRouteOptions, registerResponseRoutes } from './apis/responses/response-routes.ts';
 import type { Endpoint } from './generation/endpoint.ts';
 import { GenerationRoute, type GenerationRouteOptions } from './generation/generation-route.ts';
 import type { ParseLimits } from './generation/request.ts';
-import { infillEndpoint } from './infill/infill-routes.ts';
-import { registerKvEventRoutes } from './kv-event-routes.ts';
+import type { Callers } from './http/callers.ts';
+import { addShortPaths } from './http/short-paths.ts';
+import type { UnknownFields } from './http/unknown-fields.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerMetrics } from './metrics/metrics-routes.ts';
-import { ollamaEndpoints, registerOllamaRoutes } from './ollama/ollama-routes.ts';
 import { registerOpenApi } from './openapi/openapi.ts';
 import { registerAbout, registerHealth } from './operator/about-routes.ts';
-import { registerPage } from './page-routes.ts';
-import { type ResponseRouteOptions, registerResponseRoutes } from './responses/response-routes.ts';
-import { registerScoreRoutes } from './scores.ts';
-import { addShortPaths } from './short-paths.ts';
-import type { UnknownFields } from './unknown-fields.ts';
+import { registerAdapterRoutes } from './operator/adapter-routes.ts';
+import { type CacheRouteOptions, registerCacheRoutes } from './operator/cache-routes.ts';
+import { registerKvEventRoutes } from './operator/kv-event-routes.ts';
+import { registerKvRoutes } from './operator/kv-routes.ts';
+import { registerPage } from './operator/page-routes.ts';
 
 export interface RouteOptions extends CacheRouteOptions, GenerationRouteOptions, ResponseRouteOptions {
   /** Whether clients may load and unload LoRA adapters. */

@@ -1,7 +1,7 @@
-import type { RouteDescription } from '../openapi/openapi.ts';
-import type { ErrorAnswer } from '../server-errors.ts';
+import type { ErrorAnswer } from '../http/server-errors.ts';
 import type { RenderContext, Renderer } from './renderer.ts';
 import type { ParsedChat, ParsedCompletion, ParseLimits } from './request.ts';
+import type { RouteDescription } from './route-description.ts';
 
 /** An endpoint of an API whose requests generate. `GenerationRoute` does all else, from the body to the last byte. */
 export interface Endpoint {

@@ -1,8 +1,8 @@
 import type { ChatAnswerOptions } from '../../engine/chat/chat-answer.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { AnsweredDelta } from '../../engine/early-end.ts';
-import type { ChoiceOutput } from '../choice-collector.ts';
-import type { GenerationMeter, Prompt } from '../generation.ts';
+import type { ChoiceOutput } from './choice-collector.ts';
+import type { GenerationMeter, Prompt } from './generation.ts';
 import type { ParsedGeneration } from './request.ts';
 
 /**

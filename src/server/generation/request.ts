@@ -3,9 +3,9 @@ import type { CheckedSampling, ModelSampling } from '../../core/sampling-parse.t
 import type { AskedStructure } from '../../core/structured-outputs.ts';
 import type { ReadChat } from '../../engine/chat/prepare-chat.ts';
 import type { GrammarSource } from '../../grammar/structured-grammar.ts';
-import type { BestOf } from '../best-of.ts';
-import type { BodyOptions } from '../body-reader.ts';
-import type { TextWithGap } from '../fill-in-middle.ts';
+import type { BodyOptions } from '../http/body-reader.ts';
+import type { BestOf } from './best-of.ts';
+import type { TextWithGap } from './fill-in-middle.ts';
 
 /** Limits of a request, from the model and the server's options. */
 export interface ParseLimits extends BodyOptions {

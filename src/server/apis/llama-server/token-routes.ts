@@ -3,15 +3,15 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { renderConversation } from '../../../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../../../engine/contract.ts';
-import { abortWhenGone, unlessGone } from '../../client-connection.ts';
-import type { PromptRouteOptions } from '../../conversation-routes.ts';
-import { engineFor } from '../../engine-for.ts';
+import { engineFor } from '../../generation/engine-for.ts';
+import type { PromptRouteOptions } from '../../generation/prompt-route.ts';
 import type { ParseLimits } from '../../generation/request.ts';
-import { LazyList } from '../../json-pieces.ts';
-import { parseDetokenize, parseTokenize } from '../../openai-parse.ts';
+import { needsOfTokens } from '../../generation/request-needs.ts';
+import { abortWhenGone, unlessGone } from '../../http/client-connection.ts';
+import { LazyList } from '../../http/json-pieces.ts';
+import { sendJson } from '../../http/send-json.ts';
 import { detokenizeExample, tokenizeExample, tokenizeOthers } from '../../openapi/examples.ts';
-import { needsOfTokens } from '../../request-needs.ts';
-import { sendJson } from '../../send-json.ts';
+import { parseDetokenize, parseTokenize } from '../openai/parse.ts';
 
 /** Tokens of texts and texts of tokens, with the fields of vLLM and of llama-server. */
 export function registerTokenRoutes(

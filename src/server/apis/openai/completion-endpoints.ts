@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../generation/endpoint.ts';
-import { parseChat, parseCompletion } from '../../openai-parse.ts';
-import { chatRenderer, completionRenderer } from '../../openai-render.ts';
 import { chatExample, chatOthers, completionExample, completionOthers } from '../../openapi/examples.ts';
+import { parseChat, parseCompletion } from './parse.ts';
+import { chatRenderer, completionRenderer } from './render.ts';
 
 /** OpenAI's endpoints for texts and conversations. */
 export const completionEndpoints: readonly Endpoint[] = [

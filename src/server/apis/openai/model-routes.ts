@@ -1,8 +1,8 @@
 import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../../../engine/contract.ts';
 import { shownNames } from '../../../engine/model-names.ts';
-import { engineFor } from '../../engine-for.ts';
-import type { ModelCard } from '../../openai-types.ts';
+import { engineFor } from '../../generation/engine-for.ts';
+import type { ModelCard } from './types.ts';
 
 /** The model, by each of its names, and its adapters. */
 export function registerModelCards(app: FastifyInstance, engine: AsyncEngine): void {
