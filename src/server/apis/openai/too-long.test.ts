@@ -14,7 +14,7 @@ interface Program {
   readonly none: readonly string[];
   readonly numbers?: { readonly pattern: string };
 }
-const file = new URL('../../test/data/too-long-words.json', import.meta.url);
+const file = new URL('../../../../test/data/too-long-words.json', import.meta.url);
 const { programs } = JSON.parse(readFileSync(file, 'utf8')) as { readonly programs: readonly Program[] };
 
 const maxModelLen = 500;
