@@ -111,7 +111,8 @@ describe('recorded answers', () => {
     await expect(all).toMatchFileSnapshot(`../../test/data/server-answers/${name}.txt`);
   });
 
-  it.runIf(file !== undefined)('of wrong requests', async () => {
-    for (const request of oddRequests()) appendFileSync(file!, `${await answerTo(request)}\n`);
+  it('of wrong requests, which are written to a file if it is named', async () => {
+    for (const request of file === undefined ? [] : oddRequests())
+      appendFileSync(file!, `${await answerTo(request)}\n`);
   });
 });
