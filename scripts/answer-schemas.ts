@@ -13,15 +13,15 @@ type Checked = ReturnType<Checker['getDeclaredTypeOfSymbol']>;
 export const schemaFile = 'src/server/openapi/answer-schemas.json';
 
 const files = [
-  'openai-types',
-  'responses/response-types',
-  'anthropic/message-types',
-  'ollama/ollama-types',
-  'infill/infill-types',
-  'server-errors',
+  'apis/openai/types',
+  'apis/responses/response-types',
+  'apis/anthropic/message-types',
+  'apis/ollama/ollama-types',
+  'apis/llama-server/infill-types',
+  'http/server-errors',
 ].map((name) => `src/server/${name}.ts`);
 /** Of files that have more than types of answers. */
-const only: Readonly<Record<string, readonly string[]>> = { 'src/server/server-errors.ts': ['OpenAiErrorBody'] };
+const only: Readonly<Record<string, readonly string[]>> = { 'src/server/http/server-errors.ts': ['OpenAiErrorBody'] };
 
 /** Types whose values are written as JSON in another form than their own. */
 const written: Readonly<Record<string, () => Schema>> = {

@@ -35,6 +35,18 @@ test.each<[file: string, text: string, rule: string]>([
   ['sim/a.ts', "import { b } from '../src/engine/b.ts';", 'sim -> engine: peers do not import each other'],
   ['sim/a.ts', "const b = await import('../src/server/b.ts');", 'sim -> server: imports go down only'],
   ['src/scheduler/a.fuzz.ts', "import { b } from '../../sim/b.ts';", 'a test that needs sim is there'],
+  [
+    'src/server/http/a.ts',
+    "import { b } from '../generation/b.ts';",
+    'server/http -> server/generation: imports go down',
+  ],
+  ['src/server/generation/a.ts', "import { b } from '../apis/openai/b.ts';", 'server/generation -> server/apis/openai'],
+  ['src/server/apis/ollama/a.ts', "import { b } from '../anthropic/b.ts';", 'peers do not import each other'],
+  [
+    'src/server/apis/ollama/a.ts',
+    "import { b } from '../../routes.ts';",
+    'server/apis/ollama -> server/: imports go down',
+  ],
 ])('%s may not have `%s`', (file, text, rule) => {
   expect(rulesBrokenBy({ [file]: text })[0]).toContain(rule);
 });
@@ -48,6 +60,9 @@ test.each<[file: string, text: string]>([
   ['bench/latency/a.ts', "import { b } from '../../src/cli/b.ts';"],
   ['sim/a.ts', "import { b } from '../src/worker/b.ts';"],
   ['scripts/a.ts', "import { b } from '../sim/b.ts';"],
+  ['src/server/apis/ollama/a.ts', "import { b } from '../openai/b.ts';"],
+  ['src/server/apis/ollama/a.test.ts', "import { b } from '../../server.ts';"],
+  ['src/server/routes.ts', "import { b } from './operator/b.ts';"],
 ])('%s may have `%s`', (file, text) => {
   expect(rulesBrokenBy({ [file]: text })).toEqual([]);
 });

@@ -32,6 +32,21 @@ const ranks: Readonly<Record<string, number>> = {
   examples: 9,
   test: 9,
 };
+/** Floors of `src/server`. Files at its top are the composition: `routes.ts` is the list of what the folders have. */
+const floors: Readonly<Record<string, number>> = {
+  http: 0,
+  generation: 1,
+  openapi: 2,
+  'apis/openai': 3,
+  'apis/anthropic': 4,
+  'apis/llama-server': 4,
+  'apis/ollama': 4,
+  'apis/responses': 4,
+  metrics: 4,
+  operator: 4,
+  '': 5,
+  models: 6,
+};
 const foldersBesideSrc = ['bench', 'sim', 'scripts'];
 
 /** Imports between peers that are allowed, and downward imports that are forbidden. */
@@ -86,7 +101,7 @@ function violationsOf(file: string, text: string): Omit<Violation, 'file'>[] {
     );
   const violations = importsOf(text).flatMap(({ imported, isStatic }) => {
     const rule = imported.startsWith('.')
-      ? brokenRule(layer, folderOf(imported), isStatic)
+      ? (brokenRule(layer, folderOf(imported), isStatic) ?? brokenFloor(file, imported))
       : pure.has(layer)
         ? `${layer} is pure: it imports nothing from outside`
         : undefined;
@@ -116,6 +131,24 @@ function brokenRule(from: string, to: string, isStatic: boolean): string | undef
   const [fromRank, toRank] = [ranks[from] ?? -1, ranks[to] ?? -1];
   if (toRank > fromRank) return `${edge}: imports go down only`;
   return toRank === fromRank && !allowed.has(edge) ? `${edge}: peers do not import each other` : undefined;
+}
+
+/** The floor of a file of `src/server`, by its folder there. */
+function floorOf(file: string): string | undefined {
+  const [top, server, ...rest] = file.split(sep);
+  if (top !== 'src' || server !== 'server') return undefined;
+  const folders = rest.slice(0, -1);
+  return folders[0] === 'apis' ? folders.slice(0, 2).join('/') : (folders[0] ?? '');
+}
+
+/** The rule that an import inside of `src/server` breaks, if any. */
+function brokenFloor(file: string, imported: string): string | undefined {
+  const [from, to] = [floorOf(file), floorOf(normalize(join(dirname(file), imported)))];
+  if (from === undefined || to === undefined || from === to) return undefined;
+  const edge = `server/${from} -> server/${to}`;
+  const [fromFloor, toFloor] = [floors[from] ?? -1, floors[to] ?? -1];
+  if (toFloor > fromFloor) return `${edge}: imports go down only`;
+  return toFloor === fromFloor ? `${edge}: peers do not import each other` : undefined;
 }
 
 /** The folder beside `src`, or the first folder below it; '' for files at the top of `src`. */

@@ -2,12 +2,13 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { KvasirError } from '../src/base/errors.ts';
-import { type ParseLimits, parseChat, parseCompletion } from '../src/server/openai-parse.ts';
-import type { ConversationItem } from '../src/server/responses/conversation-items.ts';
-import { parseResponse } from '../src/server/responses/parse-response.ts';
-import { previousResponseNotFound } from '../src/server/responses/response-errors.ts';
-import { type History, ResponseStore } from '../src/server/responses/response-store.ts';
-import { errorAnswer } from '../src/server/server-errors.ts';
+import { parseChat, parseCompletion } from '../src/server/apis/openai/parse.ts';
+import type { ConversationItem } from '../src/server/apis/responses/conversation-items.ts';
+import { parseResponse } from '../src/server/apis/responses/parse-response.ts';
+import { previousResponseNotFound } from '../src/server/apis/responses/response-errors.ts';
+import { type History, ResponseStore } from '../src/server/apis/responses/response-store.ts';
+import type { ParseLimits } from '../src/server/generation/request.ts';
+import { errorAnswer } from '../src/server/http/server-errors.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 import { didYouMean } from '../base/nearest-name.ts';
-import type { KeyLimit } from '../server/key-queues.ts';
+import type { KeyLimit } from '../server/http/key-queues.ts';
 
 /** `--api-key-limits`: limits by the name of a key; `*`: of each key of `--api-key`. */
 export type KeyLimitFlags = ReadonlyMap<string, Omit<KeyLimit, 'name' | 'key'> & { readonly key?: string }>;

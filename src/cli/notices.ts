@@ -1,8 +1,8 @@
 import { plainLines } from '../base/shown-text.ts';
 import type { EngineEvent } from '../engine/contract.ts';
-import { isLogged, logLine } from '../server/event-log.ts';
-import { type LogFormat, logOf } from '../server/log-format.ts';
-import type { LogLevel } from '../server/server-options.ts';
+import { isLogged, logLine } from '../server/http/event-log.ts';
+import type { LogLevel } from '../server/http/log-format.ts';
+import { type LogFormat, logOf } from '../server/http/log-format.ts';
 import type { TextSink } from './context.ts';
 
 /** The destination of banners, progress and messages about the shutdown. */

@@ -22,8 +22,8 @@ import {
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from '../hub/errors.ts';
-import { logLine } from '../server/event-log.ts';
-import { tlsUnusable } from '../server/server-errors.ts';
+import { logLine } from '../server/http/event-log.ts';
+import { tlsUnusable } from '../server/http/server-errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
 import { configFileInvalid, modelFolderTooLarge, modelNameTwice } from './cli-errors.ts';
 import { readConfigFlag } from './config-file.ts';

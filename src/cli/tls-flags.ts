@@ -1,8 +1,8 @@
 import { type Command, Option } from 'commander';
 import type { EngineEvent } from '../engine/contract.ts';
+import { tlsUnusable } from '../server/http/server-errors.ts';
+import { readTlsIdentity, type TlsFiles, type TlsIdentity } from '../server/http/tls.ts';
 import type { Server } from '../server/server.ts';
-import { tlsUnusable } from '../server/server-errors.ts';
-import { readTlsIdentity, type TlsFiles, type TlsIdentity } from '../server/tls.ts';
 import type { SignalSource } from './context.ts';
 
 /** vLLM's flags. */

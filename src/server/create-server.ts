@@ -4,12 +4,13 @@ import type { FastifyPluginAsync, FastifyPluginCallback, FastifyReply, FastifyRe
 import { packageVersion } from '../base/package-files.ts';
 import { checkIsEngine, checkIsObject } from '../engine/check-arguments.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { Connections } from './connections.ts';
-import { answerNotFound, configureHttp, createHttp } from './http.ts';
+import { Connections } from './http/connections.ts';
+import { answerNotFound, configureHttp, createHttp } from './http/http.ts';
+import type { LogLevel } from './http/log-format.ts';
+import { type WebHandler, webHandler } from './http/web-fetch.ts';
 import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
-import type { LogLevel, ServerOptions } from './server-options.ts';
-import { type WebHandler, webHandler } from './web-fetch.ts';
+import type { ServerOptions } from './server-options.ts';
 
 export type { LogLevel, WebHandler };
 

@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import { Registry } from 'prom-client';
+import { modelLoading } from './http/server-errors.ts';
 import { addGauge } from './metrics/collected.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
-import { registerPage } from './page-routes.ts';
-import { modelLoading } from './server-errors.ts';
+import { registerPage } from './operator/page-routes.ts';
 
 /** What a server does before it serves, in the order in which it happens. */
 export type LoadPhase = 'starting' | 'downloading' | 'weights' | 'hashing' | 'preparing';

@@ -3,13 +3,14 @@ import { systemClock } from '../base/clock.ts';
 import { modelFormats, toolTemplateOf } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { defaultFormat, formatOfTemplate, knowsTools } from '../tools/formats.ts';
-import { Callers } from './callers.ts';
-import { logOf } from './log-format.ts';
+import { ollamaApi } from './apis/ollama/ollama-paths.ts';
+import { Callers } from './http/callers.ts';
+import { logOf } from './http/log-format.ts';
+import { RequestMemory } from './http/request-memory.ts';
+import { UnknownFields } from './http/unknown-fields.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
-import { RequestMemory } from './request-memory.ts';
 import { registerRoutes } from './routes.ts';
 import { type FullServerOptions, type ServerOptions, serverDefaults } from './server-options.ts';
-import { UnknownFields } from './unknown-fields.ts';
 
 export function withDefaults(options: ServerOptions): FullServerOptions {
   const full = {
@@ -17,6 +18,7 @@ export function withDefaults(options: ServerOptions): FullServerOptions {
     logDestination: logOf(process.stderr, 'text'),
     clock: systemClock,
     ...options,
+    lenientApi: ollamaApi,
     callers: new Callers(options.apiKey, options.apiKeyLimits, options.adminKey),
   };
   const { requestMaxBytes, requestsMaxBytes: totalMaxBytes, maxNumSeqs: slots } = full;

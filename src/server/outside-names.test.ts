@@ -1,6 +1,6 @@
 /** Names from outside that every object of JavaScript has, and texts with NUL: names like others, or a status 400. */
 import { expect, it } from 'vitest';
-import { closeServers, serveLetters } from './responses/served-letters.suite.ts';
+import { closeServers, serveLetters } from './apis/responses/served-letters.suite.ts';
 
 closeServers();
 

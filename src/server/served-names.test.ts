@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { closeServers, serveLetters } from './responses/served-letters.suite.ts';
+import { closeServers, serveLetters } from './apis/responses/served-letters.suite.ts';
 
 closeServers();
 

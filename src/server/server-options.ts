@@ -1,15 +1,15 @@
 import type { Clock } from '../base/clock.ts';
 import { engineDefaults } from '../engine/options.ts';
 import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
-import type { Callers } from './callers.ts';
-import type { KeyLimit } from './key-queues.ts';
-import type { RequestMemory } from './request-memory.ts';
-import type { ResponseKeeper } from './responses/response-keeper.ts';
-import type { TlsIdentity } from './tls.ts';
-import type { UnknownFields } from './unknown-fields.ts';
-
-/** The least severe lines that the log has. */
-export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
+import type { ResponseKeeper } from './apis/responses/response-keeper.ts';
+import type { LenientApi } from './http/access.ts';
+import type { Callers } from './http/callers.ts';
+import type { KeyLimit } from './http/key-queues.ts';
+import type { LogLevel } from './http/log-format.ts';
+import type { RequestMemory } from './http/request-memory.ts';
+import { eventStreamDefaults } from './http/sse.ts';
+import type { TlsIdentity } from './http/tls.ts';
+import type { UnknownFields } from './http/unknown-fields.ts';
 
 export interface ServerOptions {
   readonly version: string;
@@ -75,8 +75,7 @@ export const serverDefaults = {
   requestMaxBytes: 128 * 1024 * 1024,
   requestsMaxBytes: 1024 * 1024 * 1024,
   maxNumSeqs: engineDefaults.maxNumSeqs,
-  keepAliveMs: 15_000,
-  clientTimeoutMs: 30_000,
+  ...eventStreamDefaults,
   loadWaitMaxMs: 600_000,
   logLevel: 'info',
   enableFaultInjection: false,
@@ -89,6 +88,7 @@ export type FullServerOptions = ServerOptions &
     /** Of `apiKey` and `apiKeyLimits`. */
     readonly callers: Callers;
     readonly memory: RequestMemory;
+    readonly lenientApi: LenientApi;
     /** Undefined with `strictFields`. */
     readonly unknownFields: UnknownFields | undefined;
   };

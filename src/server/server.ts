@@ -2,14 +2,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { Connections } from './connections.ts';
-import { answerBrokenRequest, createHttp } from './http.ts';
-import { Listener } from './listener.ts';
+import { Connections } from './http/connections.ts';
+import { answerBrokenRequest, createHttp } from './http/http.ts';
+import { Listener } from './http/listener.ts';
+import type { TlsIdentity } from './http/tls.ts';
 import { type LoadStatus, registerLoadingRoutes } from './loading-routes.ts';
 import { createHttpMetrics, type HttpMetrics } from './metrics/http-metrics.ts';
 import { type MountOptions, mountEngine, withDefaults } from './mount.ts';
 import type { ServerOptions } from './server-options.ts';
-import type { TlsIdentity } from './tls.ts';
 
 export type { ServerOptions };
 

@@ -121,7 +121,7 @@ describe('connections without a complete request', () => {
   });
 });
 
-// The default form has the connection in `src/server/pipelining.test.ts`.
+// The default form has the connection in `src/server/http/pipelining.test.ts`.
 itInLongForm('several requests of a connection that is destroyed do not delay the shutdown', async () => {
   const server = await serve([...aDay, '--api-key-limits', '{"team":{"key":"k","max_running":2,"max_waiting":2}}']);
   const body = JSON.stringify({ prompt: 'Once upon a time', ...endless });
@@ -146,7 +146,7 @@ describe('a request that does not end', () => {
     expect(server.log()).toContain('the shutdown timeout of 0 s is over: 1 request was aborted\n');
   });
 
-  // The default form has such clients in `src/server/connections.test.ts`.
+  // The default form has such clients in `src/server/http/connections.test.ts`.
   itInLongForm('is aborted even if its client reads nothing', async () => {
     const server = await serve(['--shutdown-timeout', '1']);
     const body = JSON.stringify({ prompt: 'Once upon a time', ...endless, n: 4 });

@@ -1,7 +1,7 @@
 import type { SamplingOptions } from '../../core/sampling.ts';
 import type { AsyncEngine, ChatMessage } from '../../engine/contract.ts';
 import { wholeOrError } from '../../engine/early-end.ts';
-import { tokenizeText } from '../../server/generation.ts';
+import { tokenizeText } from '../../server/generation/generation.ts';
 import { contentText } from '../../tools/template-messages.ts';
 
 /** What an answer cost. */

@@ -1,6 +1,6 @@
+import type { KeptResponse, ResponseKeeper } from '../../server/apis/responses/response-keeper.ts';
+import type { StoredState } from '../../server/apis/responses/response-store.ts';
 import type { StatesOfTenants } from '../../server/models/kept-responses.ts';
-import type { KeptResponse, ResponseKeeper } from '../../server/responses/response-keeper.ts';
-import type { StoredState } from '../../server/responses/response-store.ts';
 
 type Forget = (tenant: string | undefined, id: string) => void;
 

@@ -8,7 +8,7 @@ import { invalidParameter } from '../../core/errors.ts';
 import type { EngineEvent } from '../../engine/contract.ts';
 import type { GpuMemory } from '../../ggml/device.ts';
 import { isHubName } from '../../hub/model-name.ts';
-import { isLogged, logLine } from '../../server/event-log.ts';
+import { isLogged, logLine } from '../../server/http/event-log.ts';
 import { ModelPool } from '../../server/models/model-pool.ts';
 import { servedModels } from '../../server/models/served-models.ts';
 import type { ServedApp } from '../../server/server.ts';

@@ -1,7 +1,7 @@
+import type { KeptResponse } from '../../server/apis/responses/response-keeper.ts';
 import type { LoadStatus } from '../../server/loading-routes.ts';
 import type { ServedFacts } from '../../server/models/contract.ts';
 import type { StatesOfTenants } from '../../server/models/kept-responses.ts';
-import type { KeptResponse } from '../../server/responses/response-keeper.ts';
 import type { ErrorMessage } from '../../worker/error-codec.ts';
 import type { ServeFlags } from '../serve.ts';
 

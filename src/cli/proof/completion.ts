@@ -1,6 +1,6 @@
 import { KvasirError } from '../../base/errors.ts';
 import type { JsonObject } from '../../base/json.ts';
-import type { PromptTokensDetails } from '../../server/openai-types.ts';
+import type { PromptTokensDetails } from '../../server/apis/openai/types.ts';
 import { requestRefused } from './errors.ts';
 import { serverSentData } from './server-sent-data.ts';
 

@@ -1,8 +1,8 @@
 import type { FastifyInstance } from 'fastify';
 import { Counter, Histogram, Registry } from 'prom-client';
-import type { KeyCounts, KeyQueue } from '../key-queues.ts';
-import type { RequestMemory } from '../request-memory.ts';
-import type { UnknownFields } from '../unknown-fields.ts';
+import type { KeyCounts, KeyQueue } from '../http/key-queues.ts';
+import type { RequestMemory } from '../http/request-memory.ts';
+import type { UnknownFields } from '../http/unknown-fields.ts';
 import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */

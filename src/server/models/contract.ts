@@ -1,6 +1,6 @@
+import type { Download } from '../apis/ollama/model-orders.ts';
+import type { KeptResponse } from '../apis/responses/response-keeper.ts';
 import type { LoadStatus } from '../loading-routes.ts';
-import type { Download } from '../ollama/model-orders.ts';
-import type { KeptResponse } from '../responses/response-keeper.ts';
 import type { StatesOfTenants } from './kept-responses.ts';
 
 /** A model that a server of several models can load. */

@@ -1,9 +1,9 @@
 import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as send } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { byEntries } from '../../base/by-name.ts';
-import { errorBodyFor, noteError } from '../http.ts';
-import { type ErrorAnswer, errorAnswer } from '../server-errors.ts';
-import { endWithin, roomIn } from '../slow-reader.ts';
+import { errorBodyFor, noteError } from '../http/http.ts';
+import { type ErrorAnswer, errorAnswer } from '../http/server-errors.ts';
+import { endWithin, roomIn } from '../http/slow-reader.ts';
 import { modelProcessEnded } from './errors.ts';
 
 /** Where a request goes. */

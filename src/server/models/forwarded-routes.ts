@@ -1,6 +1,6 @@
 import type { FastifyContextConfig } from 'fastify';
-import { messageError } from '../anthropic/message-errors.ts';
-import type { ErrorAnswer } from '../server-errors.ts';
+import { messageError } from '../apis/anthropic/message-errors.ts';
+import type { ErrorAnswer } from '../http/server-errors.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {

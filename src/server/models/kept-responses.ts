@@ -1,6 +1,6 @@
-import type { KeptResponse } from '../responses/response-keeper.ts';
-import { ResponseStore, type StoredState } from '../responses/response-store.ts';
-import { Responses } from '../responses/responses.ts';
+import type { KeptResponse } from '../apis/responses/response-keeper.ts';
+import { ResponseStore, type StoredState } from '../apis/responses/response-store.ts';
+import { Responses } from '../apis/responses/responses.ts';
 
 /** By tenant. */
 export type StatesOfTenants = ReadonlyMap<string | undefined, StoredState>;

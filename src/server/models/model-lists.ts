@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { JsonObject } from '../../base/json.ts';
 import { shownNames } from '../../engine/model-names.ts';
-import { fieldMissing } from '../server-errors.ts';
+import { fieldMissing } from '../http/server-errors.ts';
 import type { ModelReport } from './contract.ts';
 import { modelUnknown } from './errors.ts';
 import type { ModelPool } from './model-pool.ts';

@@ -1,12 +1,12 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { JsonObject } from '../../base/json.ts';
-import { type DescribedModel, describeLoaded, describeModel } from '../ollama/describe-model.ts';
-import { endsModel } from '../ollama/keep-alive.ts';
-import { pullOfOllama, registerModelOrders, registerOllamaVersion } from '../ollama/model-orders.ts';
-import { answerWithoutText } from '../ollama/ollama-renderer.ts';
-import type { OllamaModel } from '../ollama/ollama-types.ts';
-import { pullOff } from '../server-errors.ts';
-import type { UnknownFields } from '../unknown-fields.ts';
+import { type DescribedModel, describeLoaded, describeModel } from '../apis/ollama/describe-model.ts';
+import { endsModel } from '../apis/ollama/keep-alive.ts';
+import { pullOfOllama, registerModelOrders, registerOllamaVersion } from '../apis/ollama/model-orders.ts';
+import { answerWithoutText } from '../apis/ollama/ollama-renderer.ts';
+import type { OllamaModel } from '../apis/ollama/ollama-types.ts';
+import { pullOff } from '../http/server-errors.ts';
+import type { UnknownFields } from '../http/unknown-fields.ts';
 import type { ModelReport } from './contract.ts';
 import type { ModelPool } from './model-pool.ts';
 

@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../base/json.ts';
-import { parseJson } from '../http.ts';
+import { parseJson } from '../http/http.ts';
 import type { ServedApp } from '../server.ts';
 import type { ModelPool } from './model-pool.ts';
 import { type ForwardedBody, registerRouter } from './model-router.ts';

@@ -1,6 +1,6 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, it } from 'vitest';
-import { closeServers, type Json, serveLetters } from '../responses/served-letters.suite.ts';
+import { closeServers, type Json, serveLetters } from '../apis/responses/served-letters.suite.ts';
 
 /** `/openapi.json`: a description that routes, readers of fields and types of answers write. */
 closeServers();

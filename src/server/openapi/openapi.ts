@@ -2,42 +2,9 @@ import { readFileSync } from 'node:fs';
 import type { FastifyInstance } from 'fastify';
 import { byEntries, byName } from '../../base/by-name.ts';
 import { sourceFile } from '../../base/package-files.ts';
-import type { ParseLimits } from '../openai-parse.ts';
+import type { ParseLimits } from '../generation/request.ts';
+import type { BodyDescription, RouteDescription } from '../generation/route-description.ts';
 import { FieldSchema, type Schema } from './field-schema.ts';
-
-/** What a route says about itself in `/openapi.json`. */
-export interface RouteDescription {
-  readonly summary: string;
-  readonly body?: BodyDescription;
-  /** The name of the type of the answer, or of those of its forms. Absent: any JSON. */
-  readonly answer?: string | readonly string[];
-  /** The name of the type of an event or line of a stream. */
-  readonly chunk?: string;
-  /** The media type of a stream or of an answer that is not JSON. */
-  readonly media?: 'text/event-stream' | 'application/x-ndjson' | 'text/plain' | 'text/html';
-  /** The name of the type of an error. Default: OpenAI's. */
-  readonly error?: string;
-}
-
-export interface BodyDescription {
-  /** With `others`, it has all objects whose fields are to be described. */
-  readonly example: object;
-  /** Bodies with other fields. What not all bodies need is not required. */
-  readonly others?: readonly object[];
-  /**
-   * The functions that read the body. The fields that they look for are its schema. If two look for a field, the first describes it, and
-   * only the first requires fields.
-   */
-  readonly reads: readonly ((body: object, limits: ParseLimits) => unknown)[];
-}
-
-declare module 'fastify' {
-  interface FastifyContextConfig {
-    about?: RouteDescription;
-    /** The route is another path of one that is described. */
-    isOtherPath?: boolean;
-  }
-}
 
 interface DescribedRoute {
   readonly method: string;
