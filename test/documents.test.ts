@@ -153,7 +153,7 @@ describe('the names in documents exist', () => {
     const sources = sourcesOf('scripts', 'examples');
     const ofOtherPrograms =
       'allow-all appendonly build-arg cap-drop cpu-prof from-file from-literal init maxmemory maxmemory-policy merge previous ' +
-      'read-only rm save security-opt global system group version kv-connector tools no-show-model-warnings';
+      'read-only remove-metadata rm save security-opt global system group version kv-connector tools no-show-model-warnings';
     const others = new Set(ofOtherPrograms.split(' ').map((name) => `--${name}`));
     const exists = (flag: string): boolean =>
       ofCommands.has(flag) ||
