@@ -75,7 +75,9 @@ for (const [_, options, areThere] of [
 
 describe('logits with an adapter of all matrices, embeddings and head', needs(hasCompiler, 'no C compiler'), () => {
   it('are those of PEFT, beside requests without it', async () => {
-    const recorded = JSON.parse(readFileSync('test/data/peft-logits.json', 'utf8')) as Record<string, number[]>;
+    const recorded = JSON.parse(readFileSync('test/data/peft-logits.json', 'utf8')) as {
+      readonly [Id in 'plain' | 'adapted']: readonly number[];
+    };
     const { model, adapter: path } = await writePeftFiles(folder.path);
     const rows = new Map<string, Float32Array>();
     const drive = await Drive.open(model, {
@@ -89,9 +91,9 @@ describe('logits with an adapter of all matrices, embeddings and head', needs(ha
       { ...request, id: 'adapted', adapter },
     ]);
     await drive.close();
-    for (const id of ['plain', 'adapted'])
-      expect(distance(rows.get(id)!, Float32Array.from(recorded[id]!)), id).toBeLessThan(0.006);
-    expect(distance(rows.get('plain')!, Float32Array.from(recorded['adapted']!))).toBeGreaterThan(0.5);
+    for (const id of ['plain', 'adapted'] as const)
+      expect(distance(rows.get(id)!, Float32Array.from(recorded[id])), id).toBeLessThan(0.006);
+    expect(distance(rows.get('plain')!, Float32Array.from(recorded.adapted))).toBeGreaterThan(0.5);
   });
 });
 

@@ -69,6 +69,13 @@ it('the Korean words for Seoul and for "between" have different tokens', async (
   tokenizer.close();
 });
 
+it('hundreds of thousands of marks after a letter do not take quadratic time', async () => {
+  const tokenizer = await open([]);
+  const marks = '\u0301\u0334'.repeat(200_000);
+  expect(tokenizer.encode(`fox${marks} fox`)).toEqual(tokenizer.encode('fox fox'));
+  tokenizer.close();
+});
+
 it('names of control tokens are text without parseSpecial, and tokens that users added are always tokens', async () => {
   const tokenizer = await open([], [...recorded.vocabulary, '\u2581<sql>']);
   const encode = (text: string): number[] => [...tokenizer.encode(text, { addSpecial: false })];

@@ -25,6 +25,8 @@ const spacesPattern = new RegExp(`[${spaces}]`, 'gu');
 const ideographPattern = new RegExp(`[${ideographs}]`, 'gu');
 const accentPattern = new RegExp(`[${accents}]`, 'gu');
 const laterPattern = new RegExp(`([${later}])`, 'u');
+const manyMarks = /\p{M}{1000}/u;
+const someMarks = /\P{M}*\p{M}{0,1000}/gu;
 const wordPattern = new RegExp(`[${punctuation}]|[^ ${punctuation}]+`, 'gu');
 
 /** The words of a text, normalized. Punctuation and Chinese characters are words of one character. */
@@ -36,14 +38,21 @@ function wordsOf(text: string, { lowercase, stripAccents }: WordPieceOptions): r
   return normal.match(wordPattern) ?? [];
 }
 
+/**
+ * NFD orders the marks after a letter in a time that is quadratic in their number. So texts are cut between many marks, which only the
+ * order of marks that are kept may show.
+ */
+const normalized = (text: string): string =>
+  manyMarks.test(text) ? text.replace(someMarks, (part) => part.normalize('NFD')) : text.normalize('NFD');
+
 /** Characters that are newer than the tables of the tokenizers stay as they are, and marks are not ordered across them. */
 const decomposed = (text: string): string =>
   laterPattern.test(text)
     ? text
         .split(laterPattern)
-        .map((part, i) => (i % 2 === 0 ? part.normalize('NFD') : part))
+        .map((part, i) => (i % 2 === 0 ? normalized(part) : part))
         .join('')
-    : text.normalize('NFD');
+    : normalized(text);
 
 /** The tokens of words: from the left, the longest token that the word has there. */
 export class WordPieces {
