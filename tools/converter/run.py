@@ -39,7 +39,7 @@ def environment() -> tuple[Path, Path]:
         subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
     llama_cpp = BUILD / "llama.cpp"
     if not llama_cpp.exists():
-        subprocess.run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-d", BUILD, SOURCE], check=False)
+        subprocess.run([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python", "-d", BUILD, SOURCE], check=True)
         with tarfile.open(next(BUILD.glob("llama_cpp_python-*.tar.gz"))) as archive:
             archive.extractall(BUILD / "source", filter="data")
         (next((BUILD / "source").iterdir()) / "vendor" / "llama.cpp").rename(llama_cpp)
