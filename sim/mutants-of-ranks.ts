@@ -124,4 +124,13 @@ export const rankMutants: readonly Mutant[] = [
     find: 'expiresAtMs < next)',
     replace: 'expiresAtMs > next)',
   },
+  {
+    bug: 'a load of a silent worker has no deadline',
+    breaks: ['I8'],
+    seed: 416,
+    scenario: 'crash',
+    file: 'src/connector/transfer/transfer-ledger.ts',
+    find: 'load.expiresAtMs <= nowMs;',
+    replace: 'load.expiresAtMs < 0 * nowMs;',
+  },
 ];

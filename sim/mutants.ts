@@ -286,15 +286,6 @@ export const mutants: readonly Mutant[] = [
     replace: 'if (!this.ledger.hasUnsent) blocks.push({ group: found.group, index: found.index, found });',
   },
   {
-    bug: 'a load of a silent worker has no deadline',
-    breaks: ['I8'],
-    seed: 416,
-    scenario: 'crash',
-    file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'load.expiresAtMs <= nowMs;',
-    replace: 'load.expiresAtMs < 0 * nowMs;',
-  },
-  {
     bug: 'a request still waits for a load that is decided',
     breaks: ['I8'],
     seed: 44,

@@ -5,7 +5,7 @@ import { wholeModel } from '../../runner/contract.ts';
 import { kvLayout } from '../../runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
 import { type Completion, type CompletionRequest, completeAll } from '../proof/completion.ts';
-import type { FilledStore } from '../proof/filled-store.ts';
+import { defaultHostBytes, type FilledStore, tierSettings } from '../proof/filled-store.ts';
 import { neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
 import { withServer } from '../proof/server-process.ts';
 import { BlockStore, keysInGroups } from '../proof/stored-blocks.ts';
@@ -21,7 +21,6 @@ export interface TierScenarioOptions extends ScenarioOptions, ModelFacts {
   newPath(what: string): string;
 }
 
-const hostMemory = 'host:1GiB';
 /** With several KV groups, how many blocks of output tokens each request of the stage with preemptions gets. */
 const outputBlocks = 8;
 /** If blocks have more tokens, the stage with preemptions would need very long outputs. */
@@ -53,16 +52,15 @@ export class TierScenario {
         sampling: { ...sampling, cache_salt: `${p}-${s}` },
       })),
     );
-    const tiers = [hostMemory];
     const reference = isLonger
-      ? (await this.#run(tiers, requests, { isSequential: false })).completions
+      ? (await this.#run(undefined, requests, { isSequential: false })).completions
       : [...expected.greedy, ...expected.seeded];
     // All prompts are computed in few steps, so that all requests generate at the same time.
     const flags = [
       ...['--kv-cache-memory', `${await this.#tinyPool()}`, '--target-inter-token-latency', '0'],
       ...['--max-num-batched-tokens', isLonger ? '1024' : '4096'],
     ];
-    const { preemptions, ...run } = await this.#run(tiers, requests, { isSequential: false, flags });
+    const { preemptions, ...run } = await this.#run(undefined, requests, { isSequential: false, flags });
     const repairMinimum = run.completions.reduce(
       (sum, completion, i) => sum + this.#afterPreemptions(requests[i]!, completion),
       0,
@@ -99,12 +97,11 @@ export class TierScenario {
     const started = performance.now();
     const { prompts, filled, expected, groups } = this.#options;
     const disk = new BlockStore(this.#options.newPath('disk'));
-    const tiers = [hostMemory, `disk:${disk.path}`];
     const requests = prompts.map((prompt) => ({ prompt, maxTokens, sampling: samplings.greedy }));
     const isSequential = groups.length > 1;
-    await this.#run(tiers, requests, { isSequential });
+    await this.#run(disk.path, requests, { isSequential });
     const available = await disk.keys();
-    const { completions, events } = await this.#run(tiers, requests, { isSequential });
+    const { completions, events } = await this.#run(disk.path, requests, { isSequential });
     return {
       ...this.#facts(name, started),
       completions,
@@ -127,7 +124,7 @@ export class TierScenario {
   }
 
   #run(
-    tiers: readonly string[],
+    disk: string | undefined,
     requests: readonly CompletionRequest[],
     { isSequential, flags = [] }: { readonly isSequential: boolean; readonly flags?: readonly string[] },
   ) {
@@ -135,7 +132,7 @@ export class TierScenario {
     const connector: JsonObject = {
       kv_connector: 'OffloadingConnector',
       kv_role: 'kv_both',
-      kv_connector_extra_config: { ...alwaysLoad, tiers },
+      kv_connector_extra_config: { ...alwaysLoad, ...tierSettings(defaultHostBytes, disk) },
     };
     const starting = start(['--kv-transfer-config', JSON.stringify(connector), ...flags]);
     return withServer(starting, async ({ origin, warnings }) => ({

@@ -108,13 +108,21 @@ export interface StoreOptions {
   readonly hostBytes?: number;
 }
 
+export const defaultHostBytes = 1024 ** 3;
+
+/** As `--kv-tier host:... --kv-tier disk:...`. In such a text, the end of a path could be read as a setting: `?ttl=5`. */
+export const tierSettings = (hostBytes: number, path?: string): JsonObject => ({
+  spec_name: 'TieringOffloadingSpec',
+  cpu_bytes_to_use: hostBytes,
+  secondary_tiers: path === undefined ? [] : [{ type: 'fs', root_dir: path }],
+});
+
 /** The flags of a server with a store. `settings`: further settings of `ProofConnector`. */
 export function storeFlags(
-  { path, ranks, backend = ranks === 1 ? 'uni' : 'mp', hostBytes = 1024 ** 3 }: StoreOptions,
+  { path, ranks, backend = ranks === 1 ? 'uni' : 'mp', hostBytes = defaultHostBytes }: StoreOptions,
   settings: JsonObject = {},
 ): readonly string[] {
-  const tiers = [`host:${hostBytes}`, `disk:${path}`];
-  const config = proofConnector({ tiers, ...provable, ...settings });
+  const config = proofConnector({ ...tierSettings(hostBytes, path), ...provable, ...settings });
   return [
     ...['--pipeline-parallel-size', `${ranks}`, '--distributed-executor-backend', backend],
     ...['--kv-transfer-config', JSON.stringify(config)],
