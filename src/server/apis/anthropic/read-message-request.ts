@@ -27,7 +27,7 @@ export function readMessageRequest(body: unknown, limits: ParseLimits): ParsedCh
   const reader = bodyReader(body, limits);
   const { tools, ignored } = readTools(reader);
   const messages = [...readSystem(reader), ...readMessages(reader)];
-  checkCount(reader, messages.length, limits);
+  checkCount(reader, messages, limits);
   const own = {
     messages,
     tools: chosenTools(tools, ...readToolChoice(reader, tools)),
@@ -169,10 +169,11 @@ function contentOf(texts: readonly string[]): Pick<ToolMessage, 'content' | 'par
   return { content: joinedParts(parts), parts };
 }
 
-/** Each message has at least one token. */
-function checkCount(reader: FieldReader, count: number, { maxModelLen }: ParseLimits): void {
+/** Each message and each part of a text has at least one token. */
+function checkCount(reader: FieldReader, messages: readonly ToolMessage[], { maxModelLen }: ParseLimits): void {
+  const count = messages.reduce((sum, { parts }) => sum + Math.max(1, parts?.length ?? 1), 0);
   if (count > 0 && count <= maxModelLen) return;
-  throw reader.invalid('messages', `a list with a length from 1 to ${maxModelLen}`, `${count} items`);
+  throw reader.invalid('messages', `a list with 1 to ${maxModelLen} messages and blocks in all`, `${count}`);
 }
 
 const notSupported = (block: FieldReader, type: string | undefined): Error =>
