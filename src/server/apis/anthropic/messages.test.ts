@@ -284,7 +284,7 @@ describe('a request', () => {
 
   it('may not have more blocks than the model reads tokens', async () => {
     const { post } = await served({});
-    const blocks = Array.from({ length: 20_001 }, () => ({ type: 'text', text: '' }));
+    const blocks = Array.from({ length: 20_001 }, () => ({ type: 'text' as const, text: '' }));
     const answer = await post({ model, max_tokens, messages: [user(blocks)] }, '/v1/messages');
     expect(answer.status).toBe(400);
     expect(answer.body.error!.message).toMatch(/a list with 1 to \d+ messages and blocks in all, got 20001/);
