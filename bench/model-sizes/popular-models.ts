@@ -1,24 +1,14 @@
 import type { ModelOptions } from '../make-model/model-maker.ts';
+import { shapes } from '../make-model/model-shapes.ts';
 
 interface CommonModel extends Omit<ModelOptions, 'type'> {
   readonly name: string;
   readonly type: ModelOptions['type'];
 }
 
-const qwen3 = { architecture: 'qwen3', headsKv: 8, headDim: 128, vocab: 151_936, context: 40_960 } as const;
-
 /** Ten models that many people run, with the shapes of their published configurations, in the types of their most used files. */
 export const popularModels: readonly CommonModel[] = [
-  {
-    ...qwen3,
-    name: 'Qwen3 0.6B',
-    type: 'Q8_0',
-    layers: 28,
-    embedding: 1024,
-    heads: 16,
-    feedForward: 3072,
-    tied: true,
-  },
+  { ...shapes['qwen3-0.6b'], name: 'Qwen3 0.6B', type: 'Q8_0' },
   {
     name: 'Llama 3.2 1B',
     architecture: 'llama',
@@ -34,16 +24,7 @@ export const popularModels: readonly CommonModel[] = [
     ropeScaling: 'llama3',
     tied: true,
   },
-  {
-    ...qwen3,
-    name: 'Qwen3 4B',
-    type: 'Q4_K_M',
-    layers: 36,
-    embedding: 2560,
-    heads: 32,
-    feedForward: 9728,
-    tied: true,
-  },
+  { ...shapes['qwen3-4b'], name: 'Qwen3 4B', type: 'Q4_K_M' },
   {
     name: 'Gemma 3 4B',
     architecture: 'gemma3',
@@ -59,20 +40,7 @@ export const popularModels: readonly CommonModel[] = [
     vocab: 262_208,
     context: 131_072,
   },
-  {
-    name: 'Qwen2.5 Coder 7B',
-    architecture: 'qwen2',
-    type: 'Q4_K_M',
-    layers: 28,
-    embedding: 3584,
-    heads: 28,
-    headsKv: 4,
-    headDim: 128,
-    feedForward: 18_944,
-    vocab: 152_064,
-    context: 32_768,
-    tied: false,
-  },
+  { ...shapes['qwen2.5-7b'], name: 'Qwen2.5 Coder 7B', type: 'Q4_K_M' },
   {
     name: 'Mistral 7B v0.3',
     architecture: 'llama',
@@ -103,7 +71,7 @@ export const popularModels: readonly CommonModel[] = [
     tied: false,
   },
   {
-    ...qwen3,
+    ...shapes['qwen3-4b'],
     name: 'Qwen3 14B',
     type: 'Q4_K_M',
     layers: 40,
