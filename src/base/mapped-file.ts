@@ -27,8 +27,16 @@ function loadCalls(): MapCalls {
   return calls;
 }
 
-/** Whether a file can be mapped here: Windows has other calls. */
-export const canMapFiles = (platform: NodeJS.Platform = process.platform): boolean => platform !== 'win32';
+/** Whether files can be mapped here: Windows has other calls, and a statically linked Node has none. */
+export function canMapFiles(platform: NodeJS.Platform = process.platform): boolean {
+  if (platform === 'win32') return false;
+  try {
+    loadCalls();
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /**
  * A file that is mapped for reading. Writing there ends the process, and so does reading a part that another program has cut off.
@@ -49,7 +57,7 @@ export class MappedFile {
       this.stats = fstatSync(this.#file, { bigint: true });
       this.byteLength = Number(this.stats.size);
       this.address = loadCalls().mmap(0, this.byteLength, PROT_READ, MAP_SHARED, this.#file, 0);
-      if (this.address === -1) throw new Error(`cannot map ${path}`);
+      if (this.address === -1) throw notMapped(path);
     } catch (error) {
       closeSync(this.#file);
       throw error;
@@ -68,3 +76,7 @@ export class MappedFile {
     closeSync(this.#file);
   }
 }
+
+/** An empty file, a file system without maps, or a limit of the address space: the number of the error is not known here. */
+const notMapped = (path: string): Error =>
+  Object.assign(new Error(`the system cannot map ${path} into memory; use --no-mmap`), { code: 'ENODEV' });
