@@ -4,14 +4,12 @@
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { canMapFiles } from '../src/base/mapped-file.ts';
 import { blockId } from '../src/core/ids.ts';
 import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { inLongForm, isLongForm } from './support/long-form.ts';
-import { needs } from './support/needs.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { fewLayers, isHybrid, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -132,7 +130,7 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
     expect(aloneSeeded.tokens).not.toEqual(alone.tokens);
   });
 
-  it('has the same bits if the weights are mapped', needs(canMapFiles(), 'a system that maps files'), async () => {
+  it('has the same bits if the weights are mapped', async () => {
     const mapped = await Drive.open(path, { ...overrides, mmap: true });
     expectSame(subjectOf(await mapped.run([subject])));
     expectSame(subjectOf(await mapped.run([...others.slice(0, 3), subject])));
