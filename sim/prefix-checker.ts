@@ -4,7 +4,7 @@ import { type BlockKey, blockKey } from '../src/connector/block-key.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
-import { type SequencePlan, spansOfTokens } from '../src/core/step.ts';
+import { blockAt, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
 import { TokenBuffer } from '../src/core/tokens.ts';
 import { HashChain } from '../src/kv/block-hash.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
@@ -95,6 +95,7 @@ export class PrefixChecker {
     if (preemptions > this.#preemptions) this.fillerLost();
     this.#preemptions = preemptions;
     const coming: Coming = new Map();
+    const written = new Set([...allocated, ...sequences.flatMap((sequence) => this.#writtenBy(sequence))]);
     for (const sequence of sequences) {
       const { requestId, tokens } = sequence;
       const storedCount = this.#admitted.get(requestId);
@@ -102,7 +103,7 @@ export class PrefixChecker {
         this.#admitted.delete(requestId);
         const keys = this.#keysOf(sequence);
         const inTier = this.#prefixOf(sequence, this.#inTier(keys, storedCount));
-        const inPool = this.#prefixOf(sequence, this.#inPool(sequence, keys, new Set(allocated), coming));
+        const inPool = this.#prefixOf(sequence, this.#inPool(sequence, keys, written, coming));
         this.#prefixes.set(requestId, Math.max(inTier, inPool));
         if (inTier > 0 || inPool > 0) this.checked++;
       }
@@ -115,6 +116,17 @@ export class PrefixChecker {
           );
       this.#addComing(sequence, coming);
     }
+  }
+
+  /** Blocks whose content this step completes or replaces. Until then they may have that of drafts that were wrong. */
+  #writtenBy({ spans, blockTables, writeTables = blockTables }: SequencePlan): BlockId[] {
+    return this.#spec.groups.flatMap(({ blockSize }, group) =>
+      spans.flatMap(({ start, end }) => {
+        const first = Math.floor(start / blockSize);
+        const count = Math.floor((end - 1) / blockSize) - first + 1;
+        return Array.from({ length: count }, (_, i) => blockAt(writeTables[group]!, blockIndex(first + i)));
+      }),
+    );
   }
 
   /** Blocks that have all their KV after the sequence's step. */
@@ -156,7 +168,7 @@ export class PrefixChecker {
   #inPool(
     { requestId, tokens }: SequencePlan,
     keys: readonly (readonly BlockKey[])[],
-    allocated: ReadonlySet<number>,
+    written: ReadonlySet<number>,
     coming: Coming,
   ): boolean[][] {
     const reference = this.#referenceOf(requestId)!;
@@ -166,7 +178,7 @@ export class PrefixChecker {
         if ((coming.get(keys[group]![index]!) ?? Infinity) < order) return true;
         const [start, end] = [index * blockSize, (index + 1) * blockSize];
         for (let block = 1; block < this.#spec.blockCount; block++) {
-          if (allocated.has(block)) continue;
+          if (written.has(block)) continue;
           let token = kind === 'state' ? end - 1 : start;
           while (token < end && this.#memory.matchesReference(block, group, token, reference)) token++;
           if (token === end) return true;
