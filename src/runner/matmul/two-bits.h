@@ -14,7 +14,7 @@ INLINE void lay_out_two_bits(const uint8_t *from, int64_t row_bytes, two_bits to
       words bytes = packed[0] & 0;
       UNROLL for (int s = 0; s < 4; s++) {
         const words of_inputs = packed[chunk / 2 * 8 + s % 2 * 4 + g];
-        bytes |= (of_inputs >> 4 * (chunk % 2) + s / 2 * 2 & 0x03030303) << 2 * s;
+        bytes |= (of_inputs >> (4 * (chunk % 2) + s / 2 * 2) & 0x03030303) << 2 * s;
       }
       laid_out[chunk * 4 + g] = bytes;
     }
