@@ -1,13 +1,26 @@
 import type { ModelOptions } from '../make-model/model-maker.ts';
 import { shapes } from '../make-model/model-shapes.ts';
 
-interface CommonModel extends Omit<ModelOptions, 'type'> {
+interface PopularModel extends Omit<ModelOptions, 'type'> {
   readonly name: string;
   readonly type: ModelOptions['type'];
 }
 
+/** Mistral 7B and Llama 3.1 8B differ in their vocabularies. */
+const eightBillion = {
+  architecture: 'llama',
+  type: 'Q4_K_M',
+  layers: 32,
+  embedding: 4096,
+  heads: 32,
+  headsKv: 8,
+  headDim: 128,
+  feedForward: 14_336,
+  tied: false,
+} as const;
+
 /** Ten models that many people run, with the shapes of their published configurations, in the types of their most used files. */
-export const popularModels: readonly CommonModel[] = [
+export const popularModels: readonly PopularModel[] = [
   { ...shapes['qwen3-0.6b'], name: 'Qwen3 0.6B', type: 'Q8_0' },
   {
     name: 'Llama 3.2 1B',
@@ -41,35 +54,8 @@ export const popularModels: readonly CommonModel[] = [
     context: 131_072,
   },
   { ...shapes['qwen2.5-7b'], name: 'Qwen2.5 Coder 7B', type: 'Q4_K_M' },
-  {
-    name: 'Mistral 7B v0.3',
-    architecture: 'llama',
-    type: 'Q4_K_M',
-    layers: 32,
-    embedding: 4096,
-    heads: 32,
-    headsKv: 8,
-    headDim: 128,
-    feedForward: 14_336,
-    vocab: 32_768,
-    context: 32_768,
-    tied: false,
-  },
-  {
-    name: 'Llama 3.1 8B',
-    architecture: 'llama',
-    type: 'Q4_K_M',
-    layers: 32,
-    embedding: 4096,
-    heads: 32,
-    headsKv: 8,
-    headDim: 128,
-    feedForward: 14_336,
-    vocab: 128_256,
-    context: 131_072,
-    ropeScaling: 'llama3',
-    tied: false,
-  },
+  { ...eightBillion, name: 'Mistral 7B v0.3', vocab: 32_768, context: 32_768 },
+  { ...eightBillion, name: 'Llama 3.1 8B', vocab: 128_256, context: 131_072, ropeScaling: 'llama3' },
   {
     ...shapes['qwen3-4b'],
     name: 'Qwen3 14B',
